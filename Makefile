@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # How many processes run the tests, a file at a time; 3 GB each with what they start.
 WORKERS ?= 2
 
-.PHONY: run test slow check lint docs setup format clean
+.PHONY: run test slow gpu check lint docs setup format clean
 
 run: setup
 	$(BIN)/graphmill run quickstart
@@ -23,6 +23,10 @@ test: setup
 # About an hour and a half, one after another: they measure memory and kill what others would wait for.
 slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# What only a GPU can show; skipped without one.
+gpu: setup
+	$(BIN)/python -m tests.gpu
 
 lint: setup
 	$(BIN)/ruff check .

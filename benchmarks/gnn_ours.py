@@ -231,7 +231,9 @@ class Attention(Contender):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         from models.kernels.attention import gat_attention
+        from models.kernels.backends import take_triton
 
+        take_triton(settings.device == "cuda")
         self.threads_used()
         arrays = Arrays(settings.graph)
         self.adjacency, self.attend = whole_adjacency(arrays, settings.device), gat_attention

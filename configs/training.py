@@ -124,14 +124,32 @@ class _GradientOptions(ConfigModel):
     """How ranks share the work (`graphmill strategies`)."""
     self_training: SelfTrainingConfig | None = None
     """Train again on confident predictions for unlabelled nodes; null: once."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"
+    """What layers compute and store in; weights stay float32. tf32 stores float32, and products take factors of 10
+    bits; it needs a GPU, as float16 does, which scales its gradients."""
+    deterministic: bool = True
+    """Have torch take algorithms that give the same bits each time, also after an interruption; false: the fastest, on
+    GPUs with sums in any order."""
+    sampling: Literal["cpu", "device"] = "cpu"
+    """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with the graph in
+    its memory and the features too, as many as fit (the same batches; not yet run on a GPU)."""
+    kernels: Literal["auto", "torch", "triton"] = "auto"
+    """What passes messages on a GPU: torch's functions, or fused kernels in Triton; auto: torch's, as long as the
+    others have not run on a GPU. CPUs have kernels of their own."""
+    cuda_graph: bool = False
+    """With sampling=device: record all that a step launches on the GPU once, and replay it; batches are padded to the
+    room of the largest (graphsage without max, gcn; not yet run on a GPU)."""
+    share_gpu: bool = False
+    """Let several ranks of a machine compute on one GPU, and exchange gradients through CPU memory (gloo): to try
+    several ranks where there is one GPU. It is slower than one rank."""
     embeddings: EmbeddingsSection = Field(default="dense", validate_default=True)
     """Where learnable node embeddings of graphs without features live (`graphmill embeddings`)."""
-    prefetch: int = Field(default=2, ge=0, le=4096)
-    """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""
-    sampling_threads: int = Field(default=1, ge=1, le=4096)
-    """Background threads that prepare batches; no more than `prefetch`."""
+    prefetch: int | None = Field(default=None, ge=0, le=4096)
+    """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them; null: 2,
+    or where a GPU trains twice as many as threads prepare them."""
+    sampling_threads: int | None = Field(default=None, ge=1, le=4096)
+    """Background threads that prepare batches, no more than `prefetch`; null: 1, or where a GPU trains and the CPU
+    samples, two fewer than a rank has cores, up to 16."""
 
 
 class TrainConfig(TrainBase, _GradientOptions):
@@ -143,13 +161,31 @@ class TrainConfig(TrainBase, _GradientOptions):
         "prefetch",
         "sampling_threads",
         "checkpoint_every",
+        "share_gpu",
+        "sampling",
     }
+
+    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph", "deterministic", "kernels"})
+
+    @model_validator(mode="after")
+    def _graph_holds_the_step(self) -> TrainConfig:
+        wanted = {
+            "sampling=device": self.sampling == "device",
+            "accumulate_steps=1": self.accumulate_steps == 1,
+            "num_ranks=1 and num_machines=1": self.num_ranks * self.num_machines == 1,
+            "precision=float32, tf32 or bfloat16": self.precision != "float16",
+        }
+        missing = [option for option, holds in wanted.items() if not holds]
+        if self.cuda_graph and missing:
+            raise ValueError(f"cuda_graph=true needs {', '.join(missing)}; set that, or cuda_graph=false")
+        return self
 
     @model_validator(mode="after")
     def _threads_have_work(self) -> TrainConfig:
-        if self.sampling_threads > max(1, self.prefetch):
+        prefetch = 2 if self.prefetch is None else self.prefetch
+        if self.sampling_threads is not None and self.sampling_threads > max(1, prefetch):
             raise ValueError(
-                f"sampling_threads={self.sampling_threads} cannot all work with prefetch={self.prefetch}, for each "
+                f"sampling_threads={self.sampling_threads} cannot all work with prefetch={prefetch}, for each "
                 f"prepares one batch at a time; set prefetch to {self.sampling_threads} or more"
             )
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -41,11 +42,14 @@ class _Movable:
         """Return a copy on `device` (asynchronously from pinned memory), or this very object if it is there already."""
         if device.type == "cpu":
             return self
-        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+        moved = self._map(Mover(lambda tensor: tensor.to(device, non_blocking=True)))
+        if device.type == "cuda" and moved is not self:
+            _keep_until_copied(self, device)
+        return moved
 
     def pin_memory(self: T) -> T:
-        """Return a copy in page-locked memory, from which a GPU reads without waiting."""
-        return self._map(_pinned)
+        """Return a copy in page-locked memory, from which a GPU reads without waiting; what lies there stays."""
+        return self._map(Mover(lambda tensor: tensor if tensor.is_cuda else tensor.pin_memory()))
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
         """Note that `stream` reads the tensors, so that their memory is not given out again before it has."""
@@ -57,10 +61,53 @@ class _Movable:
         self._map(note)
 
 
-def _pinned(tensor: Tensor) -> Tensor:
-    if tensor.is_cuda or tensor.is_contiguous():
-        return tensor if tensor.is_cuda else tensor.pin_memory()
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)  # columns of a wider matrix
+class Mover:
+    """Moves tensors to other memory; two halves of one matrix as that matrix, so that they stay its halves there."""
+
+    def __init__(self, move: Callable[[Tensor], Tensor]) -> None:
+        """`move` returns a copy of a contiguous tensor, or the tensor if it lies there already."""
+        self._move, self._moved = move, dict[int, Tensor]()
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """Return the tensor elsewhere."""
+        whole = _matrix_of(tensor)
+        if whole is None:
+            return self._move(tensor)
+        if whole.data_ptr() not in self._moved:
+            self._moved[whole.data_ptr()] = self._move(whole)
+        moved = self._moved[whole.data_ptr()]
+        if moved.data_ptr() == whole.data_ptr():
+            return tensor
+        return moved.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() - whole.storage_offset())
+
+
+def _matrix_of(tensor: Tensor) -> Tensor | None:
+    """Return the contiguous matrix, in the tensor's dtype, whose left or right half the tensor is; None: it is none."""
+    whole = tensor._base
+    if whole is None or tensor.dim() != 2 or tensor.is_contiguous() or whole.itemsize != tensor.itemsize:
+        return None
+    if not whole.is_contiguous() or whole.shape != (len(tensor), 2 * tensor.shape[1]):
+        return None
+    return whole.view(tensor.dtype)
+
+
+_in_flight: deque[tuple[Any, Any]] = deque()
+"""Events, and what is copied until they have come to pass."""
+
+
+def _keep_until_copied(source: Any, device: torch.device, cuda: Any = torch.cuda) -> None:
+    """Hold what a GPU may still be copying from: memory that is let go of is written over (`kernels.memory`)."""
+    event = cuda.Event()
+    event.record(cuda.current_stream(device))
+    _in_flight.append((event, source))
+    while _in_flight:
+        try:
+            first = _in_flight.popleft()
+        except IndexError:  # another thread was faster
+            break
+        if not first[0].query():
+            _in_flight.appendleft(first)
+            break
 
 
 @dataclass
@@ -85,11 +132,18 @@ class Block(_Movable):
     """int64 (E, Ce)."""
     edge_type: Tensor | None = None
     """int64 (E,): relation of each edge, on heterogeneous graphs."""
+    edge_type_counts: tuple[int, ...] | None = None
+    """Edges of relations 0, 1, ..., where they were counted on the CPU: counting them on a GPU would wait for it."""
     mean: Tensor | None = None
     """(num_dst, D): the mean of the in-neighbours' input features where the loader took it while it gathered them.
 
     The block then has no sources but the destinations; `indptr` still counts the edges that were drawn.
     """
+    num_drawn: int | None = None
+    """How many edges the mean is of, where the CPU knows that: counting them on a GPU would wait for it."""
+    num_there: Tensor | None = None
+    """int64 (1,): how many destinations there are, where the arrays have room for more: rows and edges behind them mean
+    nothing, `indices` holds num_src there, and the CPU knows neither number. None: all are there."""
     symmetric: bool = False
     """Whether each edge comes with its reverse, which saves the transpose."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
@@ -98,7 +152,10 @@ class Block(_Movable):
     """What `cached` keeps; a copy on another device starts anew."""
 
     def __post_init__(self) -> None:
-        self.adjacency = Adjacency(self.indptr, self.indices, self.num_src, symmetric=self.symmetric)
+        is_padded = self.num_there is not None
+        self.adjacency = Adjacency(
+            self.indptr, self.indices, self.num_src, symmetric=self.symmetric, is_padded=is_padded
+        )
 
     def cached(self, name: str, make: Callable[[], V]) -> V:
         """Return what `make` returns, called the first time only: for what layers derive from a block's edges."""
@@ -115,7 +172,9 @@ class Block(_Movable):
     @property
     def num_edges(self) -> int:
         """Number of edges, those whose mean the loader took included."""
-        return len(self.indices) if self.mean is None else int(self.indptr[-1])
+        if self.mean is None:
+            return len(self.indices)
+        return int(self.indptr[-1]) if self.num_drawn is None else self.num_drawn
 
     @cached_property
     def dgl(self) -> Any:
@@ -197,6 +256,8 @@ class Inputs(_Movable):
     """int64 (n,): type of each node, on heterogeneous graphs."""
     guess: Tensor | None = None
     """float32 (n, C): chances that the model itself gave to classes, read where no label is known (label reuse)."""
+    node_type_counts: tuple[int, ...] | None = None
+    """Nodes of types 0, 1, ..., where they were counted on the CPU."""
 
 
 @dataclass

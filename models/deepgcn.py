@@ -84,7 +84,7 @@ class DeepLayer(nn.Module):
         """
         ready = normalise(self.norm, self.activation, x)
         state = virtual(state, segment_reduce(ready, offsets, "sum"))
-        return x + self.conv(self.dilation(block), ready + segment_broadcast(state, offsets)), state
+        return x + self.conv(self.dilation(block), ready + segment_broadcast(state, offsets, len(ready))), state
 
 
 class Group(nn.Module):
@@ -190,7 +190,8 @@ class DeepGcn(GraphModel):
         offsets = batch.graph_offsets
         assert offsets is not None
         state = self.start.expand(len(offsets) - 1, -1)
-        x = self.layers[0](batch.block(0), self.encoder(batch.inputs) + segment_broadcast(state, offsets))
+        x = self.encoder(batch.inputs)
+        x = self.layers[0](batch.block(0), x + segment_broadcast(state, offsets, len(x)))
         collected = self.collect(None, x)
         for number, node in enumerate(virtual, 1):
             layer: Any = self.layers[number]

@@ -41,7 +41,7 @@ def _choose(block: Block, step: int, span: int, key: int | None) -> Block:
         )
     counts = block.indptr[1:] - block.indptr[:-1]
     sizes = (counts + span - 1) // span
-    targets = torch.repeat_interleave(counts)
+    targets = torch.repeat_interleave(counts, output_size=block.num_edges)
     rank = _rank(block.indptr, targets, None if block.weight is None else -block.weight)
     if key is None:
         chosen = (rank % step == 0) & (rank // step < sizes[targets])

@@ -100,12 +100,14 @@ class NodeEncoder(nn.Module):
         self.activation = Activation(activation) if activation else nn.Identity()
         self.is_plain = bool(facts.feature_dim) and not (mapped or labels or dropout or activation)
         """Whether the result is the numeric features as they are."""
+        self.reads_numbers_only = bool(facts.feature_dim) and not (typed or facts.categories or labels)
+        """Whether a row of the result is made of its own numeric features alone."""
 
     def add_embedding(self, num_nodes: int) -> None:
         """Add a learnable vector to each node's encoded features."""
         self.rows = nn.Embedding(num_nodes, self.out_dim)
         nn.init.xavier_uniform_(self.rows.weight)
-        self.is_plain = False
+        self.is_plain = self.reads_numbers_only = False
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return (n, out_dim)."""
@@ -118,7 +120,7 @@ class NodeEncoder(nn.Module):
             x = torch.cat([x, known.to(x.dtype)], 1)
         if isinstance(self.linear, TypedLinear):
             assert inputs.node_type is not None, "the loader gave no types of nodes"
-            x = self.linear(x, inputs.node_type)
+            x = self.linear(x, inputs.node_type, inputs.node_type_counts)
         elif self.linear is not None:
             x = self.linear(x)
         if self.categories is not None:

@@ -29,7 +29,9 @@ def _with_self_loops(block: Block) -> Adjacency:
     nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
     indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
     counts = block.indptr[1:] - block.indptr[:-1]
-    place = torch.arange(block.num_edges, device=nodes.device) + torch.repeat_interleave(nodes.long(), counts)
+    place = torch.arange(block.num_edges, device=nodes.device) + torch.repeat_interleave(
+        nodes.long(), counts, output_size=block.num_edges
+    )
     indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
     indices[place] = block.indices
     indices[indptr[1:] - 1] = nodes

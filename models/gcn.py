@@ -51,6 +51,11 @@ class Gcn(GraphModel):
 
     Config = GcnConfig
 
+    @property
+    def convolves_padded(self) -> bool:
+        """Without weights."""
+        return not self.config.edge_weights
+
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""
         return GcnConv(in_dim, out_dim)

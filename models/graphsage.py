@@ -69,6 +69,11 @@ class GraphSage(GraphModel):
         """With mean or sum, on features as they are."""
         return self.encoder.is_plain and self.config.aggregator != "max" and not self.config.edge_weights
 
+    @property
+    def convolves_padded(self) -> bool:
+        """With mean or sum."""
+        return self.config.aggregator != "max" and not self.config.edge_weights
+
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""
         return SageConv(in_dim, out_dim, self.config.aggregator)

@@ -1,4 +1,7 @@
-"""Losses by task type. Missing labels (-1, or NaN in a float label) cost nothing."""
+"""Losses by task type. Missing labels (-1, or NaN in a float label) cost nothing.
+
+None asks how many labels there are before it goes on: that would wait for a GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[..., Tensor]
 
 
 def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
     """Mean softmax cross-entropy: scores (n, C), target int64 (n,); -1 is no label."""
-    return F.cross_entropy(scores, target, ignore_index=-1) if bool((target >= 0).any()) else scores.sum() * 0
+    total = F.cross_entropy(scores, target, ignore_index=-1, reduction="sum")
+    return total / (target >= 0).sum().clamp(min=1)
 
 
 def binary_cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
@@ -28,7 +32,8 @@ def squared_error(scores: Tensor, target: Tensor) -> Tensor:
 
 def _over_known(loss: Loss, scores: Tensor, target: Tensor) -> Tensor:
     known = ~torch.isnan(target)
-    return loss(scores[known], target[known]) if bool(known.any()) else scores.sum() * 0
+    losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
+    return torch.where(known, losses, 0.0).sum() / known.sum().clamp(min=1)
 
 
 def link_loss(scores: Tensor, target: Tensor) -> Tensor:
@@ -38,7 +43,8 @@ def link_loss(scores: Tensor, target: Tensor) -> Tensor:
     """
     loss = F.binary_cross_entropy_with_logits(scores, target, reduction="none")
     positive = target > 0.5
-    return loss[positive].mean() + loss[~positive].mean()
+    sides = (torch.where(side, loss, 0.0).sum() / side.sum() for side in (positive, ~positive))
+    return sum(sides, torch.zeros((), device=loss.device))
 
 
 LOSSES: dict[str, Loss] = {

@@ -15,9 +15,11 @@ from models.configs import RgcnConfig
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.kernels.adjacency import Adjacency
+from models.kernels.counting import number_of_equals, starts_of
 from models.kernels.dense import Linear
 from models.kernels.spmm import weighted_sum
 from models.layers import own_rows
+from models.node_types import type_sizes
 
 
 def by_relation(block: Block, num_relations: int) -> list[Adjacency]:
@@ -26,29 +28,19 @@ def by_relation(block: Block, num_relations: int) -> list[Adjacency]:
         return [block.adjacency]
     assert block.edge_type is not None, "the loader gave no relations"
     order = torch.argsort(block.edge_type, stable=True)  # within a relation edges stay by destination
-    sizes = torch.bincount(block.edge_type, minlength=num_relations).tolist()
-    targets = _targets(block)
+    targets = block.adjacency.targets()
     parts = []
-    for edges in torch.split(order, sizes):
-        counts = torch.bincount(targets[edges], minlength=block.num_dst)
-        parts.append(Adjacency(_running_sum(counts), block.indices[edges], block.num_src))
+    for edges in torch.split(order, type_sizes(block.edge_type, num_relations, block.edge_type_counts)):
+        indptr = starts_of(targets[edges], block.num_dst)
+        parts.append(Adjacency(indptr, block.indices[edges], block.num_src))
     return parts
 
 
 def relation_shares(block: Block, num_relations: int) -> Tensor:
     """Return 1 / c_vr for each edge, c_vr the in-edges of its destination of its relation: float32 (E,)."""
     assert block.edge_type is not None, "the loader gave no relations"
-    pair = _targets(block) * num_relations + block.edge_type
-    _, place, counts = torch.unique(pair, return_inverse=True, return_counts=True)
-    return counts.to(torch.float32).reciprocal()[place]
-
-
-def _targets(block: Block) -> Tensor:
-    return torch.repeat_interleave(block.indptr[1:] - block.indptr[:-1])
-
-
-def _running_sum(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    pair = block.adjacency.targets() * num_relations + block.edge_type
+    return number_of_equals(pair).to(torch.float32).reciprocal()
 
 
 class RelationalConv(nn.Module):

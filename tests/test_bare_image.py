@@ -5,6 +5,7 @@ Images for GPUs have torch and little else; what only orchestrates, tracks or re
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,14 +13,18 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 BLOCK = """\
 import sys
-ABSENT = {"prefect", "mlflow", "dgl", "ogb", "pymetis"}
-class Absent:
+ABSENT = {"prefect", "mlflow", "dgl", "ogb", "pymetis", "pytest_timeout", "sqlalchemy"}
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ABSENT:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Absent())
+        return None if name.partition(".")[0] in ABSENT else self.finder.find_spec(name, path, target)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 """
 RUN = """\
 import sys
@@ -60,10 +65,40 @@ print(made["evaluate"].manifest.metrics["test"][made["evaluate"].manifest.metric
 def test_models_train_without_what_orchestrates(
     tmp_path: Path, recipe: str, overrides: list[str], least: float
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BLOCK)  # workers of the stages read it too
-    here = str(Path(__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), here])}
-    command = [sys.executable, "-c", RUN, recipe, str(tmp_path / "home"), *overrides]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run(tmp_path, "-c", RUN, recipe, str(tmp_path / "home"), *overrides)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.split()[-1]) > least
+
+
+def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run Python without what is absent; so do the workers that it starts."""
+    (folder / "sitecustomize.py").write_text(BLOCK)
+    paths = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": paths, **more},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_tests_of_gpus_can_be_read_there(tmp_path: Path) -> None:
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+    done = run(tmp_path, "-m", "tests.gpu", "--collect-only", "-p", "no:cacheprovider", **alone)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_ranks.py" in done.stdout
+    assert "test_triton.py" in done.stdout
+
+
+def test_the_benchmark_of_gpus_runs_there(tmp_path: Path) -> None:
+    sizes = ["--nodes", "800", "--edges", "3000", "--features", "48", "--hidden", "8", "--fanout", "3,2,2"]
+    work = ["--batch-size", "4", "--threads", "1", "--steps", "2", "--rounds", "1", "--device", "cpu"]
+    folders = ["--out", str(tmp_path), "--home", str(tmp_path / "home")]
+    done = run(tmp_path, "-m", "benchmarks.gpu", *sizes, *work, *folders)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["stages"]["float32, 1 sampling thread(s)"]["forward"] > 0
+    assert found["operators"]["graphmill, bfloat16"]["ms"] > 0
+    assert min(value for name, value in found["steps"].items()) > 0

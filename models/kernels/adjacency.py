@@ -42,6 +42,9 @@ class Adjacency:
     """The out-edges, where they are known already."""
     symmetric: bool = False
     """Whether v is a source of u as often as u is one of v: without edge values the transpose is then not needed."""
+    is_padded: bool = False
+    """Whether `indices` has entries behind the last edge, all of them num_src. Only sums and means without weights run
+    over such edges, and on GPUs only in Triton's kernels."""
     _reversed: Adjacency | None = field(default=None, repr=False)
     _bounds: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
@@ -58,7 +61,8 @@ class Adjacency:
     def transpose(self) -> Transposed:
         """Return the out-edges, made once."""
         if self.transposed is None:
-            self.transposed = transpose(self.indptr, self.indices, self.num_src)
+            make = transpose_by_sorting if self.is_padded else transpose
+            self.transposed = make(self.indptr, self.indices, self.num_src)
         return self.transposed
 
     def reverse(self, ordered: bool = True) -> Adjacency:
@@ -70,7 +74,7 @@ class Adjacency:
             return self
         if self._reversed is None:
             out = self.transpose()
-            self._reversed = Adjacency(out.indptr, out.indices, self.num_dst)
+            self._reversed = Adjacency(out.indptr, out.indices, self.num_dst, is_padded=self.is_padded)
         return self._reversed
 
     def degree_scale(self) -> Tensor:
@@ -125,16 +129,22 @@ def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
         found = transpose(indptr.cpu(), indices.cpu(), num_src)
         return Transposed(*(part.to(indptr.device) for part in (found.indptr, found.indices, found.edges)))
     if indptr.is_cuda:
-        order = torch.argsort(indices, stable=True)
-        rows = torch.repeat_interleave(indptr[1:] - indptr[:-1])
-        counts = torch.bincount(indices, minlength=num_src)
-        start = torch.zeros(num_src + 1, dtype=torch.int64, device=indptr.device)
-        start[1:] = counts.cumsum(0)
-        return Transposed(start, rows[order].to(indices.dtype), order.to(indices.dtype))
+        return transpose_by_sorting(indptr, indices, num_src)
     targets = torch.empty_like(indices)
     edges = torch.empty(len(indices), dtype=torch.int32 if len(indices) < _MOST_SORTED else torch.int64)
     starts = _transpose(indptr.numpy(), indices.numpy(), num_src, targets.numpy(), edges.numpy())
     return Transposed(torch.from_numpy(starts), targets, edges)
+
+
+def transpose_by_sorting(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
+    """Do `transpose` by torch's functions, none of which waits for a GPU: all sizes are known. Not yet run on one.
+
+    Edges behind indptr[-1] are left out if their `indices` are num_src or more.
+    """
+    sources, order = torch.sort(indices, stable=True)
+    starts = torch.searchsorted(sources, torch.arange(num_src + 1, dtype=indices.dtype, device=indices.device))
+    targets = torch.searchsorted(indptr, order, right=True) - 1
+    return Transposed(starts, targets.to(indices.dtype), order.to(indices.dtype))
 
 
 @njit(cache=True, nogil=True)

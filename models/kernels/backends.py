@@ -17,6 +17,24 @@ def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+_takes_triton = False
+
+
+def take_triton(wanted: bool) -> None:
+    """Say whether Triton's kernels compute on GPUs, in the whole process; without a word torch's functions do.
+
+    None of these kernels has run on a GPU yet.
+    """
+    global _takes_triton
+    _takes_triton = wanted
+
+
+def on_triton(x: Tensor) -> bool:
+    """Whether Triton's kernels take rows: on a GPU, of a dtype that they read, where they are wanted and there."""
+    kinds = (torch.float32, torch.bfloat16, torch.float16)
+    return _takes_triton and x.is_cuda and x.dtype in kinds and has_triton()
+
+
 def choose(x: Tensor) -> str:
     """Return `numba` or `triton` for rows that their kernels read, on a CPU or GPU, `torch` for all else.
 
@@ -24,5 +42,4 @@ def choose(x: Tensor) -> str:
     """
     if has_kernels(x):
         return "numba"
-    on_gpu = x.is_cuda and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
-    return "triton" if on_gpu and has_triton() else "torch"
+    return "triton" if on_triton(x) else "torch"

@@ -13,7 +13,7 @@ import mmap
 import threading
 import weakref
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,6 +28,29 @@ _HUGE_PAGE = 1 << 21
 _SPARE_BYTES = 1 << 26
 
 
+class PageLocks(Protocol):
+    """What locks memory in place, so that a GPU copies from it without the CPU."""
+
+    def lock(self, address: int, num_bytes: int) -> bool:
+        """Lock; return whether that went well."""
+
+    def unlock(self, address: int) -> None:
+        """Unlock what was locked at an address."""
+
+
+class CudaPageLocks:
+    """CUDA's. Not yet run on a GPU."""
+
+    def lock(self, address: int, num_bytes: int) -> bool:
+        """Register the memory with CUDA."""
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        return int(runtime.cudaHostRegister(address, num_bytes, 0)) == 0
+
+    def unlock(self, address: int) -> None:
+        """Take it back."""
+        torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
+
+
 class Recycler:
     """Memory between batches.
 
@@ -35,6 +58,8 @@ class Recycler:
     """
 
     def __init__(self) -> None:
+        self._locks: PageLocks | None = None
+        self._locked: set[int] = set()
         self._idle: deque[mmap.mmap] = deque()
         self._lock = threading.Lock()
         self._total_bytes = 0
@@ -53,6 +78,34 @@ class Recycler:
         weakref.finalize(owner, self._idle.append, memory).atexit = False
         return owner.reshape(shape)
 
+    def lock_pages(self, locks: PageLocks) -> None:
+        """From now on, lock what memory is made: a GPU then copies straight from it, while the CPU goes on.
+
+        Whoever starts such a copy keeps the arrays until it is done (`models.block` does).
+        """
+        with self._lock:
+            self._locks = locks
+            while self._idle:  # what lies idle is not locked
+                self._drop()
+
+    def _drop(self) -> int:
+        """Give the oldest idle memory back; return its size."""
+        oldest = self._idle.popleft()
+        address = _address(oldest)
+        if address in self._locked:
+            assert self._locks is not None
+            self._locked.remove(address)
+            self._locks.unlock(address)
+        self._total_bytes -= len(oldest)
+        return len(oldest)
+
+    def _allocate(self, size: int) -> mmap.mmap:
+        memory = _allocate(size)
+        self._total_bytes += len(memory)
+        if self._locks is not None and self._locks.lock(_address(memory), len(memory)):
+            self._locked.add(_address(memory))
+        return memory
+
     def _take(self, size: int) -> mmap.mmap:
         with self._lock:  # finalizers only append, so one that runs in here waits for nothing
             idle = list(self._idle)
@@ -62,15 +115,16 @@ class Recycler:
                 taken = min(fitting, key=len)
                 self._idle.remove(taken)
             else:
-                taken = _allocate(size)
-                self._total_bytes += len(taken)
+                taken = self._allocate(size)
             idle_bytes = sum(len(memory) for memory in idle if memory is not taken)
             self._peak_bytes = max(self._peak_bytes, self._total_bytes - idle_bytes)
             while idle_bytes > self._peak_bytes + _SPARE_BYTES:
-                oldest = self._idle.popleft()
-                idle_bytes -= len(oldest)
-                self._total_bytes -= len(oldest)
+                idle_bytes -= self._drop()
             return taken
+
+
+def _address(memory: mmap.mmap) -> int:
+    return int(np.frombuffer(memory, np.uint8).ctypes.data)
 
 
 def _rounded(size: int) -> int:
@@ -91,6 +145,11 @@ def _allocate(size: int) -> mmap.mmap:
 _recycler = Recycler()
 recycled = _recycler.empty
 """`Recycler.empty` of the process's own."""
+
+
+def lock_recycled_pages() -> None:
+    """Lock the process's own recycled memory from now on, for copies to a GPU."""
+    _recycler.lock_pages(CudaPageLocks())
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:

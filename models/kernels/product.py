@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
+from models.kernels.backends import on_triton
 from models.kernels.memory import empty
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
@@ -42,6 +43,10 @@ def multiply(
     Shapes as of `weighted_sum`.
     """
     if not has_kernels(x):
+        if takes_triton(adj, x):
+            from models.kernels.product_triton import multiply_triton
+
+            return multiply_triton(adj, x, weight, edges, source_scale, target_scale)
         return multiply_torch(adj, x, weight, edges, source_scale, target_scale)
     heads = 1 if weight is None or weight.dim() == 1 else weight.shape[1]
     width = x.shape[1:].numel() // max(heads, 1)
@@ -56,6 +61,11 @@ def multiply(
             place = (lanes, count, heads * width, head * width + column, heads, head)
             run_rows(sum_rows, adj.chunks(), *place, *arrays)
     return y
+
+
+def takes_triton(adj: Adjacency, x: Tensor) -> bool:
+    """Whether Triton's kernel multiplies, which has not yet run on a GPU: cuSPARSE cannot where arrays are padded."""
+    return x.is_cuda and (adj.is_padded or on_triton(x))
 
 
 def factor(tensor: Tensor | None) -> NDArray[np.float32] | None:
@@ -127,6 +137,8 @@ def _csr(adj: Adjacency, values: Tensor) -> Tensor:
     kind = adj.indices.dtype if adj.num_edges < 1 << 31 else torch.int64
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        # torch 2.11 says so even where they are disabled explicitly.
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
         return torch.sparse_csr_tensor(
             adj.indptr.to(kind), adj.indices.to(kind), values, (adj.num_dst, adj.num_src), check_invariants=False
         )

@@ -10,14 +10,15 @@ import torch
 
 
 @contextmanager
-def products_in(precision: Literal["float32", "bfloat16"]) -> Iterator[None]:
-    """Have products of float32 matrices computed in bfloat16, where the processor has that, or in float32.
+def products_in(precision: Literal["float32", "bfloat16", "tf32"]) -> Iterator[None]:
+    """Have products of float32 matrices computed in bfloat16, where the processor has that, in float32, or in TF32.
 
-    Factors are rounded to 8 bits, sums and results are float32. It holds for the whole process meanwhile. Milliseconds
-    of (1024, 256) times (256, 1000) on one thread (Sapphire Rapids, November 2026): 3.4 in float32, 0.7 in bfloat16.
+    Factors are rounded to 8 bits, TF32's to 10 (on GPUs; not yet run on one); sums and results are float32. It holds
+    for the whole process meanwhile. Milliseconds of (1024, 256) times (256, 1000) on one thread (Sapphire Rapids,
+    November 2026): 3.4 in float32, 0.7 in bfloat16.
     """
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium" if precision == "bfloat16" else "highest")
+    torch.set_float32_matmul_precision({"bfloat16": "medium", "float32": "highest", "tf32": "high"}[precision])
     try:
         yield
     finally:

@@ -46,12 +46,13 @@ def segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
     return operation.apply(x, offsets, _inverse_counts(offsets) if reduce == "mean" else None)  # type: ignore[no-untyped-call]
 
 
-def segment_broadcast(x: Tensor, offsets: Tensor) -> Tensor:
+def segment_broadcast(x: Tensor, offsets: Tensor, count: int | None = None) -> Tensor:
     """y_i = x_g for offsets_g <= i < offsets_{g+1}: give each graph's row to its nodes.
 
     Args:
         x: float32 or bfloat16 (G, D); differentiable.
         offsets: int64 (G + 1,), from 0, never falling.
+        count: n, where it is known; without it a GPU is asked, and waited for.
 
     Returns:
         (n, D) in x's dtype, n = offsets_G.
@@ -59,9 +60,9 @@ def segment_broadcast(x: Tensor, offsets: Tensor) -> Tensor:
     Raises:
         ValueError: another shape or dtype, or other offsets (asked on a CPU only: it would wait for a GPU).
     """
-    _check(offsets)
+    _check(offsets, count)
     check_shape("x", x, len(offsets) - 1, "D")
-    return _Broadcast.apply(x, offsets) if has_kernels(x) else reference_segment_broadcast(x, offsets)  # type: ignore[no-untyped-call]
+    return _Broadcast.apply(x, offsets) if has_kernels(x) else reference_segment_broadcast(x, offsets, count)  # type: ignore[no-untyped-call]
 
 
 def segment_exchange(x: Tensor, state: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,7 +84,7 @@ def segment_exchange(x: Tensor, state: Tensor, offsets: Tensor) -> tuple[Tensor,
     check_shape("state", state, len(offsets) - 1, x.shape[1])
     check_like("state", state, "x", x)
     if not has_kernels(x):
-        y = x + reference_segment_broadcast(state, offsets)
+        y = x + reference_segment_broadcast(state, offsets, len(x))
         return y, reference_segment_reduce(y, offsets, "sum")
     both: tuple[Tensor, Tensor] = _Exchange.apply(x, state, offsets)  # type: ignore[no-untyped-call]
     return both
@@ -125,9 +126,9 @@ def reference_segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
     return y if reduce == "sum" else y / counts.clamp(min=1).unsqueeze(1).to(x.dtype)
 
 
-def reference_segment_broadcast(x: Tensor, offsets: Tensor) -> Tensor:
+def reference_segment_broadcast(x: Tensor, offsets: Tensor, count: int | None = None) -> Tensor:
     """Do `segment_broadcast` by repeating. Not yet run on a GPU."""
-    return x.repeat_interleave(offsets[1:] - offsets[:-1], dim=0)
+    return x.repeat_interleave(offsets[1:] - offsets[:-1], dim=0, output_size=count)
 
 
 def _inverse_counts(offsets: Tensor) -> Tensor:

@@ -10,8 +10,13 @@ from configs.errors import RecipeError
 from models import dgl_adapter
 
 
-def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
+def choose_device(wanted: str, local_rank: int = 0, *, share: bool = False) -> torch.device:
     """Return the device of a rank; `auto` takes a GPU where torch sees one.
+
+    Args:
+        wanted: `auto`, `cpu` or `cuda`.
+        local_rank: the rank's number on this machine.
+        share: whether ranks beyond the GPUs take turns through them (`train.share_gpu`).
 
     Raises:
         RecipeError: `cuda` is wanted and cannot be had, or there are more ranks than GPUs.
@@ -20,9 +25,10 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise RecipeError("train.device=cuda: torch sees no GPU; take train.device=cpu")
-    if local_rank >= torch.cuda.device_count():
-        raise RecipeError(f"train.num_ranks is above the {torch.cuda.device_count()} GPUs of this machine; lower it")
-    device = torch.device("cuda", local_rank)
+    count = torch.cuda.device_count()
+    if local_rank >= count and not share:
+        raise RecipeError(f"train.num_ranks is above the {count} GPU(s) of this machine; lower it")
+    device = torch.device("cuda", local_rank % count)
     torch.cuda.set_device(device)
     return device
 

@@ -97,7 +97,7 @@ class FeatureSource:
         label = None if self.label is None else torch.from_numpy(self.label[nodes])
         codes, node_type = (take_rows(table, nodes, np.int64) for table in (self.feat_cat, self.node_type))
         guess = take_rows(self.guess, nodes, np.float32)
-        return Inputs(node_id_tensor(nodes), feat, codes, label, node_type, guess)
+        return Inputs(node_id_tensor(nodes), feat, codes, label, node_type, guess, count_types(node_type))
 
     def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
         """Return the inputs of destinations, integer (n,), and the mean (n, D) of their sources' numeric features.
@@ -125,6 +125,7 @@ class FeatureSource:
         block.edge_feat = take_rows(self.edge_feat, positions, np.float32)
         block.edge_feat_cat = take_rows(self.edge_feat_cat, positions, np.int64)
         block.edge_type = take_rows(self.edge_type, positions, np.int64)
+        block.edge_type_counts = count_types(block.edge_type)
         weight = take_rows(self.edge_weight, positions, np.float32)
         if weight is not None:
             block.weight = weight if block.weight is None else weight * block.weight
@@ -139,6 +140,11 @@ def take_rows(table: Array | None, rows: Array, dtype: type) -> Tensor | None:
         return gather_rows(table, rows, torch.float32)
     # mode="clip" spares NumPy a second copy; the rows come from the graph itself and are in range
     return torch.from_numpy(np.take(table, rows, axis=0, mode="clip").astype(dtype, copy=False))
+
+
+def count_types(types: Tensor | None) -> tuple[int, ...] | None:
+    """Return how many of some types, int64 (n,) on the CPU, are 0, 1, ...; None stays None."""
+    return None if types is None else tuple(np.bincount(types.numpy()).tolist())
 
 
 def node_id_tensor(nodes: Array) -> Tensor:
@@ -199,6 +205,7 @@ def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inpu
     """Return the graph as one block in memory, with the inputs of all nodes."""
     indptr = torch.from_numpy(np.array(store["csc_indptr"], np.int64))
     missing = store.get(MISSING_IN_EDGES)
+    edge_type, node_type = _whole(features.edge_type, np.int64), _whole(features.node_type, np.int64)
     block = Block(
         indptr,
         torch.from_numpy(np.array(store["csc_indices"])),
@@ -207,7 +214,8 @@ def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inpu
         weight=_whole(features.edge_weight, np.float32),
         edge_feat=_whole(features.edge_feat, np.float32),
         edge_feat_cat=_whole(features.edge_feat_cat, np.int64),
-        edge_type=_whole(features.edge_type, np.int64),
+        edge_type=edge_type,
+        edge_type_counts=count_types(edge_type),
         symmetric=store.manifest.symmetric,
     )
     feat = _whole(features.feat, np.float32)
@@ -216,7 +224,8 @@ def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inpu
         None if feat is None else feat.to(features.dtype),
         _whole(features.feat_cat, np.int64),
         None if features.label is None else torch.from_numpy(features.label),
-        _whole(features.node_type, np.int64),
+        node_type,
+        node_type_counts=count_types(node_type),
     )
     return block, inputs
 

@@ -53,7 +53,7 @@ class Batches:
         """Let the loader see some of the run's first batches, all ranks together."""
         together = self.strategy.exchange_batches
         count = min(self.total, max(together, _REHEARSED))
-        requests = [self._request(number) for number in range(count)]
+        requests = [self.request(number) for number in range(count)]
         self.loader.rehearse([requests[start : start + together] for start in range(0, count, together)])
 
     def make(self, number: int) -> Batch:
@@ -72,15 +72,15 @@ class Batches:
     def _make(self, numbers: Sequence[int]) -> Iterator[Batch]:
         if self._own:
             return map(self.strategy.finish, map(self._of_epoch, numbers))
-        return map(self.strategy.finish, self.loader.batches([self._request(number) for number in numbers]))
+        return map(self.strategy.finish, self.loader.batches([self.request(number) for number in numbers]))
 
     def _of_epoch(self, number: int) -> Batch:
         """Return a batch that the loader itself lays out."""
         epoch, step, places = self._place(number)
         return self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE))
 
-    def _request(self, number: int) -> tuple[NDArray[np.int64], int]:
-        """Return a batch's positions among the seeds and its key."""
+    def request(self, number: int) -> tuple[NDArray[np.int64], int]:
+        """Return what `Loader.batch` is given for batch `number`: positions among the seeds, and the key."""
         epoch, step, places = self._place(number)
         order = derive_key(self.seed, epoch, 0, 0, _SHUFFLE)
         return shuffled(self._count, order, places), self._key(epoch, step, _SAMPLE)

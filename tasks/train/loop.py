@@ -7,8 +7,8 @@ checkpoint takes the same steps as one that was left alone (with three ranks or 
 from __future__ import annotations
 
 import math
-import os
 import time
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,11 +27,14 @@ from tasks.train.meter import Meter
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
-from tasks.train.pipeline import Pipeline
-from tasks.train.precision import check_precision, feature_dtype
+from tasks.train.pipeline import Pipeline, pipeline_sizes
+from tasks.train.precision import check_precision, feature_dtype, set_determinism, set_kernels, step_products
 from tasks.train.ranks.collectives import from_main, joined, largest, sum_over_ranks
 from tasks.train.saving import Checkpoints
 from tasks.train.strategies.base import Ranks, Strategy
+
+if TYPE_CHECKING:
+    from tasks.train.whole_step import WholeStep
 
 _RECORDS_AN_EPOCH = 20
 _MOST_STEPS = 1e9  # between two looks at the clock
@@ -43,9 +46,9 @@ def train(job: GnnJob, ranks: Ranks) -> None:
     Raises RecipeError: options that do not fit the data, or a training that diverged.
     """
     use_threads(job.train.threads)
-    device = choose_device(job.train.device, ranks.local_rank)
+    device = choose_device(job.train.device, ranks.local_rank, share=job.train.share_gpu)
     check_precision(job.train, device)
-    with joined(ranks, device):
+    with joined(ranks, device, share_gpu=job.train.share_gpu):
         Trainer(job, ranks, device).run()
 
 
@@ -55,7 +58,8 @@ class Trainer:
     def __init__(self, job: GnnJob, ranks: Ranks, device: torch.device) -> None:
         """Open the graph, build the model, and restore the last checkpoint."""
         self.job, self.config, self.ranks, self.device = job, job.train, ranks, device
-        _be_deterministic()
+        set_determinism(self.config)
+        set_kernels(self.config, device)
         if job.probes is not None:
             print(row_probes.judge(job))
         store = GraphStore.open(job.graph)
@@ -86,6 +90,10 @@ class Trainer:
         data = TrainingData.of(self.model, graph, features, seed=job.seed, scratch=scratch)
         loader: Loader = LOADERS.create(options, data)
         loader.to(device)
+        if self.config.sampling == "device":
+            from tasks.train.loaders.on_device import move_sampling
+
+            print(move_sampling(loader, device))
         self.batches = Batches(loader, strategy, self.config, job.seed)
         if strategy.makes_together:
             self.batches.rehearse()
@@ -104,6 +112,12 @@ class Trainer:
         self.progress = self.checkpoints.restore() or self.progress
         self._checkpoint_step = self._next_look = self.progress.step
         self.meter = Meter(self.progress, self.config.learning_rate)
+        self.whole: WholeStep | None = None
+        if self.config.cuda_graph:
+            from tasks.train.whole_step import WholeStep
+
+            self.whole = WholeStep(self.model, loader, self.optimization)
+            self.meter.counted_edges = self.whole.edges
         self.journal = Journal(
             job.work, self.progress, total_steps, self.config.epochs, ranks.world_size, writes=self.checkpoints.writes
         )
@@ -115,18 +129,21 @@ class Trainer:
     def run(self) -> None:
         """Train round by round (an epoch, or one of each rank's at once); validate, keep the best, stop early."""
         config = self.config
+        ahead, threads = pipeline_sizes(config, self.device, alone=self._makes_together)
+        batches = self.batches
         with Pipeline(
-            self.batches.make,
+            batches.make,
             self._next_batch(),
-            self.batches.total,
-            ahead=config.prefetch,
-            threads=config.sampling_threads,
+            batches.total,
+            ahead=ahead,
+            threads=threads,
             device=self.device,
             agree=largest if self._makes_together else None,
         ) as pipeline:
             patience = math.inf if config.patience is None else config.patience
             while self.progress.epoch < config.epochs and self.progress.evaluations_without_gain < patience:
-                self._train_round(pipeline)
+                with step_products(config):
+                    self._train_round(pipeline)
                 self._finish_round()
         self._save_last()
         self.checkpoints.finish()
@@ -163,6 +180,9 @@ class Trainer:
         How many labels there are is known once the last batch is made, so the sum is divided at the end. With one
         batch, or equal ones on all ranks, the mean of means is the same, and ranks exchange nothing.
         """
+        if self.whole is not None:
+            self._whole_step(self.whole)
+            return
         progress = self.progress
         first = self._next_batch()
         batches_per_round = self.batches.batches_per_round
@@ -176,11 +196,20 @@ class Trainer:
             # Dropout must not depend on what was drawn before: a resumed run has not drawn it.
             torch.manual_seed(self.batches.dropout_key(number))
             loss = self.optimization.backward(batch, share, last=number == first + count - 1)
-            self.meter.add(loss, batch)
+            self.meter.add(loss, batch.num_seeds, batch.num_edges)
         divisor = sum_over_ranks([shares])[0] / self.ranks.world_size if weighs else 1.0
         self.optimization.step(progress.step + 1, divisor)
         progress.step += 1
         progress.step_in_epoch += 1
+
+    def _whole_step(self, whole: WholeStep) -> None:
+        """Take a step of one batch, which the GPU makes and learns from at once."""
+        number = self._next_batch()
+        positions, key = self.batches.request(number)
+        self.meter.add(whole.take(positions, key, self.batches.dropout_key(number)), len(positions))
+        self.optimization.advance()
+        self.progress.step += 1
+        self.progress.step_in_epoch += 1
 
     def _finish_round(self) -> None:
         progress, before = self.progress, self.progress.epoch
@@ -244,9 +273,3 @@ class Trainer:
         self._checkpoint_at, self._checkpoint_step = time.monotonic(), self.progress.step
         self.journal.note_checkpoint()
         self.checkpoints.save_last(self.progress, sum_over_ranks(self.progress.epoch_totals))
-
-
-def _be_deterministic() -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is not deterministic without
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

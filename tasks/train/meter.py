@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from models.block import Batch
 from tasks.train.journal import Progress
 
 # Reading a loss waits for the GPU, which then has nothing to do until the next batch is on its way.
@@ -23,14 +22,17 @@ class Meter:
         self.progress, self.learning_rate = progress, learning_rate
         self.loss = math.nan
         """Of the last batch that was read."""
+        self.counted_edges: Tensor | None = None
+        """int64 (1,): edges of all batches so far, where a GPU counts them; those given to `add` come on top."""
+        self._edges_read = 0
         self._unread: list[tuple[Tensor, int]] = []
 
-    def add(self, loss: Tensor, batch: Batch) -> None:
+    def add(self, loss: Tensor, num_seeds: int, num_edges: int = 0) -> None:
         """Count a batch and its mean loss."""
         totals = self.progress.epoch_totals
-        totals[1] += batch.num_seeds
-        totals[2] += batch.num_edges
-        self._unread.append((loss, batch.num_seeds))
+        totals[1] += num_seeds
+        totals[2] += num_edges
+        self._unread.append((loss, num_seeds))
         if not loss.is_cuda or len(self._unread) == _UNREAD_ON_GPU:
             self.read()
 
@@ -49,3 +51,7 @@ class Meter:
             self.loss = value
             self.progress.epoch_totals[0] += value * num_seeds
         self._unread.clear()
+        if self.counted_edges is not None:
+            edges = int(self.counted_edges)
+            self.progress.epoch_totals[2] += edges - self._edges_read
+            self._edges_read = edges

@@ -52,7 +52,13 @@ class Optimization:
     @property
     def rate(self) -> float:
         """Learning rate of the next step."""
-        return float(self.scheduler.get_last_lr()[0])
+        schedule = self.scheduler  # which may have written it to a device only
+        return float(schedule.base_lrs[0] * schedule.lr_lambdas[0](schedule.last_epoch))
+
+    def keep_rate_on_device(self) -> None:
+        """Have the optimizer read its learning rate from the device, where what was recorded finds later ones too."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.tensor(self.rate, device=self.device)
 
     def backward(self, batch: Batch, share: float, *, last: bool) -> Tensor:
         """Add a batch's gradient, of its mean loss times `share`; return the mean loss, without waiting for a GPU.
@@ -62,15 +68,17 @@ class Optimization:
         for another.
         """
         with contextlib.nullcontext() if last or self.wrapped is self.model else self.wrapped.no_sync():  # type: ignore[operator]
-            with autocast(self.train, self.device):
-                scores = self.wrapped(batch)
-            scores = scores.float()
-            loss = self._loss(scores, batch) if batch.num_seeds else 0.0 * scores.sum()
-            self.scaler.scale(loss * share).backward()
+            loss = self.loss(batch)
+            self.scaler.scale(loss * share).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _loss(self, scores: Tensor, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         """Return the batch's mean loss; that of a regression counts errors in the labels' standard deviations."""
+        with autocast(self.train, self.device):
+            scores = self.wrapped(batch)
+        scores = scores.float()
+        if not batch.num_seeds:
+            return 0.0 * scores.sum()
         scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
         if batch.seed_weight is None:
             return LOSSES[self.task_type](scores, target)
@@ -83,7 +91,7 @@ class Optimization:
             self._divide(divisor, rows)
         if self.train.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            self._clip(self.train.clip_norm, rows)
+            self.clip(self.train.clip_norm, rows)
         if self.embedding is not None and rows is not None:
             # The same schedule and scaling by ranks as for the dense parameters.
             factor = self.rate / self.train.learning_rate
@@ -96,6 +104,10 @@ class Optimization:
         self.optimizer.zero_grad(set_to_none=True)
         average_(self._statistics)
 
+    def advance(self) -> None:
+        """Move on in the schedule after a step that was taken elsewhere (`whole_step`)."""
+        self.scheduler.step()
+
     def _divide(self, divisor: float, rows: tuple[Tensor, Tensor] | None) -> None:
         """Divide the whole gradient; without any label it is zero, and stays."""
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -104,7 +116,7 @@ class Optimization:
         for grad in grads:
             grad.mul_(factor)
 
-    def _clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
+    def clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
         """Clip the norm of the whole gradient, rows of sparse embeddings included."""
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])

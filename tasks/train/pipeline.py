@@ -6,15 +6,39 @@ between epochs either. Threads and not processes: kernels that make batches rele
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from configs.training import TrainConfig
 from models.block import Batch
+from models.kernels.memory import lock_recycled_pages
+from tasks.train.job import cores
 
 THREAD_NAME = "batches"
+_MOST_THREADS = 16
+_OTHER_CORES = 2
+"""For the training's own thread and for what torch does beside it."""
+
+
+def pipeline_sizes(train: TrainConfig, device: torch.device, *, alone: bool = False) -> tuple[int, int]:
+    """Return how many batches are prepared ahead, and by how many threads: what the recipe says, or what fits here.
+
+    `alone`: batches are made by one thread, as ranks make them together.
+    """
+    threads, ahead = train.sampling_threads, train.prefetch
+    if threads is None:
+        busy = (
+            device.type == "cuda" and train.sampling == "cpu" and not alone
+        )  # else the CPU's cores train, or the GPU samples
+        threads = min(_MOST_THREADS, max(1, cores() // train.num_ranks - _OTHER_CORES)) if busy else 1
+        threads = threads if ahead is None else max(1, min(threads, ahead))
+    if ahead is None:
+        ahead = 2 * threads if device.type == "cuda" else max(2, threads)
+    return ahead, threads
 
 
 class Pipeline:
@@ -40,7 +64,8 @@ class Pipeline:
         """Start nothing yet.
 
         Args:
-            make: makes a batch in CPU memory; called by several threads at once, with ascending numbers.
+            make: makes a batch, in CPU memory or on the device; called by several threads at once, with ascending
+                numbers.
             first: number of the first batch.
             stop: number after the last one.
             ahead: batches ready or in the making beyond the caller's; on a GPU they lie in its memory.
@@ -122,8 +147,8 @@ class Pipeline:
         while (number := self._claim()) is not None:
             result: tuple[Any, BaseException | None]
             try:
-                batch = self._make(number)
-                result = (batch if self._upload is None else self._upload.send(batch), None)
+                make = functools.partial(self._make, number)
+                result = (make() if self._upload is None else self._upload.send(make), None)
             except BaseException as error:  # handed over to the caller, who raises it
                 result = (None, error)
             with self._changed:
@@ -147,7 +172,7 @@ class Pipeline:
 class Upload:
     """Copies batches to a GPU through page-locked memory, on a stream of its own, while the GPU is at a step.
 
-    Not yet run on a GPU.
+    What `make` itself does on the GPU (`train.sampling=device`) is done on that stream too. Not yet run on a GPU.
     """
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
@@ -155,13 +180,16 @@ class Upload:
         self.device = device
         self.cuda = cuda
         self.stream = cuda.Stream(device)
+        if cuda is torch.cuda:
+            lock_recycled_pages()
 
-    def send(self, batch: Batch) -> tuple[Batch, Any]:
-        """Start copying (in any thread); return what `receive` wants."""
+    def send(self, make: Callable[[], Batch]) -> tuple[Batch, Any]:
+        """Make a batch and start copying (in any thread); return what `receive` wants."""
         # A thread's current device is number 0, and page-locking would open a context there.
         with self.cuda.device(self.device), self.cuda.stream(self.stream):
-            # torch's allocator keeps page-locked blocks, and gives them out again once the copies from them are done
-            there = batch.pin_memory().to(self.device)
+            # What was gathered lies in page-locked memory; of the rest torch makes copies there, in blocks that it
+            # gives out again once the copies from them are done.
+            there = make().pin_memory().to(self.device)
             event = self.cuda.Event()
             event.record(self.stream)
         return there, event

@@ -61,11 +61,12 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
     from tasks.processes.device import choose_device
 
     size = model_size(weights, train)
-    device, local_ranks = choose_device(train.device, ranks.local_rank), ranks.local_size
+    device, local_ranks = choose_device(train.device, ranks.local_rank, share=train.share_gpu), ranks.local_size
     host = size.host_bytes + (size.device_bytes * local_ranks if device.type == "cpu" else 0)
     places = [("this machine", host, available_bytes())]
     if device.type == "cuda":
-        places.append((str(device), size.device_bytes, torch.cuda.mem_get_info(device)[0]))
+        sharing = -(-local_ranks // torch.cuda.device_count())
+        places.append((str(device), size.device_bytes * sharing, torch.cuda.mem_get_info(device)[0]))
     for place, needed, free in places:
         if needed > free:
             each = f", {local_ranks} ranks of it" if local_ranks > 1 and device.type == "cpu" else ""

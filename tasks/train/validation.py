@@ -10,12 +10,15 @@ import torch
 from configs.errors import DataError
 from models.base import GraphModel
 from tasks.evaluators.evaluators import make_evaluator
-from tasks.inference.predictor import Predictor
+from tasks.inference.predictor import WHOLE_GRAPH_BYTES, Predictor
 from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import AnyJob
 from tasks.train.ranks.collectives import from_main
 from tasks.train.strategies.base import Ranks
+
+_SHARE = 8
+"""Of a GPU's memory, a part in so many may go to the graph that is measured."""
 
 
 class Validation:
@@ -29,7 +32,7 @@ class Validation:
         self.job, self.ranks = job, ranks
         self.evaluator = make_evaluator(job.evaluate.evaluator, manifest)
         # Not evaluate.batch_size: it changes the last bits of metrics, and training must not depend on it.
-        self.predictor = Predictor(store, device=device, scratch=job.work)
+        self.predictor = Predictor(store, device=device, scratch=job.work, whole_graph_bytes=_whole_graph_bytes(device))
 
     def measure(self, model: GraphModel) -> dict[str, float]:
         """Return the metrics, the same on all ranks."""
@@ -52,3 +55,13 @@ class Validation:
             yield
         finally:
             use_threads(own)
+
+
+def _whole_graph_bytes(device: torch.device) -> int:
+    """Return up to which size a graph goes through all layers at once: on a GPU an eighth of its memory.
+
+    Of all memory, not of what is free: another way rounds otherwise, and must not depend on what else runs there.
+    """
+    if device.type != "cuda":
+        return WHOLE_GRAPH_BYTES
+    return max(WHOLE_GRAPH_BYTES, torch.cuda.get_device_properties(device).total_memory // _SHARE)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.adjacency import Adjacency, split_rows, transpose
+from models.kernels.adjacency import Adjacency, split_rows, transpose, transpose_by_sorting
 from models.kernels.ranges import few_ranges
 from models.kernels.threads import even_rows, run_rows
 from tests.kernels.graphs import large_graph, random_graph, symmetric_graph, without_edges
@@ -30,6 +30,22 @@ def test_transpose(wide: bool) -> None:
     assert found == [edges[e] for e in out.edges.tolist()]
     assert found == sorted(edges)  # destinations ascend within a source
     assert sorted(out.edges.tolist()) == list(range(adj.num_edges))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("sizes", [(12, 17, 80), (1, 1, 3), (5, 3, 0), (40, 7, 333)])
+def test_sorting_transposes_as_counting_does(sizes: tuple[int, int, int], wide: bool) -> None:
+    adj = random_graph(*sizes)
+    indices = adj.indices.long() if wide else adj.indices
+    found, expected = (make(adj.indptr, indices, adj.num_src) for make in (transpose_by_sorting, transpose))
+    for name in ("indptr", "indices"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+        assert getattr(found, name).dtype == getattr(expected, name).dtype
+    assert torch.equal(found.edges.long(), expected.edges.long())
+    padded = torch.cat([indices, torch.full((5,), adj.num_src, dtype=indices.dtype)])
+    with_rest = transpose_by_sorting(adj.indptr, padded, adj.num_src)
+    assert torch.equal(with_rest.indptr, expected.indptr)
+    assert torch.equal(with_rest.indices[: adj.num_edges], expected.indices)
 
 
 def test_a_hub_s_ranges_are_never_empty() -> None:

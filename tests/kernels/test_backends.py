@@ -32,7 +32,10 @@ def rows(device: str, dtype: torch.dtype) -> Any:
 def test_kernels_take_what_they_read(
     monkeypatch: pytest.MonkeyPatch, device: str, dtype: torch.dtype, backend: str
 ) -> None:
+    plain = "torch" if backend == "triton" else backend
     monkeypatch.setattr(backends, "has_triton", lambda: True)
+    assert backends.choose(rows(device, dtype)) == plain  # as long as nobody asks for Triton
+    monkeypatch.setattr(backends, "_takes_triton", True)
     assert backends.choose(rows(device, dtype)) == backend
     monkeypatch.setattr(backends, "has_triton", lambda: False)
-    assert backends.choose(rows(device, dtype)) == ("torch" if backend == "triton" else backend)
+    assert backends.choose(rows(device, dtype)) == plain

@@ -14,6 +14,7 @@ from models.kernels.attention import reference_gat_attention
 from models.kernels.edge_dropout import EdgeDropout
 from models.kernels.gatv2 import reference_gatv2_attention
 from models.kernels.message import reference_message_sum, reference_power_aggregate, reference_softmax_aggregate
+from models.kernels.product import multiply_torch
 from models.kernels.sddmm import dot_edges
 from models.kernels.spmm_max import max_rows, reference_max
 from tests.kernels.graphs import compare, numbers, random_graph
@@ -25,6 +26,32 @@ pytestmark = MARKS
 def on_device(operator: Callable[..., Tensor], adj: Adjacency) -> Callable[..., Tensor]:
     moved = Adjacency(adj.indptr.to(DEVICE), adj.indices.to(DEVICE), adj.num_src)
     return lambda *given: operator(moved, *(value.to(DEVICE) for value in given)).cpu()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [(1,), (7,), (130,), (3, 5)])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_products(width: tuple[int, ...], dtype: torch.dtype, scaled: bool) -> None:
+    """With rows behind the last edge that are not there: none is read."""
+    from models.kernels.product_triton import multiply_triton
+
+    adj = random_graph(12, 17, 80)
+    padded = Adjacency(adj.indptr, torch.cat([adj.indices, torch.full((9,), 17, dtype=torch.int32)]), 17)
+    x = numbers(17, *width, dtype=dtype).detach()
+    weights: list[Any] = [None, numbers(80, *width[:-1], seed=2).detach()]
+    edges = torch.randperm(80, generator=torch.Generator().manual_seed(3)).to(torch.int32)
+    scales = (numbers(17, seed=4).detach(), numbers(12, seed=5).detach()) if scaled else (None, None)
+    for weight in weights:
+        for order in (None,) if weight is None else (None, edges):
+            more = (weight, order, *scales)
+            moved = (None if value is None else value.to(DEVICE) for value in more)
+            on = Adjacency(padded.indptr.to(DEVICE), padded.indices.to(DEVICE), 17)
+            found = multiply_triton(on, x.to(DEVICE), *moved).cpu()
+            exact = multiply_torch(
+                adj, x.double(), *(v.double() if v is not None and v.is_floating_point() else v for v in more)
+            )
+            slack = 1e-5 if dtype == torch.float32 else 1e-2
+            torch.testing.assert_close(found.double(), exact, rtol=slack, atol=slack * float(exact.abs().max()))
 
 
 SHAPES = [

@@ -17,7 +17,7 @@ import pytest
 
 from models.kernels.row_tables import RowTable
 from tasks.train.loaders import edges, walks
-from tasks.train.tables import objective, place
+from tasks.train.tables import grid, objective, place
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.grid import Tables
 from tasks.train.tables.place import Place
@@ -43,20 +43,26 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     for loader in (walks, edges):
         patch.setattr(loader, "_CHUNK_PAIRS", 26)
     patch.setattr(objective, "_PART_PAIRS", 4)
-    patch.setattr(Tables, "first", random_rows)
+    patch.setattr(grid, "first_rows", random_rows)
 
 
-def random_rows(tables: Tables, key: Key) -> RowTable:
-    """A block as trainings begin here."""
-    table = tables.empty(key)
+def random_rows(tables: Tables, key: Key, table: RowTable) -> None:
+    """Fill a block as trainings begin here."""
     random = np.random.default_rng(zlib.crc32(repr(key).encode()))
     table.write(slice(None), random.normal(size=(table.num_rows, table.width)).astype(np.float32) / 3)
-    return table
 
 
 def train_on(patch: pytest.MonkeyPatch, memory: int | None) -> None:
     """Have trainings run on the device, with so much memory there; None: on the CPU."""
     patch.setattr(place, "choose_place", lambda *_: Place(DEVICE, memory) if memory else place_of_cpu())
+
+
+def make_device_trainer(job: Any) -> Any:
+    """The only rank of a GNN's training, on the device."""
+    from tasks.train.loop import Trainer
+    from tasks.train.strategies.base import Ranks
+
+    return Trainer(job, Ranks(), DEVICE)
 
 
 def place_of_cpu() -> Place:

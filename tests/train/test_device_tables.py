@@ -20,9 +20,9 @@ from tasks.train.job import RESULT, Job
 from tasks.train.loaders import walks as walk_loader
 from tasks.train.loaders.pairs import PairLoader
 from tasks.train.strategies.base import Ranks
+from tasks.train.tables import grid
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.device import negative_keys
-from tasks.train.tables.grid import Tables
 from tasks.train.tables.objective import NEGATIVES
 from tasks.train.tables.place import Place
 from tasks.train.tables.trainer import Trainer
@@ -169,7 +169,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(
         with pytest.raises(StoppedError):
             train(asked, graph, tmp_path / "broken", MEMORY)
     # What goes on is rows that were learnt: none that are drawn anew.
-    monkeypatch.setattr(Tables, "first", Tables.empty)
+    monkeypatch.setattr(grid, "first_rows", lambda tables, key, table: None)
     broken = train(asked, graph, tmp_path / "broken", MEMORY)
     monkeypatch.undo()
     assert broken.progress.step == whole.progress.step == 3

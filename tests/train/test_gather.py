@@ -222,6 +222,52 @@ def test_threads_never_get_the_same_memory() -> None:
     assert not wrong
 
 
+class FakeLocks:
+    """Notes what is locked; refuses what is larger than `most`."""
+
+    def __init__(self, most: int = 1 << 40) -> None:
+        self.most, self.locked = most, dict[int, int]()
+
+    def lock(self, address: int, num_bytes: int) -> bool:
+        if num_bytes > self.most:
+            return False
+        assert address not in self.locked
+        self.locked[address] = num_bytes
+        return True
+
+    def unlock(self, address: int) -> None:
+        del self.locked[address]
+
+
+def test_what_is_made_is_locked_and_unlocked_before_it_is_given_back() -> None:
+    pool, locks = Recycler(), FakeLocks(200 * MIB)
+    before = pool.empty(MIB, np.uint8)
+    idle = pool.empty(MIB, np.uint8)
+    del idle
+    gc.collect()
+    pool.lock_pages(locks)
+    assert not pool._idle  # which was not locked
+    held = pool.empty(2 * MIB, np.uint8)
+    assert locks.locked == {held.ctypes.data: len(pool_memory(held))}
+    del before
+    gc.collect()
+    for size in range(1, 60):
+        pool.empty(size * 8 * MIB, np.uint8)
+    alive = {held.ctypes.data: len(pool_memory(held))}
+    alive |= {np.frombuffer(memory, np.uint8).ctypes.data: len(memory) for memory in pool._idle}
+    assert held.ctypes.data in locks.locked
+    assert all(alive[address] == size for address, size in locks.locked.items())
+    assert max(locks.locked.values()) <= 200 * MIB < max(map(len, pool._idle))  # what cannot be locked does as it is
+
+
+def pool_memory(array: np.ndarray) -> Any:
+    """The mapping below an array."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    base: Any = array.base
+    return base.obj if isinstance(base, memoryview) else base
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_tensors_in_recycled_memory_may_be_written_over(dtype: torch.dtype) -> None:
     x = torch.ones(300, 500, requires_grad=True)

@@ -6,9 +6,12 @@ import gc
 import random
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,12 +20,15 @@ import pytest
 import torch
 
 from configs.registry import MODELS
-from models.block import Batch, Inputs
+from configs.training import TrainConfig
+from models import block
+from models.block import Batch, Block, Inputs, Mover
 from models.losses import LOSSES
+from tasks.sampling.gather import gather_side_by_side
 from tasks.sampling.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train.pipeline import THREAD_NAME, Pipeline, Upload
+from tasks.train.pipeline import THREAD_NAME, Pipeline, Upload, pipeline_sizes
 from tests.loaders import make_loader
 from tests.support import node_graph
 
@@ -228,6 +234,63 @@ def test_on_a_gpu_batches_are_pinned_and_copied_on_a_stream_of_their_own() -> No
     assert all(notes.index("wait") > notes.index(step) for step in sent)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_halves_of_a_matrix_travel_as_one(dtype: torch.dtype) -> None:
+    table = np.arange(60, dtype=np.float32).reshape(10, 6)
+    own, mean = gather_side_by_side(table, -table, np.array([3, 1, 4]), dtype)
+    moved: list[tuple[int, ...]] = []
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        moved.append(tuple(tensor.shape))
+        return tensor.clone()
+
+    outer = Block(torch.tensor([0, 1, 1, 2]), torch.empty(0, dtype=torch.int32), 3, mean=mean)
+    before = Batch([outer], Inputs(torch.arange(3), own), torch.zeros(3, 5)[:, :1], 3)
+    after = before._map(Mover(move))
+    found = after.inputs.feat, after.blocks[0].mean
+    assert moved.count((3, 12)) == 1
+    assert (3, 1) in moved  # a column of another matrix goes alone
+    for tensor, expected in zip(found, (own, mean), strict=True):
+        assert tensor is not None
+        assert torch.equal(tensor, expected)
+        assert tensor.stride() == expected.stride()
+    assert found[1].data_ptr() - found[0].data_ptr() == 6 * own.itemsize  # type: ignore[union-attr]
+    again = after._map(Mover(lambda tensor: tensor))
+    assert again is after
+
+
+def test_what_is_copied_from_is_kept_until_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+
+    class Event:
+        made = 0
+
+        def __init__(self) -> None:
+            self.number = Event.made
+            Event.made += 1
+
+        def record(self, stream: Any) -> None:
+            assert stream == "current"
+
+        def query(self) -> bool:
+            return self.number in done
+
+    cuda = SimpleNamespace(Event=Event, current_stream=lambda device: "current")
+    monkeypatch.setattr(block, "_in_flight", deque())
+    sources = [np.zeros(3) for _ in range(4)]
+    alive = [weakref.ref(source) for source in sources]
+    for source in sources[:3]:
+        block._keep_until_copied(source, torch.device("cuda", 0), cuda)
+    del source
+    sources.clear()
+    gc.collect()
+    assert [found() is not None for found in alive] == [True] * 3 + [False]
+    done[:] = [0, 1]
+    block._keep_until_copied(np.zeros(1), torch.device("cuda", 0), cuda)
+    gc.collect()
+    assert [found() is not None for found in alive] == [False, False, True, False]
+
+
 @pytest.mark.usefixtures("one_torch_thread")
 def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
     parent = node_graph(tmp_path, num_nodes=3000, dim=64)
@@ -259,3 +322,25 @@ def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
     kept_if_leaked = (epochs - 3) * steps * min(sizes)
     assert kept_if_leaked > 32 << 20, "the test would not see a leak"
     assert grown < 8 << 20, f"{grown >> 20} MiB more after epoch 20 than after epoch 3"
+
+
+@pytest.mark.parametrize(
+    ("options", "device", "expected"),
+    [
+        ({}, "cpu", (2, 1)),
+        ({"sampling_threads": 2}, "cpu", (2, 2)),
+        ({"prefetch": 0}, "cpu", (0, 1)),
+        ({}, "cuda", (28, 14)),
+        ({"num_ranks": 4}, "cuda", (4, 2)),
+        ({"num_ranks": 16}, "cuda", (2, 1)),
+        ({"prefetch": 3}, "cuda", (3, 3)),
+        ({"prefetch": 0}, "cuda", (0, 1)),
+        ({"sampling_threads": 1, "prefetch": 5}, "cuda", (5, 1)),
+        ({"sampling": "device"}, "cuda", (2, 1)),
+    ],
+)
+def test_a_gpu_gets_as_many_threads_as_there_are_cores_for(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], device: str, expected: tuple[int, int]
+) -> None:
+    monkeypatch.setattr("tasks.train.pipeline.cores", lambda: 16)
+    assert pipeline_sizes(TrainConfig(**options), torch.device(device)) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,20 @@ import torch
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import Batch
+from models.kernels import backends
 from models.losses import LOSSES
 from tasks.processes.device import choose_device
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
+from tasks.train import validation
+from tasks.train.loop import Trainer
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
 from tasks.train.optimizers import describe_rate
-from tasks.train.precision import check_precision
+from tasks.train.precision import check_precision, set_kernels
+from tasks.train.ranks import collectives
+from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
 from tasks.train.weighting import WEIGHTED_LOSSES
 from tests.loaders import make_loader
@@ -154,12 +160,85 @@ def test_precisions_that_cannot_work_are_refused(tmp_path: Path) -> None:
         check_precision(TrainConfig(precision=precision, embeddings="sparse"), CPU)  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match=r"float16 needs a GPU.*take bfloat16"):
         check_precision(TrainConfig(precision="float16"), CPU)
+    check_precision(TrainConfig(precision="tf32", embeddings="sparse"), gpu)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=r"precision=tf32 needs a GPU.*take bfloat16"):
+        check_precision(TrainConfig(precision="tf32"), CPU)
     with pytest.raises(RecipeError, match=r"float16 scales gradients.*train\.precision=bfloat16 or train\.embeddings"):
         check_precision(TrainConfig(precision="float16", embeddings="sparse"), gpu)
     if not torch.cuda.is_available():
         with pytest.raises(RecipeError, match="torch sees no GPU"):
             choose_device("cuda")
         assert choose_device("auto") == CPU
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_deterministic_algorithms_are_an_option(tmp_path: Path, deterministic: bool) -> None:
+    made = job(partition(tmp_path / "g", "link"), tmp_path / "work", f"train.deterministic={deterministic}")
+    make_trainer(made)
+    assert torch.are_deterministic_algorithms_enabled() == deterministic
+
+
+def test_triton_computes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda", 0)
+    with pytest.raises(RecipeError, match=r"kernels=triton needs a GPU.*set train\.kernels=auto"):
+        set_kernels(TrainConfig(kernels="triton"), CPU)
+    monkeypatch.setattr("tasks.train.precision.has_triton", lambda: False)
+    with pytest.raises(RecipeError, match=r"needs Triton, which is not installed; set train\.kernels=auto"):
+        set_kernels(TrainConfig(kernels="triton"), gpu)
+    monkeypatch.setattr("tasks.train.precision.has_triton", lambda: True)
+    for kernels, expected in (("triton", True), ("auto", False), ("triton", True), ("torch", False)):
+        set_kernels(TrainConfig(kernels=kernels), gpu)  # type: ignore[arg-type]
+        assert backends._takes_triton == expected
+
+
+def test_steps_multiply_in_tf32_and_validation_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, set[str]] = {"_step": set(), "_validate": set()}
+    for name in found:
+        whole = getattr(Trainer, name)
+
+        def noted(self: Trainer, *given: Any, name: str = name, whole: Any = whole) -> Any:
+            found[name].add(torch.get_float32_matmul_precision())
+            return whole(self, *given)
+
+        monkeypatch.setattr(Trainer, name, noted)
+    made = job(partition(tmp_path / "g", "link"), tmp_path / "work", "train.precision=tf32", "train.epochs=2")
+    make_trainer(made).run()
+    assert found == {"_step": {"high"}, "_validate": {"highest"}}
+
+
+def test_a_gpu_measures_larger_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 << 30))
+    assert validation._whole_graph_bytes(torch.device("cuda", 0)) == 10 << 30
+    assert validation._whole_graph_bytes(CPU) == 1 << 30
+
+
+def test_ranks_share_a_gpu_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_devices: list[torch.device] = []
+    for name, stand_in in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "set_device": set_devices.append,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    with pytest.raises(RecipeError, match=r"train\.num_ranks is above the 2 GPU\(s\)"):
+        choose_device("cuda", 2)
+    assert [choose_device("cuda", rank, share=True).index for rank in range(5)] == [0, 1, 0, 1, 0]
+    assert set_devices[-1] == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_ranks_that_share_a_gpu_meet_over_gloo(monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
+    asked: list[Any] = []
+    stand_in = SimpleNamespace(
+        init_process_group=lambda kind, **options: asked.append((kind, sorted(options))),
+        group=SimpleNamespace(WORLD=object()),
+    )
+    monkeypatch.setattr(collectives, "dist", stand_in)
+    monkeypatch.setattr(collectives, "_left", [])
+    monkeypatch.setattr(collectives, "begin_heartbeat", lambda ranks: None)
+    with pytest.raises(ZeroDivisionError), joined(Ranks(0, 2), torch.device("cuda", 0), share_gpu=share):
+        raise ZeroDivisionError
+    assert asked == [("gloo", ["timeout"]) if share else ("cpu:gloo,cuda:nccl", ["device_id", "timeout"])]
 
 
 def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:

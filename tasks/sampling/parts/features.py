@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from models.block import Block, Inputs
-from tasks.sampling.features import FeatureSource, node_id_tensor
+from tasks.sampling.features import FeatureSource, count_types, node_id_tensor
 from tasks.sampling.gather import gather_mean, gather_rows
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
@@ -66,11 +66,13 @@ class PartFeatures:
         """Return all but the numeric features."""
         known = {name: self.rows.take(name, located, number) for name in _NODE_TABLES if name in self.rows.tables}
         codes, types, label = (known.get(name) for name in _NODE_TABLES)
+        node_type = None if types is None else torch.from_numpy(types.astype(np.int64))
         return Inputs(
             node_id_tensor(ids),
             feat_cat=None if codes is None else torch.from_numpy(codes.astype(np.int64)),
             label=None if label is None else torch.from_numpy(label),
-            node_type=None if types is None else torch.from_numpy(types.astype(np.int64)),
+            node_type=node_type,
+            node_type_counts=count_types(node_type),
         )
 
 
@@ -83,6 +85,7 @@ def make_block(layer: PartSample) -> Block:
     for name, dtype in (("edge_feat", np.float32), ("edge_feat_cat", np.int64), ("edge_type", np.int64)):
         if name in columns:
             setattr(block, name, torch.from_numpy(columns[name].astype(dtype, copy=False)))
+    block.edge_type_counts = count_types(block.edge_type)
     if "edge_weight" in columns:
         weight = torch.from_numpy(columns["edge_weight"].astype(np.float32, copy=False))
         block.weight = weight if block.weight is None else weight * block.weight

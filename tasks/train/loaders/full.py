@@ -8,7 +8,7 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch, Block
-from tasks.sampling.features import whole_graph
+from tasks.sampling.features import count_types, whole_graph
 from tasks.sampling.labels import hide_labels, targets
 from tasks.sampling.lookup import without_pairs
 from tasks.train.loaders.base import Array, LabelLoader, Loader, TrainingData
@@ -91,6 +91,7 @@ class FullEdgeLoader(Loader):
         degree = None  # in a rank's part of a graph some in-edges are elsewhere: they still count
         if whole.degree is not None:
             degree = whole.degree - whole.counts + torch.from_numpy(np.diff(indptr))
+        edge_type = rest(whole.edge_type)
         return Block(
             torch.from_numpy(indptr),
             torch.from_numpy(indices),
@@ -99,6 +100,7 @@ class FullEdgeLoader(Loader):
             weight=rest(whole.weight),
             edge_feat=rest(whole.edge_feat),
             edge_feat_cat=rest(whole.edge_feat_cat),
-            edge_type=rest(whole.edge_type),
+            edge_type=edge_type,
+            edge_type_counts=count_types(edge_type),
             symmetric=whole.symmetric,
         )

@@ -26,12 +26,16 @@ when the last owner is a DDP module that Python drops. The rank would hang at it
 
 
 @contextlib.contextmanager
-def joined(ranks: Ranks, device: torch.device) -> Iterator[None]:
-    """Join the job's ranks: gloo for tensors in CPU memory, and NCCL beside it for those on GPUs."""
+def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> Iterator[None]:
+    """Join the job's ranks: gloo for tensors in CPU memory, and NCCL beside it for those on GPUs.
+
+    NCCL refuses two ranks on one GPU: with `share_gpu` gloo carries those tensors too, through CPU memory.
+    """
     if ranks.world_size == 1:
         yield
         return
-    if device.type == "cuda":
+    by_nccl = device.type == "cuda" and not share_gpu
+    if by_nccl:
         dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT, device_id=device)
     else:
         dist.init_process_group("gloo", timeout=_TIMEOUT)

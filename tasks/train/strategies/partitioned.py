@@ -74,7 +74,7 @@ class Partitioned(Strategy):
                 f"train.strategy=partitioned gives each of the {world_size} ranks equally many parts and the partition "
                 f"has {manifest.num_parts}; set partition.num_parts={world_size} or a multiple"
             )
-        if train.sampling_threads > 1:
+        if (train.sampling_threads or 1) > 1:
             raise RecipeError(
                 "train.strategy=partitioned makes batches in one thread a rank, since all ranks make them together; "
                 "set train.sampling_threads=1, or take more train.num_ranks"

@@ -1,0 +1,118 @@
+"""A training step never waits for a GPU. In float64 models take torch's functions on the CPU too, as on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from configs.training import TrainConfig
+from models import rgcn
+from models.block import Batch, Block
+from models.kernels.adjacency import transpose_by_sorting
+from models.kernels.counting import equals_by_search, starts_by_search
+from models.losses import LOSSES
+from models.node_types import TypedLinear
+from models.rgcn import by_relation, relation_shares
+from tasks.train.optimization import Optimization
+from tasks.train.strategies.base import Ranks
+from tasks.train.weighting import WEIGHTED_LOSSES
+from tests.kernels.graphs import random_graph
+from tests.models.test_contract import LOADERS, NAMES, build
+from tests.models.waiting import Waiting
+
+
+def in_float64(batch: Batch) -> Batch:
+    return batch._map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("dgl", "mlp")])
+@pytest.mark.parametrize(("task", "loader"), LOADERS)
+def test_no_model_waits(tmp_path: Path, name: str, task: str, loader: str) -> None:
+    options = {"dropout": 0.3, **({"virtual_node": True} if task == "graph" and name in ("gin", "deepgcn") else {})}
+    model, store, batches = build(tmp_path, name, task, loader, **options)
+    batch = in_float64(batches.batch(np.arange(min(40, batches.num_seeds)), key=3))
+    model.double()
+    with Waiting() as waiting:
+        LOSSES[store.manifest.task_type](model(batch), batch.target).backward()
+    assert waiting.found == []
+
+
+def test_what_would_wait_is_noticed() -> None:
+    numbers = torch.tensor([1, 0, 2])
+    with Waiting() as waiting:
+        numbers[numbers > 0]
+        torch.repeat_interleave(numbers)
+        torch.repeat_interleave(numbers, output_size=3)
+        float(numbers[0])
+        numbers.tolist()
+    assert waiting.found == ["index", "repeat_interleave", "_local_scalar_dense", "tolist"]
+
+
+def test_no_loss_waits() -> None:
+    scores, labels = torch.randn(7, 3), torch.tensor([[1.0, 0.0, torch.nan]] * 7)
+    with Waiting() as waiting:
+        for losses, more in ((LOSSES, ()), (WEIGHTED_LOSSES, (torch.ones(7),))):
+            for kind, loss in losses.items():
+                if kind == "multiclass":
+                    loss(scores, torch.tensor([-1, 0, 1, 2, 2, 1, 0]), *more)  # type: ignore[operator]
+                elif kind == "link":
+                    loss(scores[:, 0], (torch.arange(7) % 2).float())  # type: ignore[operator]
+                else:
+                    loss(scores, labels, *more)  # type: ignore[operator]
+    assert waiting.found == []
+
+
+def test_a_transpose_does_not_wait() -> None:
+    adj = random_graph()
+    with Waiting() as waiting:
+        transpose_by_sorting(adj.indptr, adj.indices, adj.num_src)
+    assert waiting.found == []
+
+
+def test_types_that_were_counted_are_not_counted_again() -> None:
+    """And where they were not, a GPU is waited for once."""
+    adj = random_graph(12, 17, 80)
+    types = torch.arange(80) % 3
+    plain = Block(adj.indptr, adj.indices, 17, edge_type=types)
+    counted = replace(plain, edge_type_counts=(27, 27, 26))
+    layer = TypedLinear(5, 4, 7).double()
+    x = torch.randn(80, 5, dtype=torch.float64)
+    with pytest.MonkeyPatch.context() as as_on_a_gpu:
+        as_on_a_gpu.setattr(rgcn, "starts_of", starts_by_search)
+        as_on_a_gpu.setattr(rgcn, "number_of_equals", equals_by_search)
+        with Waiting() as waiting:
+            relations = by_relation(counted, 5)
+            shares = relation_shares(counted, 5)
+            mapped = layer(x, types, counted.edge_type_counts)
+    assert waiting.found == []
+    assert torch.equal(relation_shares(plain, 5), shares)
+    with Waiting() as waiting:
+        found = by_relation(plain, 5)
+        assert torch.equal(layer(x, types), mapped)
+    assert waiting.found.count("tolist") == 2
+    targets = adj.targets()
+    for number, (one, other) in enumerate(zip(relations, found, strict=True)):
+        assert torch.equal(one.indptr, other.indptr)
+        assert torch.equal(one.indices, other.indices)
+        assert torch.equal(one.indices, adj.indices[types == number])
+        assert torch.equal(one.degrees(), torch.bincount(targets[types == number], minlength=12))
+        own = types == number
+        assert torch.equal(shares[own], one.degrees()[targets[own]].float().reciprocal())
+
+
+def test_clipping_does_not_wait(tmp_path: Path) -> None:
+    """Adam itself reads the number of its step, from CPU memory."""
+    model, store, batches = build(tmp_path, "graphsage", "node", "neighbor")
+    batch, found = batches.batch(np.arange(20), key=3), []
+    for limit in (None, 0.01):
+        train = TrainConfig(clip_norm=limit)
+        optimization = Optimization(train, model, model, store.manifest.task_type, Ranks(), 10)
+        optimization.backward(batch, 1.0, last=True)
+        with Waiting() as waiting:
+            optimization.step(1)
+        found.append(waiting.found)
+    assert found[0] == found[1]
