@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from configs import moved, registry
-from configs.base import ComponentConfig, ConfigModel
+from configs.base import ComponentConfig, ConfigModel, StrTuple
+from configs.hosts import check_hosts, with_machines
 from configs.sections import (
     EmbeddingsSection,
     LoaderSection,
@@ -32,10 +33,15 @@ class TrainBase(ConfigModel):
     """Processes on this machine, one device each; more than one run under torchrun."""
     num_machines: int = Field(default=1, ge=1, le=4096)
     """Machines in the job; each runs the same command."""
+    hosts: StrTuple = ()
+    """Names or addresses of the machines in the job, machine 0 first. They say num_machines and rendezvous, and each
+    machine finds its machine_rank by its own names and addresses."""
+    ssh: bool = False
+    """Machine 0 starts the others of `hosts` by ssh, and ends them when it ends."""
     machine_rank: int = Field(default=0, ge=0)
-    """This machine's number."""
+    """This machine's number; needed where `hosts` is empty."""
     rendezvous: str | None = None
-    """host:port of machine 0 (needed when num_machines > 1)."""
+    """host:port of machine 0, needed when num_machines > 1; null: the first of `hosts`, port 29500."""
     shared_home: bool = True
     """Several machines: all see one home under one path, and those after machine 0 lend it their ranks; false: each has
     a home of its own, where it prepares the graph and keeps a copy of the outcome."""
@@ -51,8 +57,19 @@ class TrainBase(ConfigModel):
     """How often a job whose rank died is started again from its last checkpoint."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset(
-        {"machine_rank", "rendezvous", "shared_home", "max_restarts", "checkpoint_minutes"}
+        {"hosts", "ssh", "machine_rank", "rendezvous", "shared_home", "max_restarts", "checkpoint_minutes"}
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hosts_are_the_machines(cls, data: Any) -> Any:
+        return with_machines(data) if isinstance(data, dict) else data
+
+    @field_validator("hosts")
+    @classmethod
+    def _hosts_are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        check_hosts(value)
+        return value
 
     @model_validator(mode="after")
     def _components_fit(self) -> TrainBase:
@@ -69,8 +86,17 @@ class TrainBase(ConfigModel):
 
     @model_validator(mode="after")
     def _machines_meet(self) -> TrainBase:
+        if self.hosts and self.num_machines != len(self.hosts):
+            raise ValueError(
+                f"num_machines={self.num_machines}, but hosts names {len(self.hosts)}: {', '.join(self.hosts)}; leave "
+                "num_machines out, or name as many (hosts=[] for none)"
+            )
+        if self.ssh and len(self.hosts) < 2:
+            raise ValueError("ssh=true needs the machines that are to be started: hosts=node1,node2, machine 0 first")
         if self.num_machines > 1 and not self.rendezvous:
-            raise ValueError("num_machines > 1 needs rendezvous=host:port of machine 0")
+            raise ValueError(
+                "num_machines > 1 needs rendezvous=host:port of machine 0, or hosts=node1,node2, machine 0 first"
+            )
         if self.num_machines > 1 and not self.threads:
             raise ValueError(
                 "num_machines > 1 needs threads, the CPU threads of a rank, the same on all machines: the number is "

@@ -5,11 +5,11 @@ Load it by module, `flows.pipeline:train_graph`, never by file (that would put t
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
-from prefect import flow, runtime
+from prefect import flow, get_run_logger, runtime
 from prefect.context import FlowRunContext
 
 from configs.errors import IntegrityError, RecipeError, UserError
@@ -29,6 +29,8 @@ from flows.hooks import (
     report_crash,
     result_text,
 )
+from flows.machines.placement import check_begins_here, rank_changes
+from flows.machines.ssh import machines_by_ssh
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
@@ -102,10 +104,14 @@ def train_graph(
     if done is not None:  # this very run ended well before, and whoever started it again could not know
         return done.model_dump(mode="json")
     overrides = requested_overrides(overrides, options, snapshot, runtime.flow_run.scheduled_start_time)
+    selection = select_stages(only, from_stage, force)
     checked = read_recipe(recipe, overrides)
+    if "train" in selection.stages:
+        overrides += rank_changes(checked.train, overrides)
+        checked = read_recipe(recipe, overrides)
+        check_begins_here(checked.train)
     check_snapshot(checked)
     checked = with_versions(_as_begun(checked, place), place)
-    selection = select_stages(only, from_stage, force)
     source = recipe if isinstance(recipe, str) else ""
     record = new_record(checked, source, overrides, runtime.flow_run.tags, selection.stages)
     record.id, record.deployment = runtime.flow_run.id, _deployment()
@@ -126,12 +132,32 @@ def train_graph(
         stack.enter_context(recorded(place, record))
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
-        _run_stages(_Run(place, checked, selection, record, listener))
+        with _other_machines(place, checked, selection, listener):
+            _run_stages(_Run(place, checked, selection, record, listener))
         conclude(place, record)
         log_cached_publication(place, checked, record)
         leave_artifact(lambda: result_text(place, record), "result", f"{record.recipe}: what came of it")
         announce(place, record)
     return record.model_dump(mode="json")
+
+
+def _other_machines(
+    home: Home, recipe: Recipe, selection: Selection, listener: RunListener
+) -> AbstractContextManager[None]:
+    """Start the other machines of a training where the recipe asks for it; what they say is logged as theirs."""
+    if not recipe.train.ssh or "train" not in selection.stages:
+        return nullcontext()
+    log = get_run_logger()  # found by this thread, used by others
+
+    def say(host: str, text: str) -> None:
+        if listener.reporter is not None:
+            listener.reporter.message(host, text)
+        log.info("%s: %s", host, text)
+
+    options = ["--only", ",".join(selection.stages)]
+    if selection.force:
+        options += ["--force", ",".join(sorted(selection.force))]
+    return machines_by_ssh(recipe, home, options, say)
 
 
 def _as_begun(recipe: Recipe, home: Home) -> Recipe:

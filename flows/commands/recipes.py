@@ -55,6 +55,13 @@ ForceOption = Annotated[
         "--force", metavar="STAGE,...", help="Build these even where they are cached.", autocompletion=_complete_stage
     ),
 ]
+HostsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--hosts", metavar="A,B,...", help="Machines to train on, machine 0 first; or a file with a name a line."
+    ),
+]
+SshOption = Annotated[bool, typer.Option("--ssh", help="Start the other machines of --hosts by ssh, and end them.")]
 
 
 @app.command()
@@ -65,6 +72,8 @@ def run(
     from_stage: FromOption = None,
     force: ForceOption = None,
     tags: TagOption = None,
+    hosts: HostsOption = None,
+    ssh: SshOption = False,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -73,7 +82,8 @@ def run(
     """Run a recipe; what is there already is found, not made again.
 
     Examples: `graphmill run quickstart`; `graphmill run ogbl-ddi dataset.root=data/ogb train.epochs=20`;
-    `graphmill run quickstart --from train --force train --json`
+    `graphmill run quickstart --from train --force train --json`;
+    `graphmill run my-graph.yaml train.threads=8 --hosts node1,node2 --ssh`
     """
     from flows.commands.run import RunRequest, failure_json
     from flows.commands.run import run as execute
@@ -87,6 +97,8 @@ def run(
         as_json,
         verbose or global_options.verbose,
         tags or [],
+        hosts,
+        ssh,
     )
     place = open_home(home, trust_code or [])
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,7 @@ from configs.load import load_own_recipe
 from configs.metric_names import telling
 from configs.schema import Recipe
 from flows.hooks import describe
+from flows.machines.placement import check_begins_here, place_run
 from flows.run_records import RunRecord, all_runs, new_record, now_text
 from flows.services.addresses import (
     check_answers,
@@ -55,15 +56,24 @@ class RunRequest:
     as_json: bool = False
     verbose: bool = False
     tags: list[str] = field(default_factory=list)
+    hosts: str | None = None
+    """Machines of the training: `a,b,c`, or a file."""
+    ssh: bool = False
+    """Start the others of them."""
 
 
 def run(home: Home, request: RunRequest) -> None:
     """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
     selection = select_stages(request.only, request.from_stage, request.force)
-    if any(override.startswith("train.machine_rank=") for override in request.overrides):
-        recipe = load_own_recipe(request.recipe, request.overrides)
-        if recipe.train.machine_rank > 0 and recipe.train.shared_home:
-            lend_ranks(home, with_versions(recipe, home), selection)
+    if "train" in selection.stages or request.hosts is not None or request.ssh:
+        placed = place_run(request.recipe, request.overrides, request.hosts, ssh=request.ssh)
+        request, train = replace(request, overrides=placed.overrides), placed.recipe.train
+        if placed.text:
+            err().print(placed.text, style="dim", markup=False)
+        if train.ssh:
+            check_begins_here(train)
+        if train.machine_rank > 0 and train.shared_home:
+            lend_ranks(home, with_versions(placed.recipe, home), selection)
             return
     found = _run_from_cache(home, request, selection)
     if found is not None:

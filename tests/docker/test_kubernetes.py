@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from configs.load import load_recipe
+from flows.machines.placement import place_run
 from flows.services.container import ROLES, read_settings
 from tests.docker.conftest import DOCKER, load_compose
 
@@ -194,8 +194,8 @@ def test_settings_are_read(tmp_path: Path) -> None:
     assert (ports["prefect"], ports["mlflow"]) == (4200, 5000)
 
 
-def test_the_machines_of_a_training_meet() -> None:
-    """Each pod's command is a recipe that loads, and names the pod that a Service gives a name to."""
+def test_the_machines_of_a_training_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pod's command and environment are a recipe that loads, and name the pod that a Service gives a name to."""
     job, service = DOCUMENTS["training-Job-graphmill-train"], DOCUMENTS["training-Service-graphmill-train"]
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     container = pod["containers"][0]
@@ -203,13 +203,13 @@ def test_the_machines_of_a_training_meet() -> None:
     machines = int(values["GRAPHMILL_MACHINES"])
     assert spec["completionMode"] == "Indexed"
     assert spec["parallelism"] == spec["completions"] == machines
+    for name in ("GRAPHMILL_MACHINES", "GRAPHMILL_RENDEZVOUS"):
+        monkeypatch.setenv(name, values[name])
     for index in range(machines):
-        filled = [
-            re.sub(r"\$\((\w+)\)", lambda match, index=index: values[match[1]] or str(index), word)  # type: ignore[misc]
-            for word in container["args"]
-        ]
+        monkeypatch.setenv("JOB_COMPLETION_INDEX", str(index))  # Kubernetes sets it
+        filled = [re.sub(r"\$\((\w+)\)", lambda match: str(values[match[1]]), word) for word in container["args"]]
         assert filled[:2] == ["graphmill", "run"]
-        train = load_recipe(filled[2], filled[3:]).train
+        train = place_run(filled[2], filled[3:], None, ssh=False).recipe.train
         assert (train.num_machines, train.machine_rank) == (machines, index)
         assert train.shared_home, "all pods mount one claim"
         assert train.rendezvous is not None

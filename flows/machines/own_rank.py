@@ -1,0 +1,105 @@
+"""Which of the machines of a list this one is."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from configs.errors import RecipeError
+from configs.hosts import check_hosts
+
+
+def read_hosts(text: str) -> list[str]:
+    """Return the machines that `--hosts` names: `a,b,c`, or a file with a name a line (`#` begins a comment).
+
+    Raises:
+        RecipeError: what stands there is no list of machines, or no file of that name can be read.
+    """
+    path = Path(text).expanduser()
+    if "," not in text and ("/" in text or path.is_file()):
+        hosts, source = _read_file(path), str(path)
+    else:
+        hosts, source = [part.strip() for part in text.split(",") if part.strip()], "--hosts"
+    if not hosts:
+        raise RecipeError(f"--hosts {text!r} names no machine; write a,b,c, machine 0 first, or a file, a name a line")
+    try:
+        check_hosts(hosts)
+    except ValueError as error:
+        raise RecipeError(f"{source}: {error}") from error
+    return hosts
+
+
+def _read_file(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"--hosts {path}: {error}; a file with a name a line is wanted, or a,b,c") from error
+    hosts = []
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if len(words) > 1:
+            raise RecipeError(
+                f"--hosts {path}, line {number}: {line.strip()[:80]!r} is more than a name; one machine a line, and "
+                "train.num_ranks for its processes"
+            )
+        hosts += words
+    return hosts
+
+
+def own_rank(hosts: Sequence[str]) -> int:
+    """Return this machine's place in the list: by its names, else by its addresses.
+
+    Raises:
+        RecipeError: it is not in the list, or in several places; the message names both sides.
+    """
+    names, addresses = _own_names(), _own_addresses()
+    found = [rank for rank, host in enumerate(hosts) if host.lower() in names]
+    unknown: list[str] = []
+    if not found:
+        resolved = {rank: _addresses_of(host) for rank, host in enumerate(hosts)}
+        unknown = [hosts[rank] for rank, some in resolved.items() if not some]
+        found = [rank for rank, some in resolved.items() if any(one in addresses or one.is_loopback for one in some)]
+    if len(found) == 1:
+        return found[0]
+    own = f"this machine is {' or '.join(sorted(names))}, at {', '.join(map(str, sorted(addresses, key=str)))}"
+    if found:
+        twice = " and ".join(hosts[rank] for rank in found)
+        raise RecipeError(f"train.hosts: {twice} are one machine; name it once, or say train.machine_rank=N. {own}")
+    blind = f" ({', '.join(unknown)}: no address is known here)" if unknown else ""
+    raise RecipeError(
+        f"train.hosts: none of {', '.join(hosts)} is this machine{blind}; {own}. Put one of these into the list, or "
+        "say which machine of it this is: train.machine_rank=N, 0 for the first"
+    )
+
+
+def _own_names() -> set[str]:
+    name = socket.gethostname()
+    return {text.lower() for text in (name, name.partition(".")[0], socket.getfqdn(name)) if text} - {"localhost"}
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _own_addresses() -> set[Address]:
+    """Return the addresses of this machine's interfaces but the loopback, which every machine has."""
+    import psutil
+
+    known = (socket.AF_INET, socket.AF_INET6)
+    texts = [item.address for items in psutil.net_if_addrs().values() for item in items if item.family in known]
+    addresses = {_address(text) for text in texts}
+    return {address for address in addresses if not address.is_loopback}
+
+
+def _addresses_of(host: str) -> set[Address]:
+    """Return what a name resolves to; nothing where it does not."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {_address(str(item[4][0])) for item in found}
+
+
+def _address(text: str) -> Address:
+    return ipaddress.ip_address(text.partition("%")[0])  # `fe80::1%eth0`: without the interface
