@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,8 @@ class Partitioner(abc.ABC):
     """Splits the nodes of a graph into parts of nearly equal size with few edges between them."""
 
     config: PartitionerConfig
+    ignores_edges: ClassVar[bool] = False
+    """Whether parts follow from the nodes alone."""
 
     def __init__(self, config: PartitionerConfig) -> None:
         """`config` is the component's own `Config`."""
@@ -122,3 +124,11 @@ def deal(order: Array, num_parts: int) -> NDArray[np.int32]:
     part = np.empty(len(order), np.int32)
     part[order] = np.arange(len(order)) % num_parts
     return part
+
+
+def even_blocks(num_nodes: int, num_parts: int, train_idx: Array | None) -> NDArray[np.int32]:
+    """Return contiguous parts of equal size; where training nodes are balanced, those are dealt out first."""
+    nodes = np.arange(num_nodes)
+    if train_idx is None:
+        return (nodes * num_parts // num_nodes).astype(np.int32)
+    return deal(np.concatenate([train_idx, np.setdiff1d(nodes, train_idx)]), num_parts)

@@ -17,6 +17,9 @@ class PartitionerConfig(ComponentConfig):
 
     num_parts: int = Field(default=1, ge=1, le=MAX_PARTS)
     """Parts to split the nodes into; 1 leaves the graph whole."""
+    machines: int = Field(default=1, ge=1, le=MAX_PARTS)
+    """Machines that share the parts: nodes are split among machines first, with as few edges between them as can be,
+    and each machine's into num_parts / machines parts, which lie next to each other."""
     imbalance: float = Field(default=0.03, gt=0, le=1)
     """How far the largest part may exceed the mean part, in nodes (0.03: 3 %); what exceeds it is reported."""
     balance_train: bool = False
@@ -26,8 +29,19 @@ class PartitionerConfig(ComponentConfig):
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of the partitioner."""
 
+    later_fields: ClassVar[frozenset[str]] = frozenset({"machines"})
     # Whether the component can balance training nodes; where not, the option is refused.
     balances_train: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _machines_get_whole_parts(self) -> PartitionerConfig:
+        if self.num_parts % self.machines:
+            multiple = -(-self.num_parts // self.machines) * self.machines
+            raise ValueError(
+                f"machines={self.machines} get equally many parts, and num_parts={self.num_parts} is no multiple of "
+                f"it; set num_parts to {multiple}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _train_balance_exists(self) -> PartitionerConfig:
