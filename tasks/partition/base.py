@@ -49,6 +49,19 @@ class Graph(NamedTuple):
     """int (m,), or empty: every edge counts 1."""
 
 
+class Clusters(NamedTuple):
+    """C clusters of nodes, and where their nodes and entries are when they stand cluster by cluster."""
+
+    label: Array
+    """ids (n,): the cluster of each node, 0..C - 1."""
+    members: Array
+    """ids (n,): the nodes, cluster by cluster."""
+    first_member: Array
+    """int64 (C + 1,): cluster c has members[first_member[c]] to members[first_member[c + 1]]."""
+    first_entry: Array
+    """int64 (C + 1,): the same in entries of their rows."""
+
+
 class Parts(NamedTuple):
     """A partition of nodes into k parts, or clusters, and how heavy each may be."""
 

@@ -62,7 +62,7 @@ def _pass_through(store: GraphStore, writer: ArrayWriter, config: PartitionerCon
 
 def _assign(context: StageContext, store: GraphStore, config: PartitionerConfig) -> tuple[NDArray[np.int32], str]:
     """Return the part of each node and the name of the partitioner that found it."""
-    from tasks.partition._undirected import undirected
+    from tasks.partition.kernels.undirected import undirected
     from tasks.partition.machines import partition_by_machine
 
     train_idx = _training_nodes(store, config)
@@ -108,8 +108,8 @@ def _write_parts(
     context: StageContext, store: GraphStore, writer: ArrayWriter, config: PartitionerConfig, part: NDArray[np.int32]
 ) -> dict[str, Any]:
     """Reorder, write halos, measure."""
-    from tasks.partition._quality import count_cut, cut_matrix, halos
-    from tasks.partition._reorder import order_by_part, reorder
+    from tasks.partition.kernels.quality import count_cut, cut_matrix, halos
+    from tasks.partition.kernels.reorder import order_by_part, reorder
 
     manifest, num_parts = store.manifest, config.num_parts
     old_indptr, old_indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])

@@ -68,6 +68,10 @@ class CoarsenedPartitionerConfig(PartitionerConfig):
     cycles: int = Field(default=0, ge=0, le=20)
     """Times to cluster again inside of the parts and refine from there: about 1 % fewer cut edges for 60 % more
     time each, on graphs without clear communities."""
+    threads: int = Field(default=0, ge=0, le=4096)
+    """Threads; 0: one a core. The parts are the same with any number."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"threads"})
 
 
 @PARTITIONERS.options("fennel", "fennel")

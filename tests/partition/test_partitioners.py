@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from configs.errors import RecipeError
 from configs.registry import PARTITIONERS
 from tasks.partition import metis
-from tasks.partition._quality import count_cut
 from tasks.partition.auto import METIS_MAX_EDGES, choose
 from tasks.partition.base import Csr, PartitionContext, Partitioner
+from tasks.partition.kernels.quality import count_cut
 from tasks.partition.simple import hash_parts
 from tests.support import planted_edges
 

@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 
 from tasks.arrays import Array
-from tasks.partition._moves import best_move, has_room, move
 from tasks.partition.base import Graph, Parts
+from tasks.partition.kernels.moves import best_move, has_room, move
 
 
 @njit(cache=True, nogil=True)
