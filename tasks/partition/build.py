@@ -89,7 +89,7 @@ def resolved_name(config: PartitionerConfig, csr: Csr) -> str:
         return config.name
     from tasks.partition.auto import choose
 
-    return choose(csr.num_edges)[0]
+    return choose(csr.num_nodes, csr.num_edges)[0]
 
 
 def _training_nodes(store: GraphStore, config: PartitionerConfig) -> Array | None:

@@ -88,12 +88,14 @@ def _reorder_rows(
 ) -> tuple[Array, Array]:
     """Write one adjacency in the new order, and with it data that stands beside its entries."""
     old_indptr, old_indices = np.asarray(store[f"{layout}_indptr"]), np.asarray(store[f"{layout}_indices"])
-    indptr = offsets(np.diff(old_indptr)[order.new_to_old])
+    indptr = np.empty(len(old_indptr), np.int64)
+    _new_offsets(old_indptr, order.new_to_old, indptr)
     writer.write(f"{layout}_indptr", indptr)
     indices = np.asarray(writer.create(f"{layout}_indices", old_indices.shape, old_indices.dtype))
     sources = {name: store[name] for name in edge_arrays}
     targets = {name: writer.create(name, array.shape, array.dtype) for name, array in sources.items()}
     row_bytes = 8 + max((array.nbytes // max(1, len(array)) for array in sources.values()), default=0)
+
     def fill(low: int, high: int) -> None:
         start, end = indptr[low], indptr[high]
         positions = np.empty(end - start if sources else 0, np.int64)
@@ -133,6 +135,13 @@ def _counting_sort(part: Array, cursor: Array, new_to_old: Array, old_to_new: Ar
         cursor[part[v]] += 1
         new_to_old[position] = v
         old_to_new[v] = position
+
+
+@njit(cache=True, nogil=True)
+def _new_offsets(indptr: Array, rows: Array, new_indptr: Array) -> None:
+    new_indptr[0] = 0
+    for i in range(len(rows)):
+        new_indptr[i + 1] = new_indptr[i] + indptr[rows[i] + 1] - indptr[rows[i]]
 
 
 @njit(cache=True, nogil=True)
