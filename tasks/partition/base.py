@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.partition.configs import PartitionerConfig
+from tasks.stage import MapShards, map_in_process
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class PartitionContext:
     """Says something worth a line."""
     warn: Callable[[str], None] = lambda text: None
     """Says something that the user should know."""
+    map_shards: MapShards = map_in_process
+    """Applies a function to tasks for workers, on whatever runs them."""
 
 
 class Partitioner(abc.ABC):

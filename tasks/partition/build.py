@@ -70,7 +70,7 @@ def _assign(context: StageContext, store: GraphStore, config: PartitionerConfig)
     scratch.mkdir()
     try:
         csr = undirected(store, scratch)
-        partition_context = PartitionContext(train_idx, scratch, context.message, context.warn)
+        partition_context = PartitionContext(train_idx, scratch, context.message, context.warn, context.map_shards)
         if csr.num_edges == 0:
             context.message("the graph has no edges: nodes are dealt out in blocks")
             return even_blocks(csr.num_nodes, config.num_parts, train_idx), "none"

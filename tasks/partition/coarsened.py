@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,7 +37,8 @@ class CoarsenedPartitioner(Partitioner):
     3. On the way back each level is refined: greedy moves, then local searches that may pass through worse cuts.
     4. `cycles` more rounds cluster the graph inside of the parts and refine from there, which moves whole groups.
 
-    Memory beyond the graph: about 30 bytes a node, 8 bytes an edge between clusters, and METIS on the smallest graph.
+    Memory beyond the graph: about 30 bytes a node, and METIS on the smallest graph. The graph of clusters, 8 bytes for
+    each two clusters with edges between them, lies in scratch files where it is large.
     """
 
     Config = CoarsenedPartitionerConfig
@@ -46,33 +49,48 @@ class CoarsenedPartitioner(Partitioner):
         """Return the part of each node, (num_nodes,)."""
         config, context = self.config, context or PartitionContext()
         finest = finest_level(csr, context.train_idx)
-        limits = _limits(finest, num_parts, config.imbalance)
+        limits = limits_of(finest.weight, context.train_idx, num_parts, config.imbalance)
         resources = Resources.of(config.threads, context)
-        levels, labels = [finest], []
-        while not _is_small(levels[-1], num_parts) and len(levels) < _MAX_LEVELS:
-            label, coarse = coarsen(levels[-1], limits, resources, config.seed + len(levels))
-            if coarse.num_nodes > _MIN_SHRINKING * levels[-1].num_nodes:
-                break
-            levels.append(coarse)
-            labels.append(label)
-        coarsest = levels[-1]
-        context.message(
-            f"{csr.num_nodes:,} nodes and {csr.num_edges:,} edge ends became {coarsest.num_nodes:,} and "
-            f"{coarsest.num_edges:,} in {len(labels)} steps"
-        )
-        parts = _split(coarsest, limits, config, fine=not labels)
-        while labels:
-            levels.pop()
-            parts = _project(parts, labels.pop(), levels[-1])
-            refine(levels[-1], parts, config.seed, fine=len(levels) == 1)
+        parts = multilevel(finest, limits, config, resources, context.message)
         for i in range(config.cycles):
             parts = _cycle(finest, parts, limits, resources, config.seed + 100 + i)
         part: NDArray[np.int32] = parts.part
         return part
 
 
-def _limits(level: Level, num_parts: int, imbalance: float) -> Limits:
-    total, train_total = level.num_nodes, int(level.train.sum())
+def multilevel(
+    finest: Level,
+    limits: Limits,
+    config: PartitionerConfig,
+    resources: Resources,
+    message: Callable[[str], None],
+    *,
+    whole: bool = True,
+) -> Parts:
+    """Coarsen a graph, split the smallest level, and refine on the way back; `whole`: it is the graph itself."""
+    levels, labels = [finest], []
+    while not _is_small(levels[-1], limits.num_parts) and len(levels) < _MAX_LEVELS:
+        label, coarse = coarsen(levels[-1], limits, resources, config.seed + len(levels))
+        if coarse.num_nodes > _MIN_SHRINKING * levels[-1].num_nodes:
+            break
+        levels.append(coarse)
+        labels.append(label)
+    coarsest = levels[-1]
+    message(
+        f"{finest.num_nodes:,} nodes and {finest.num_edges:,} edge ends became {coarsest.num_nodes:,} and "
+        f"{coarsest.num_edges:,} in {len(labels)} steps"
+    )
+    parts = _split(coarsest, limits, config, fine=whole and not labels)
+    while labels:
+        levels.pop()
+        parts = _project(parts, labels.pop(), levels[-1])
+        refine(levels[-1], parts, config.seed, fine=whole and len(levels) == 1)
+    return parts
+
+
+def limits_of(weight: Array, train_idx: Array | None, num_parts: int, imbalance: float) -> Limits:
+    """Return what parts of nodes of these weights, (n,), may weigh."""
+    total, train_total = int(weight.sum()), 0 if train_idx is None else len(train_idx)
     return Limits(
         num_parts,
         cap=int(np.ceil((1 + imbalance) * total / num_parts)),

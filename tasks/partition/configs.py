@@ -137,6 +137,22 @@ class MetisPartitionerConfig(PartitionerConfig):
         return METIS_EDGE_BYTES * num_edges + METIS_NODE_BYTES * num_nodes
 
 
+@PARTITIONERS.options("sharded", "sharded")
+class ShardedPartitionerConfig(PartitionerConfig):
+    """As `coarsened`, by the workers of preprocess.runner: for graphs whose edges no machine's memory holds."""
+
+    name: str = "sharded"
+    rounds: int = Field(default=4, ge=1, le=100)
+    """Rounds of clustering; workers read all edges once in each."""
+    passes: int = Field(default=4, ge=1, le=100)
+    """Times that nodes may move to the part of most of their neighbours; workers read all edges once in each."""
+    balances_train: ClassVar[bool] = False
+
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """It grows with the nodes: this is the first machine's; a worker has 8 bytes a node."""
+        return _COARSENED_NODE_BYTES * num_nodes + min(_COARSENED_BYTES, 8 * num_edges)
+
+
 @PARTITIONERS.options("none", "simple")
 class NonePartitionerConfig(PartitionerConfig):
     """Leaves the graph whole."""

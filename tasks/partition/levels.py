@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tasks.arrays import Array, row_ranges
 from tasks.partition.base import Clusters, Csr, Graph, PartitionContext, Parts
-from tasks.partition.waves import Waves
+from tasks.partition.waves import ThreadWaves
 from tasks.storage.graph_store import create_array, id_dtype
 
 _BLOCK = 1024  # nodes that are shuffled among each other: random enough for ties, near enough for caches
@@ -78,11 +78,11 @@ def finest_level(csr: Csr, train_idx: Array | None) -> Level:
     train = np.zeros(0 if train_idx is None else csr.num_nodes, np.int32)
     if train_idx is not None:
         train[train_idx] = 1
-    graph = _read_only(csr.indptr, csr.indices, np.zeros(0, id_dtype(csr.num_edges)))
+    graph = read_only(csr.indptr, csr.indices, np.zeros(0, id_dtype(csr.num_edges)))
     return Level(graph, np.ones(csr.num_nodes, np.int32), train)
 
 
-def _read_only(*arrays: Array) -> Graph:
+def read_only(*arrays: Array) -> Graph:
     """Return a graph of read-only views: kernels are then compiled for one kind of array instead of two."""
     views = [np.asarray(array).view() for array in arrays]
     for view in views:
@@ -107,8 +107,8 @@ def coarsen(
 
     ids = level.graph.indices.dtype
     if group is None and level.in_waves:
-        waves = Waves(Csr(level.graph.indptr, level.graph.indices), resources.threads)
-        label, size = waves.cluster(limits.cluster_cap, rounds, seed)
+        with ThreadWaves(Csr(level.graph.indptr, level.graph.indices), resources.threads) as waves:
+            label, size = waves.cluster(limits.cluster_cap, rounds, seed)
         clusters = Parts(label, level.weight, level.train, size, level.train, limits.cluster_cap, 0)
     else:
         clusters = _cluster_in_order(level, limits, seed, group, rounds)
@@ -162,7 +162,7 @@ def _contract(level: Level, label: Array, num_clusters: int, members: Array, res
         scratch.cut(end)
     weight = sums(label, level.weight, num_clusters).astype(np.int32)
     train = sums(label, level.train, num_clusters).astype(np.int32) if len(level.train) else level.train
-    return Level(_read_only(coarse.indptr, indices[:end], edge_weight[:end]), weight, train)
+    return Level(read_only(coarse.indptr, indices[:end], edge_weight[:end]), weight, train)
 
 
 class _Scratch:

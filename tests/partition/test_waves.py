@@ -11,11 +11,11 @@ import pytest
 import scipy.sparse as sp
 
 from tasks.partition import levels
-from tasks.partition.base import Csr
+from tasks.partition.base import Csr, Parts
 from tasks.partition.kernels.quality import count_cut
-from tasks.partition.kernels.range_moves import Draw, Rows, apply_choices, choose_clusters
+from tasks.partition.kernels.range_moves import Draw, Rows, apply_changes, choose_clusters, choose_parts
 from tasks.partition.levels import Level, Limits, Resources, coarsen, finest_level
-from tasks.partition.waves import Waves
+from tasks.partition.waves import ThreadWaves
 from tests.partition.test_partitioners import csr_of, grid, make, planted
 
 
@@ -51,7 +51,8 @@ def test_clusters_of_a_range_against_plain_loops(num_nodes: int, num_edges: int,
             arrivals[int(own[v - first])] += 1
         seen[v] = own[v - first]
     assert moved == np.count_nonzero(seen != before)
-    apply_choices(first, own, label, size)
+    nodes = first + np.flatnonzero(own != label[first:last])
+    apply_changes(nodes, own[nodes - first], label, size)
     assert np.array_equal(label, seen)
     assert np.array_equal(size, np.bincount(seen, minlength=num_nodes))
 
@@ -69,13 +70,42 @@ def test_ties_are_drawn_evenly() -> None:
     assert max(chosen.values()) < 1.25 * min(chosen.values())
 
 
+@pytest.mark.parametrize(("num_nodes", "num_edges"), [(5, 4), (101, 700), (301, 9001)])
+@pytest.mark.parametrize("num_parts", [2, 9])
+def test_parts_of_a_range_against_plain_loops(num_nodes: int, num_edges: int, num_parts: int) -> None:
+    csr, rng = random_graph(num_nodes, num_edges, num_nodes), np.random.default_rng(2)
+    part = rng.integers(0, num_parts, num_nodes).astype(np.int32)
+    size = np.bincount(part, minlength=num_parts)
+    first, last, cap, sharers = num_nodes // 4, num_nodes - 1, int(size.max()) + 4, 2
+    own = np.empty(last - first, np.int32)
+    moved = choose_parts(rows_of(csr, first, last), part, size, cap, sharers, own)
+    seen, room = part.copy(), (cap - size) // sharers
+    for v in range(first, last):
+        counts = np.bincount(seen[csr.indices[csr.indptr[v] : csr.indptr[v + 1]]], minlength=num_parts)
+        gains = np.where(room > 0, counts, -1)
+        gains[seen[v]] = counts[seen[v]]
+        chosen = own[v - first]
+        assert gains[chosen] == gains.max()
+        if counts[seen[v]] == gains.max():
+            assert chosen == seen[v], "nothing is gained by moving"
+        else:
+            room[chosen] -= 1
+            room[seen[v]] += 1
+        seen[v] = chosen
+    assert moved == np.count_nonzero(seen != part)
+
+
 @pytest.mark.parametrize("threads", [2, 5])
 def test_any_number_of_threads_finds_the_same(threads: int) -> None:
     csr = planted(6001)
     found = []
     for count in (1, threads):
-        label, size = Waves(csr, count).cluster(60, 4, seed=3)
-        found.append((label, size))
+        with ThreadWaves(csr, count) as waves:
+            label, size = waves.cluster(60, 4, seed=3)
+            part = np.random.default_rng(0).integers(0, 4, csr.num_nodes).astype(np.int32)
+            parts = Parts(part, np.zeros(0), np.zeros(0), np.bincount(part, minlength=4), np.zeros(0), 1700, 0)
+            waves.improve(parts, 3)
+        found.append((label, size, part))
     for one, many in zip(*found, strict=True):
         assert np.array_equal(one, many)
     parts = [make("coarsened", threads=count).partition(csr, 4) for count in (1, threads)]
@@ -84,11 +114,26 @@ def test_any_number_of_threads_finds_the_same(threads: int) -> None:
 
 def test_clusters_keep_to_their_limit_and_follow_communities() -> None:
     csr = grid(90)
-    label, size = Waves(csr, 2).cluster(50, 4, seed=1)
+    with ThreadWaves(csr, 2) as waves:
+        label, size = waves.cluster(50, 4, seed=1)
     assert np.array_equal(size, np.bincount(label, minlength=csr.num_nodes))
     assert size.max() <= 50 + 16
     assert np.count_nonzero(size) < csr.num_nodes / 3
     assert count_cut(csr.indptr, csr.indices, label) < 0.6 * csr.num_edges
+
+
+def test_refinement_cuts_less_and_keeps_to_the_limit() -> None:
+    csr = grid(90)
+    part = (np.arange(csr.num_nodes) % 90 * 4 // 90).astype(np.int32)
+    wrong = np.random.default_rng(4).permutation(csr.num_nodes)[:800]
+    part[wrong] = (part[wrong] + 1) % 4
+    before, size = count_cut(csr.indptr, csr.indices, part), np.bincount(part, minlength=4)
+    parts = Parts(part, np.zeros(0), np.zeros(0), size, np.zeros(0), int(1.03 * csr.num_nodes / 4), 0)
+    with ThreadWaves(csr, 2) as waves:
+        waves.improve(parts, 4)
+    assert count_cut(csr.indptr, csr.indices, part) < 0.4 * before
+    assert np.array_equal(size, np.bincount(part, minlength=4))
+    assert size.max() <= 1.03 * csr.num_nodes / 4
 
 
 @pytest.mark.parametrize("threads", [1, 3])

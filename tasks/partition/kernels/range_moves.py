@@ -149,11 +149,61 @@ def choose_clusters(rows: Rows, label: Array, size: Array, cap: int, sharers: in
 
 
 @njit(cache=True, nogil=True)
-def apply_choices(first: int, own: Array, label: Array, size: Array) -> None:
-    """Take over what a range chose, clusters or parts: `label` and `size` are changed."""
-    for i in range(len(own)):
-        old, new = label[first + i], own[i]
-        if old != new:
-            size[old] -= 1
-            size[new] += 1
-            label[first + i] = new
+def choose_parts(rows: Rows, part: Array, size: Array, cap: int, sharers: int, own: Array) -> int:
+    """Choose for each node of a range the part that most neighbours are in, where that cuts fewer edges than its own.
+
+    A part takes (cap - size) / sharers nodes of a range at most, so that the ranges of a wave together keep to `cap`.
+
+    Args:
+        rows: the range.
+        part, size: int32 (N,), int64 (k,): each node's part, and each part's nodes; not changed.
+        cap: largest part.
+        sharers: ranges of a wave.
+        own: int32 (n,), filled with the parts chosen.
+
+    Returns:
+        How many nodes chose another part.
+    """
+    first, indptr, indices = rows
+    n, num_parts, end = len(own), len(size), len(indices)
+    last = first + n
+    link, near = np.zeros(num_parts, np.int64), np.empty(num_parts, np.int64)
+    room = np.empty(num_parts, np.int64)
+    for p in range(num_parts):
+        room[p] = max(0, cap - size[p]) // sharers
+    for i in range(n):
+        own[i] = part[first + i]
+    moved = 0
+    for i in range(n):
+        count = 0
+        for e in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
+            prefetch_item(part, np.int64(indices[min(e + AHEAD, end - 1)]))
+            u = indices[e]
+            p = own[u - first] if first <= u < last else part[u]
+            if link[p] == 0:
+                near[count] = p
+                count += 1
+            link[p] += 1
+        old = own[i]
+        best, best_link = old, link[old]
+        for j in range(count):
+            p = near[j]
+            if p != old and link[p] > best_link and room[p] > 0:
+                best, best_link = p, link[p]
+            link[p] = 0
+        if best != old:
+            own[i] = best
+            room[best] -= 1
+            room[old] += 1
+            moved += 1
+    return moved
+
+
+@njit(cache=True, nogil=True)
+def apply_changes(nodes: Array, chosen: Array, label: Array, size: Array) -> None:
+    """Take over the clusters or parts that nodes chose, (m,) each: `label` and `size` are changed."""
+    for i in range(len(nodes)):
+        v, new = nodes[i], chosen[i]
+        size[label[v]] -= 1
+        size[new] += 1
+        label[v] = new
