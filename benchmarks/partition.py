@@ -33,7 +33,18 @@ sys.path.insert(0, str(ROOT))
 RESULTS = ROOT / "benchmarks" / "results"
 GRAPHS = RESULTS / "partition-graphs"
 DATA = Path(os.environ.get("GRAPHMILL_DATA", ROOT.parent / "shared" / "data"))
-METHODS = ("pymetis", "metis", "coarsened", "auto", "kaminpar", "kaminpar-default", "fennel", "random", "hash")
+METHODS = (
+    "pymetis",
+    "metis",
+    "coarsened",
+    "sharded",
+    "auto",
+    "kaminpar",
+    "kaminpar-default",
+    "fennel",
+    "random",
+    "hash",
+)
 IMBALANCE = 0.03
 
 
