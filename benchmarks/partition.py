@@ -33,7 +33,18 @@ sys.path.insert(0, str(ROOT))
 RESULTS = ROOT / "benchmarks" / "results"
 GRAPHS = RESULTS / "partition-graphs"
 DATA = Path(os.environ.get("GRAPHMILL_DATA", ROOT.parent / "shared" / "data"))
-METHODS = ("pymetis", "metis", "coarsened", "auto", "kaminpar", "kaminpar-default", "fennel", "random", "hash")
+METHODS = (
+    "pymetis",
+    "metis",
+    "coarsened",
+    "sharded",
+    "auto",
+    "kaminpar",
+    "kaminpar-default",
+    "fennel",
+    "random",
+    "hash",
+)
 IMBALANCE = 0.03
 
 
@@ -172,7 +183,7 @@ def run_one(graph: str, method: str, num_parts: int, seed: int) -> dict[str, Any
     part = partition(method, indptr, indices, num_parts, seed)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     peak = status("VmHWM") - before
-    from tasks.partition._quality import count_cut
+    from tasks.partition.kernels.quality import count_cut
 
     size = np.bincount(part, minlength=num_parts)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,3 +46,22 @@ def row_blocks(indptr: Array, max_entries: int) -> Iterator[tuple[int, int]]:
         end = min(max(end, first + 1), num_rows)
         yield first, end
         first = end
+
+
+def row_ranges(indptr: Array, num_ranges: int) -> list[tuple[int, int]]:
+    """Cut the rows into at most `num_ranges` ranges with about equally many edges (and rows, where there are few)."""
+    num_rows = len(indptr) - 1
+    load = indptr[-1] + num_rows
+    cuts = [0]
+    for k in range(1, num_ranges):
+        target = load * k // num_ranges
+        low, high = cuts[-1], num_rows
+        while low < high:  # first row whose edges + rows before it reach the target
+            middle = (low + high) // 2
+            if indptr[middle] + middle < target:
+                low = middle + 1
+            else:
+                high = middle
+        cuts.append(low)
+    cuts.append(num_rows)
+    return [(a, b) for a, b in itertools.pairwise(cuts) if a < b]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,15 @@ from tasks.storage.manifests import DatasetManifest, GraphManifest
 
 # An interpreter with torch, numba and pyarrow, before any data.
 PROCESS_BYTES = 400_000_000
-# Memory a row (node or edge) of preprocessing: 1.3 GB for 22 M rows (20 M edges, 2 M nodes, 64 features; 2026-11).
+# Memory a row (node or edge) of a run, with the kernel's cache of its files: what two runs at once would fight over.
 BYTES_A_ROW = 60
+# Preprocessing: offsets and cursors; a worker process, and what it holds of the shard that it sorts, an edge and a
+# direction. 0.5, 1.8 and 2.1 GB were seen with 10, 100 and 500 M edges on two workers (benchmarks/ladder.py, 2026-11).
+_PREPROCESS_NODE_BYTES, _WORKER_BYTES, _SORTED_EDGE_BYTES = 24, 300_000_000, 28
+_SHARD_EDGES = 1 << 22  # as ingest writes them
+_SHARDS_IN_PROCESS = 4  # about so many are not worth a pool of processes
+# Partition: the new order, offsets of the new rows, halos; and chunks on their way to disk.
+_REORDER_NODE_BYTES, _REORDER_BYTES = 28, 100_000_000
 # Least memory: offsets, and the place of the next edge (measured with 40 M nodes: 17).
 BYTES_A_NODE = 16
 # A drawn negative: both ids, and its entry in the set of pairs that is compared with the edges.
@@ -93,14 +101,37 @@ def memory_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:
 
     Each reads its data in chunks, so the first term is most of it on small graphs.
     """
-    rows = counts.num_nodes + counts.num_edges
     if stage == "ingest":
         return PROCESS_BYTES + (_BYTES_AN_ID * counts.num_nodes if recipe.dataset.name == "tables" else 0)
     if stage == "preprocess":
-        return PROCESS_BYTES + BYTES_A_ROW * rows
+        return PROCESS_BYTES + _preprocess_bytes(recipe, counts)
     if stage == "components":
         return PROCESS_BYTES + 16 * counts.num_nodes
+    if stage == "partition":
+        return _partition_bytes(recipe, counts)
     return None
+
+
+def _preprocess_bytes(recipe: Recipe, counts: Counts) -> int:
+    directions = 2 if recipe.preprocess.symmetrize else 1
+    edges = min(counts.num_edges, _SHARD_EDGES)
+    shard = edges * (directions * _SORTED_EDGE_BYTES + 2 * counts.edge_bytes)
+    workers = recipe.preprocess.workers or os.cpu_count() or 1
+    if workers > 1 and counts.num_edges > _SHARDS_IN_PROCESS * _SHARD_EDGES:
+        shard = workers * (shard + _WORKER_BYTES)
+    return _PREPROCESS_NODE_BYTES * counts.num_nodes + shard
+
+
+def _partition_bytes(recipe: Recipe, counts: Counts) -> int | None:
+    """The partitioner's, or that of reordering the graph, whichever is more; None: the partitioner does not say."""
+    options: Any = recipe.partition
+    if options.num_parts == 1:
+        return PROCESS_BYTES
+    entries = counts.num_edges if counts.both_directions and recipe.preprocess.symmetrize else 2 * counts.num_edges
+    needed: int | None = options.memory_bytes(counts.num_nodes, entries)
+    if needed is None:
+        return None
+    return PROCESS_BYTES + max(needed, _REORDER_NODE_BYTES * counts.num_nodes + _REORDER_BYTES)
 
 
 def need_disk(folder: Path, num_bytes: int | None, what: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import depth, embeddings, gnn_plan, minibatch, side_processes, strategies
+from benchmarks import depth, embeddings, gnn_plan, ladder, minibatch, side_processes, strategies
 from benchmarks.embeddings_peers import Done, Paced
 from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave, ratio
 from benchmarks.gnn_graphs import graph_recipe
@@ -249,3 +249,29 @@ def test_a_side_that_does_not_come_up_is_left_out(tmp_path: Path, capsys: pytest
     told = capsys.readouterr().out
     assert "left out: toy: KeyError: 'nobody'" in told
     assert "No such file" in told
+
+
+def test_the_ladder_tells_straight_lines_and_draws_them(tmp_path: Path) -> None:
+    assert ladder.slope([1, 10, 100], [3, 30, 300]) == pytest.approx(1)
+    assert ladder.slope([1, 10, 100], [5, 5, 5]) == pytest.approx(0, abs=1e-9)
+
+    def stages(size: float) -> dict[str, Any]:
+        took = {"seconds": size, "cpu_seconds": size**1.5, "peak_bytes": 1e9, "artifact_bytes": 1, "disk_bytes": size}
+        graph = {"num_nodes": 7, "num_edges": 9, "partitioner": "metis", "edge_cut": 0.25, "node_balance": 1.02}
+        return {"partition": took | graph, "train": took | {"rows": 10, "seeds_per_second": 4.0}}
+
+    found = {"graphs": {"100": stages(100), "20": stages(20)}}
+    text = ladder.table(found)
+    assert "| partition | slope | 1.00 | 1.50 | " in text
+    assert text.index("| partition | 20 |") < text.index("| partition | 100 |")
+    assert "metis cuts 25.00 %" in text
+    assert "an epoch of 10 seeds in 2.5 s" in text
+    ladder.draw(found, tmp_path / "ladder.png")
+    assert (tmp_path / "ladder.png").stat().st_size > 1000
+
+
+def test_a_file_with_two_names_takes_its_room_once(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(100_000))
+    one = ladder.folder_bytes(tmp_path)
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    assert ladder.folder_bytes(tmp_path) == one >= 100_000

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.partition.configs import PartitionerConfig
+from tasks.stage import MapShards, map_in_process
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,19 @@ class Graph(NamedTuple):
     """int (m,), or empty: every edge counts 1."""
 
 
+class Clusters(NamedTuple):
+    """C clusters of nodes, and where their nodes and entries are when they stand cluster by cluster."""
+
+    label: Array
+    """ids (n,): the cluster of each node, 0..C - 1."""
+    members: Array
+    """ids (n,): the nodes, cluster by cluster."""
+    first_member: Array
+    """int64 (C + 1,): cluster c has members[first_member[c]] to members[first_member[c + 1]]."""
+    first_entry: Array
+    """int64 (C + 1,): the same in entries of their rows."""
+
+
 class Parts(NamedTuple):
     """A partition of nodes into k parts, or clusters, and how heavy each may be."""
 
@@ -79,12 +93,16 @@ class PartitionContext:
     """Says something worth a line."""
     warn: Callable[[str], None] = lambda text: None
     """Says something that the user should know."""
+    map_shards: MapShards = map_in_process
+    """Applies a function to tasks for workers, on whatever runs them."""
 
 
 class Partitioner(abc.ABC):
     """Splits the nodes of a graph into parts of nearly equal size with few edges between them."""
 
     config: PartitionerConfig
+    ignores_edges: ClassVar[bool] = False
+    """Whether parts follow from the nodes alone."""
 
     def __init__(self, config: PartitionerConfig) -> None:
         """`config` is the component's own `Config`."""
@@ -122,3 +140,11 @@ def deal(order: Array, num_parts: int) -> NDArray[np.int32]:
     part = np.empty(len(order), np.int32)
     part[order] = np.arange(len(order)) % num_parts
     return part
+
+
+def even_blocks(num_nodes: int, num_parts: int, train_idx: Array | None) -> NDArray[np.int32]:
+    """Return contiguous parts of equal size; where training nodes are balanced, those are dealt out first."""
+    nodes = np.arange(num_nodes)
+    if train_idx is None:
+        return (nodes * num_parts // num_nodes).astype(np.int32)
+    return deal(np.concatenate([train_idx, np.setdiff1d(nodes, train_idx)]), num_parts)

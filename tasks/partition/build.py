@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from configs.registry import PARTITIONERS
 from configs.schema import Recipe
 from tasks.arrays import Array
-from tasks.partition.base import Csr, PartitionContext, check_parts, deal
+from tasks.partition.base import Csr, PartitionContext, check_parts, even_blocks
 from tasks.partition.configs import PartitionerConfig
 from tasks.stage import Parent, StageContext
 from tasks.storage.graph_store import ArrayWriter, GraphStore
@@ -23,6 +22,9 @@ _MATRIX_MAX_PARTS = 256  # beyond, the matrix of edges between parts is no pictu
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Write the reordered graph and its halos; return the manifest's own fields.
+
+    `report["partition"]` holds `part_sizes`, `part_train_sizes`, `part_edges` (edges from part to part, for at most 256
+    parts), and with several machines `machines` and `machine_cut`, the share of edges whose ends lie on two machines.
 
     Raises:
         DataError: more parts than nodes, or training nodes are to be balanced where there are none.
@@ -60,18 +62,19 @@ def _pass_through(store: GraphStore, writer: ArrayWriter, config: PartitionerCon
 
 def _assign(context: StageContext, store: GraphStore, config: PartitionerConfig) -> tuple[NDArray[np.int32], str]:
     """Return the part of each node and the name of the partitioner that found it."""
-    from tasks.partition._undirected import undirected
+    from tasks.partition.kernels.undirected import undirected
+    from tasks.partition.machines import partition_by_machine
 
     train_idx = _training_nodes(store, config)
     scratch = context.work / "scratch"
     scratch.mkdir()
     try:
         csr = undirected(store, scratch)
-        partition_context = PartitionContext(train_idx, scratch, context.message, context.warn)
+        partition_context = PartitionContext(train_idx, scratch, context.message, context.warn, context.map_shards)
         if csr.num_edges == 0:
             context.message("the graph has no edges: nodes are dealt out in blocks")
-            return _even_blocks(csr.num_nodes, config.num_parts, train_idx), "none"
-        part = PARTITIONERS.create(config).partition(csr, config.num_parts, partition_context)
+            return even_blocks(csr.num_nodes, config.num_parts, train_idx), "none"
+        part = partition_by_machine(config, csr, partition_context)
     finally:
         shutil.rmtree(scratch)
     assert part.dtype == np.int32
@@ -86,7 +89,7 @@ def resolved_name(config: PartitionerConfig, csr: Csr) -> str:
         return config.name
     from tasks.partition.auto import choose
 
-    return choose(csr.num_edges)[0]
+    return choose(csr.num_nodes, csr.num_edges)[0]
 
 
 def _training_nodes(store: GraphStore, config: PartitionerConfig) -> Array | None:
@@ -101,20 +104,12 @@ def _training_nodes(store: GraphStore, config: PartitionerConfig) -> Array | Non
     return np.asarray(train_idx)
 
 
-def _even_blocks(num_nodes: int, num_parts: int, train_idx: Array | None) -> NDArray[np.int32]:
-    """Return contiguous parts of equal size; where training nodes are balanced, those are dealt out first."""
-    nodes = np.arange(num_nodes)
-    if train_idx is None:
-        return (nodes * num_parts // num_nodes).astype(np.int32)
-    return deal(np.concatenate([train_idx, np.setdiff1d(nodes, train_idx)]), num_parts)
-
-
 def _write_parts(
     context: StageContext, store: GraphStore, writer: ArrayWriter, config: PartitionerConfig, part: NDArray[np.int32]
 ) -> dict[str, Any]:
     """Reorder, write halos, measure."""
-    from tasks.partition._quality import count_cut, cut_matrix, halos
-    from tasks.partition._reorder import order_by_part, reorder
+    from tasks.partition.kernels.quality import count_cut, cut_matrix, halos
+    from tasks.partition.kernels.reorder import order_by_part, reorder
 
     manifest, num_parts = store.manifest, config.num_parts
     old_indptr, old_indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
@@ -134,6 +129,10 @@ def _write_parts(
         cut = int(matrix.sum() - np.trace(matrix))
     else:
         cut = count_cut(old_indptr, old_indices, part)
+    if config.machines > 1:
+        between = count_cut(old_indptr, old_indices, part // (num_parts // config.machines))
+        report["machines"] = config.machines
+        report["machine_cut"] = between / max(1, manifest.num_edges)
     sizes, train_sizes = _sizes(store, part, num_parts)
     report["part_train_sizes"] = train_sizes.tolist()
     _judge_balance(context, config, sizes, train_sizes)

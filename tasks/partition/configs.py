@@ -10,6 +10,16 @@ from configs.base import ComponentConfig
 from configs.registry import PARTITIONERS
 
 MAX_PARTS = 1 << 15
+# Entries of the adjacency (both directions) up to which auto takes METIS: there it needs at most 3 s and 0.4 GB, and is
+# the reference. Above, `coarsened` was 3.6 times as fast on 9 million entries and 4.6 times on 54 million, in 1/24 and
+# 1/38 of the memory, with cuts of +0.6 % and -1.5 % (benchmarks/partition.py, EPYC, November 2026).
+METIS_MAX_EDGES = 4_000_000
+# The most memory beyond the graph itself that was seen on graphs of 1 to 54 million entries (5.5 GB on the largest):
+# METIS copies the graph at every level of its coarsening, in 64-bit integers with weights. An edge has two entries.
+METIS_EDGE_BYTES, METIS_NODE_BYTES = 98, 120
+# Measured with 8 and 40 million nodes (28 and 31 bytes); levels below `MAPPED_ENTRIES` lie in memory.
+_COARSENED_NODE_BYTES, _COARSENED_BYTES = 34, 300_000_000
+_KAMINPAR_EDGE_BYTES = 22
 
 
 class PartitionerConfig(ComponentConfig):
@@ -17,6 +27,9 @@ class PartitionerConfig(ComponentConfig):
 
     num_parts: int = Field(default=1, ge=1, le=MAX_PARTS)
     """Parts to split the nodes into; 1 leaves the graph whole."""
+    machines: int = Field(default=1, ge=1, le=MAX_PARTS)
+    """Machines that share the parts: nodes are split among machines first, with as few edges between them as can be,
+    and each machine's into num_parts / machines parts, which lie next to each other."""
     imbalance: float = Field(default=0.03, gt=0, le=1)
     """How far the largest part may exceed the mean part, in nodes (0.03: 3 %); what exceeds it is reported."""
     balance_train: bool = False
@@ -26,8 +39,23 @@ class PartitionerConfig(ComponentConfig):
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of the partitioner."""
 
+    later_fields: ClassVar[frozenset[str]] = frozenset({"machines"})
     # Whether the component can balance training nodes; where not, the option is refused.
     balances_train: ClassVar[bool] = True
+
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """Estimate the memory that it takes beyond a graph of `num_edges` adjacency entries; None: unknown."""
+        return None
+
+    @model_validator(mode="after")
+    def _machines_get_whole_parts(self) -> PartitionerConfig:
+        if self.num_parts % self.machines:
+            multiple = -(-self.num_parts // self.machines) * self.machines
+            raise ValueError(
+                f"machines={self.machines} get equally many parts, and num_parts={self.num_parts} is no multiple of "
+                f"it; set num_parts to {multiple}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _train_balance_exists(self) -> PartitionerConfig:
@@ -45,6 +73,11 @@ class AutoPartitionerConfig(PartitionerConfig):
 
     name: str = "auto"
 
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """That of what it takes where memory is no matter."""
+        config = MetisPartitionerConfig() if num_edges <= METIS_MAX_EDGES else CoarsenedPartitionerConfig()
+        return config.memory_bytes(num_nodes, num_edges)
+
 
 @PARTITIONERS.options("coarsened", "coarsened")
 class CoarsenedPartitionerConfig(PartitionerConfig):
@@ -54,6 +87,14 @@ class CoarsenedPartitionerConfig(PartitionerConfig):
     cycles: int = Field(default=0, ge=0, le=20)
     """Times to cluster again inside of the parts and refine from there: about 1 % fewer cut edges for 60 % more
     time each, on graphs without clear communities."""
+    threads: int = Field(default=0, ge=0, le=4096)
+    """Threads; 0: one a core. The parts are the same with any number."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"threads"})
+
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """It grows with the nodes: the graph is read where it lies, and large levels lie in files."""
+        return _COARSENED_NODE_BYTES * num_nodes + min(_COARSENED_BYTES, 8 * num_edges)
 
 
 @PARTITIONERS.options("fennel", "fennel")
@@ -63,6 +104,10 @@ class FennelPartitionerConfig(PartitionerConfig):
     name: str = "fennel"
     passes: int = Field(default=5, ge=1, le=100)
     """Times that the nodes are streamed; the edge file is read once a pass."""
+
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """A part a node, and whether it trains."""
+        return 5 * num_nodes
 
 
 @PARTITIONERS.options("kaminpar", "kaminpar")
@@ -76,12 +121,36 @@ class KaminparPartitionerConfig(PartitionerConfig):
     """Threads; with more than one the outcome is no longer reproducible."""
     balances_train: ClassVar[bool] = False
 
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """1.2 GB were seen with 54 million entries."""
+        return _KAMINPAR_EDGE_BYTES * num_edges + 8 * num_nodes
+
 
 @PARTITIONERS.options("metis", "metis")
 class MetisPartitionerConfig(PartitionerConfig):
     """METIS k-way: the fewest cut edges on small and medium graphs, about 100 bytes of memory an edge."""
 
     name: str = "metis"
+
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """The graph with weights, once for each level."""
+        return METIS_EDGE_BYTES * num_edges + METIS_NODE_BYTES * num_nodes
+
+
+@PARTITIONERS.options("sharded", "sharded")
+class ShardedPartitionerConfig(PartitionerConfig):
+    """As `coarsened`, by the workers of preprocess.runner: for graphs whose edges no machine's memory holds."""
+
+    name: str = "sharded"
+    rounds: int = Field(default=4, ge=1, le=100)
+    """Rounds of clustering; workers read all edges once in each."""
+    passes: int = Field(default=4, ge=1, le=100)
+    """Times that nodes may move to the part of most of their neighbours; workers read all edges once in each."""
+    balances_train: ClassVar[bool] = False
+
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """It grows with the nodes: this is the first machine's; a worker has 8 bytes a node."""
+        return _COARSENED_NODE_BYTES * num_nodes + min(_COARSENED_BYTES, 8 * num_edges)
 
 
 @PARTITIONERS.options("none", "simple")
@@ -90,6 +159,10 @@ class NonePartitionerConfig(PartitionerConfig):
 
     name: str = "none"
     balances_train: ClassVar[bool] = False
+
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """Nothing."""
+        return 0
 
     @model_validator(mode="after")
     def _one_part(self) -> NonePartitionerConfig:
@@ -104,6 +177,10 @@ class RandomPartitionerConfig(PartitionerConfig):
 
     name: str = "random"
 
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """Numbers of the nodes."""
+        return 24 * num_nodes
+
 
 @PARTITIONERS.options("hash", "simple")
 class HashPartitionerConfig(PartitionerConfig):
@@ -111,3 +188,7 @@ class HashPartitionerConfig(PartitionerConfig):
 
     name: str = "hash"
     balances_train: ClassVar[bool] = False
+
+    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
+        """Numbers of the nodes."""
+        return 24 * num_nodes

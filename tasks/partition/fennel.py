@@ -28,7 +28,7 @@ class FennelPartitioner(Partitioner):
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
-        from tasks.partition._streaming import fennel_pass
+        from tasks.partition.kernels.streaming import fennel_pass
 
         num_nodes = csr.num_nodes
         slack = 1.0 + self.config.imbalance

@@ -13,17 +13,13 @@ from configs.errors import StageError
 from configs.registry import PARTITIONERS
 from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, Partitioner
-from tasks.partition.configs import MetisPartitionerConfig
+from tasks.partition.configs import METIS_EDGE_BYTES, METIS_NODE_BYTES, MetisPartitionerConfig
 from tasks.processes.children import call_in_child, describe_exit, shared_array
 from tasks.processes.memory import available_bytes
 
 # METIS 5.1 manual, section 5.4: positions in the options array.
 _NUM_OPTIONS, _OPTION_NCUTS, _OPTION_SEED, _OPTION_UFACTOR = 40, 7, 8, 16
 _METIS_OK, _METIS_ERROR_MEMORY = 1, -3
-
-# The most memory beyond the graph itself that was seen on graphs of 1 to 54 million entries (5.5 GB on the largest):
-# METIS copies the graph at every level of its coarsening, in 64-bit integers with weights. An edge has two entries.
-_BYTES_PER_EDGE, _BYTES_PER_NODE = 98, 120
 
 
 @PARTITIONERS.register("metis")
@@ -46,7 +42,7 @@ class MetisPartitioner(Partitioner):
 
 def warn_if_short(csr: Csr, context: PartitionContext) -> None:
     """Warn when METIS would need more memory than is free."""
-    needed, free = _BYTES_PER_EDGE * csr.num_edges + _BYTES_PER_NODE * csr.num_nodes, available_bytes()
+    needed, free = METIS_EDGE_BYTES * csr.num_edges + METIS_NODE_BYTES * csr.num_nodes, available_bytes()
     if needed > free:
         context.warn(
             f"METIS needs about {needed / 1e9:.1f} GB for {csr.num_edges:,} edges and {free / 1e9:.1f} GB are free: "

@@ -28,6 +28,7 @@ class RandomPartitioner(Partitioner):
     """Deals shuffled nodes out: perfectly even parts, cuts (k - 1) / k of all edges."""
 
     Config = RandomPartitionerConfig
+    ignores_edges = True
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
@@ -44,6 +45,7 @@ class HashPartitioner(Partitioner):
     """Hashes the node's id: any machine can say where a node lives without a table; cuts (k - 1) / k of all edges."""
 
     Config = HashPartitionerConfig
+    ignores_edges = True
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""

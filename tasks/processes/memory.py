@@ -39,6 +39,12 @@ def available_bytes() -> int:
     return min(psutil.virtual_memory().available, _left_by_cgroups(), _left_by_limit())
 
 
+def limit_bytes() -> int:
+    """Return how much memory this process could have if no other had any: by the machine and its control groups."""
+    limits = [limit for limit, _, _ in _cgroups() if limit is not None]
+    return min([psutil.virtual_memory().total, *limits])
+
+
 def out_of_memory(error: BaseException) -> str | None:
     """Return in a line what was asked for and what was free, where an error says that memory ran out; else None."""
     text = str(error).strip().splitlines()
@@ -53,6 +59,15 @@ def out_of_memory(error: BaseException) -> str | None:
 def _left_by_cgroups() -> int:
     """Return what the control groups of this process (a container's, say) leave; pages of files do not count."""
     left = _UNBOUNDED
+    for limit, used, group in _cgroups():
+        if limit is not None and used is not None:
+            files = next((int(line.split()[1]) for line in _lines(group / "memory.stat") if "inactive_file" in line), 0)
+            left = min(left, limit - max(0, used - files))
+    return max(0, left)
+
+
+def _cgroups() -> Iterator[tuple[int | None, int | None, Path]]:
+    """Yield limit and use of each control group that this process is in, from its own to the root, and its folder."""
     for line in _lines(Path("/proc/self/cgroup")):
         _, controllers, place = line.split(":", 2)
         version_1 = "memory" in controllers.split(",")
@@ -63,14 +78,9 @@ def _left_by_cgroups() -> int:
         inside = Path(f"{root}{place}")
         for group in (inside, *inside.parents):
             limit, used = (_number(group / name) for name in names)
-            if limit is not None and used is not None:
-                files = next(
-                    (int(line.split()[1]) for line in _lines(group / "memory.stat") if "inactive_file" in line), 0
-                )
-                left = min(left, limit - max(0, used - files))
+            yield limit, used, group
             if group == root:
                 break
-    return max(0, left)
 
 
 def _left_by_limit() -> int:

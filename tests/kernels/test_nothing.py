@@ -12,9 +12,9 @@ from models.kernels.dense import linear
 from models.kernels.dropout import dropout, elu_dropout, relu_dropout
 from tasks.components.afforest import connected_components
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.partition._quality import count_cut, cut_matrix, halos
-from tasks.partition._reorder import order_by_part
-from tasks.partition._undirected import is_simple
+from tasks.partition.kernels.quality import count_cut, cut_matrix, halos
+from tasks.partition.kernels.reorder import order_by_part
+from tasks.partition.kernels.undirected import is_simple
 from tasks.preprocess.edges.coo import coo_to_csr
 from tasks.preprocess.edges.shard_kernels import sort_and_compress
 from tasks.preprocess.transforms.hops import count_labels, mean_rows

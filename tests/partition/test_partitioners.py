@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from configs.errors import RecipeError
 from configs.registry import PARTITIONERS
-from tasks.partition import metis
-from tasks.partition._quality import count_cut
-from tasks.partition.auto import METIS_MAX_EDGES, choose
+from tasks.partition import auto, metis
+from tasks.partition.auto import choose
 from tasks.partition.base import Csr, PartitionContext, Partitioner
+from tasks.partition.configs import METIS_MAX_EDGES
+from tasks.partition.kernels.quality import count_cut
 from tasks.partition.simple import hash_parts
 from tests.support import planted_edges
 
@@ -134,12 +135,35 @@ def test_hash_is_a_function_of_the_id_alone() -> None:
 
 
 def test_auto_goes_by_size() -> None:
-    assert choose(METIS_MAX_EDGES)[0] == "metis"
-    assert choose(METIS_MAX_EDGES + 1)[0] == "coarsened"
+    assert choose(9, METIS_MAX_EDGES)[0] == "metis"
+    assert choose(9, METIS_MAX_EDGES + 1)[0] == "coarsened"
     said: list[str] = []
     part = make("auto").partition(grid(20), 4, PartitionContext(message=said.append))
     assert "metis" in said[0]
     assert np.array_equal(part, make("metis").partition(grid(20), 4))
+
+
+def test_auto_takes_what_the_machine_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "limit_bytes", lambda: 100_000_000)
+    said: list[str] = []
+    csr = planted(3000)
+    monkeypatch.setattr(auto, "METIS_MAX_EDGES", 10)
+    assert choose(3000, csr.num_edges)[0] == "coarsened"
+    monkeypatch.setattr(auto, "limit_bytes", lambda: 100_000)
+    part = make("auto").partition(csr, 4, PartitionContext(warn=said.append))
+    assert np.array_equal(part, make("fennel").partition(csr, 4))
+    assert "coarsened needs about" in said[0]
+    assert "partition.name=fennel takes it everywhere" in said[0]
+
+
+@pytest.mark.parametrize("name", ["metis", "coarsened", "fennel", "random"])
+def test_memory_grows_with_what_it_is_said_to(name: str) -> None:
+    config = make(name).config
+    small, more_edges = config.memory_bytes(10**6, 10**8), config.memory_bytes(10**6, 10**9)
+    assert small is not None
+    assert more_edges is not None
+    assert more_edges == small if name != "metis" else more_edges > 5 * small
+    assert (config.memory_bytes(10**7, 10**8) or 0) > small
 
 
 def test_metis_agrees_with_pymetis() -> None:
@@ -154,7 +178,7 @@ def test_metis_agrees_with_pymetis() -> None:
 
 def test_metis_warns_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(metis, "_BYTES_PER_EDGE", 10**15)
+    monkeypatch.setattr(metis, "METIS_EDGE_BYTES", 10**15)
     make("metis").partition(grid(10), 2, PartitionContext(warn=said.append))
     assert len(said) == 1
     assert "take partition.name=coarsened" in said[0]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tasks.preprocess.edges.coo import coo_to_csr, over_rows, row_ranges, sort_rows
+from tasks.arrays import row_ranges
+from tasks.preprocess.edges.coo import coo_to_csr, over_rows, sort_rows
 from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
 
 NOTHING = np.empty(0, np.int32)

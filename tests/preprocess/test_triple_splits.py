@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tasks.components.filtering import NodeFilter
-from tasks.partition._reorder import order_by_part, reorder
+from tasks.partition.kernels.reorder import order_by_part, reorder
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tests.knowledge_graphs import triple_graph
 

@@ -7,7 +7,6 @@ edges. (numba's own parallel loops are not used: their threading layers break in
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from tasks.arrays import Array
+from tasks.arrays import Array, row_ranges
 from tasks.preprocess.edges.shard_kernels import Runs
 
 _INSERTION_MAX = 48  # rows up to this length are sorted by insertion: they are short or consist of few sorted runs
@@ -201,25 +200,6 @@ def coo_to_csr(num_nodes: int, row: Array, col: Array) -> tuple[Array, Array]:
         indices[place] = col[e]
         cursor[row[e]] = place + 1
     return indptr, indices
-
-
-def row_ranges(indptr: Array, num_ranges: int) -> list[tuple[int, int]]:
-    """Cut the rows into at most `num_ranges` ranges with about equally many edges (and rows, where there are few)."""
-    num_rows = len(indptr) - 1
-    load = indptr[-1] + num_rows
-    cuts = [0]
-    for k in range(1, num_ranges):
-        target = load * k // num_ranges
-        low, high = cuts[-1], num_rows
-        while low < high:  # first row whose edges + rows before it reach the target
-            middle = (low + high) // 2
-            if indptr[middle] + middle < target:
-                low = middle + 1
-            else:
-                high = middle
-        cuts.append(low)
-    cuts.append(num_rows)
-    return [(a, b) for a, b in itertools.pairwise(cuts) if a < b]
 
 
 def over_rows(kernel: Callable[..., None], threads: int, indptr: Array, *args: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from models.kernels.prefetch import AHEAD
+from models.kernels.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.partition.base import Graph, Parts
 
@@ -40,8 +42,9 @@ def best_move(v: int, graph: Graph, parts: Parts, link: Array, near: Array) -> t
     indptr, indices, edge_weight = graph
     part, size = parts.part, parts.size
     weighted = len(edge_weight) > 0
-    own, count = part[v], 0
+    own, count, last = part[v], 0, len(indices) - 1
     for e in range(indptr[v], indptr[v + 1]):
+        prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
         p = part[indices[e]]
         if link[p] == 0:
             near[count] = p

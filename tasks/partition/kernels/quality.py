@@ -7,16 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 from numba import njit
 
+from models.kernels.prefetch import AHEAD
+from models.kernels.vector import prefetch_item
 from tasks.arrays import Array
 
 
 @njit(cache=True, nogil=True)
 def count_cut(indptr: Array, indices: Array, part: Array) -> int:
     """Return how many entries of the adjacency join two parts."""
-    cut = 0
+    cut, last = 0, len(indices) - 1
     for v in range(len(indptr) - 1):
         p = part[v]
         for e in range(indptr[v], indptr[v + 1]):
+            prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
             if part[indices[e]] != p:
                 cut += 1
     return cut
@@ -25,10 +28,11 @@ def count_cut(indptr: Array, indices: Array, part: Array) -> int:
 @njit(cache=True, nogil=True)
 def cut_matrix(indptr: Array, indices: Array, part: Array, num_parts: int) -> Array:
     """Return int64 (num_parts, num_parts): edges from part (row: source) to part (column: target) of a CSC."""
-    matrix = np.zeros((num_parts, num_parts), np.int64)
+    matrix, last = np.zeros((num_parts, num_parts), np.int64), len(indices) - 1
     for v in range(len(indptr) - 1):
         p = part[v]
         for e in range(indptr[v], indptr[v + 1]):
+            prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
             matrix[part[indices[e]], p] += 1
     return matrix
 
@@ -51,11 +55,13 @@ def halos(indptr: Array, indices: Array, part_offsets: Array, hops: int) -> Iter
 def _halo(indptr: Array, indices: Array, first: int, end: int, hops: int, stamp: int, seen: Array, queue: Array) -> int:
     """Breadth-first over in-edges from nodes first..end - 1; the halo is left in queue[:returned]."""
     found = level_start = 0
+    last = len(indices) - 1
     for hop in range(hops):
         level_end = found
         for q in range(first, end) if hop == 0 else range(level_start, level_end):
             v = q if hop == 0 else queue[q]
             for e in range(indptr[v], indptr[v + 1]):
+                prefetch_item(seen, np.int64(indices[min(e + AHEAD, last)]))
                 u = indices[e]
                 if (u < first or u >= end) and seen[u] != stamp:
                     seen[u] = stamp

@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 
 from tasks.arrays import Array
-from tasks.partition._moves import best_move, best_move_by_table, move
 from tasks.partition.base import Graph, Parts
+from tasks.partition.kernels.moves import best_move, best_move_by_table, move
 
 # A local search may hold so many candidates and moves; beyond that it stops growing.
 _HEAP_SIZE = 1 << 14

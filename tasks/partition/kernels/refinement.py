@@ -5,19 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from models.kernels.prefetch import AHEAD
+from models.kernels.vector import prefetch_item
 from tasks.arrays import Array
-from tasks.partition._moves import best_move, has_room, move
 from tasks.partition.base import Graph, Parts
+from tasks.partition.kernels.moves import best_move, has_room, move
 
 
 @njit(cache=True, nogil=True)
 def weighted_cut(graph: Graph, part: Array) -> int:
     """Return the weight of entries whose ends lie in two parts (each edge counts twice)."""
     indptr, indices, edge_weight = graph
-    cut = 0
+    cut, last = 0, len(indices) - 1
     weighted = len(edge_weight) > 0
     for v in range(len(part)):
         for e in range(indptr[v], indptr[v + 1]):
+            prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
             if part[indices[e]] != part[v]:
                 cut += edge_weight[e] if weighted else 1
     return cut

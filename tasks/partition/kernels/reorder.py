@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from models.kernels.prefetch import AHEAD
+from models.kernels.vector import prefetch_item
 from tasks.arrays import Array, blocks, offsets, row_blocks
 from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
 from tasks.storage.manifests import SPLITS
 from tasks.transpose import transpose
 
 _CHUNK_BYTES = 1 << 26
+_ROWS_AHEAD = 4  # rows of a part lie some rows apart
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
 _PAIRS = ("train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")
 _UNCHANGED = ("relation_feat", *(f"{split}_{name}" for split in SPLITS for name in ("edge_weight", "relation")))
@@ -116,13 +121,15 @@ def _reorder_rows(
 ) -> tuple[Array, Array]:
     """Write one adjacency in the new order, and with it data that stands beside its entries."""
     old_indptr, old_indices = np.asarray(store[f"{layout}_indptr"]), np.asarray(store[f"{layout}_indices"])
-    indptr = offsets(np.diff(old_indptr)[order.new_to_old])
+    indptr = np.empty(len(old_indptr), np.int64)
+    _new_offsets(old_indptr, order.new_to_old, indptr)
     writer.write(f"{layout}_indptr", indptr)
     indices = np.asarray(writer.create(f"{layout}_indices", old_indices.shape, old_indices.dtype))
     sources = {name: store[name] for name in edge_arrays}
     targets = {name: writer.create(name, array.shape, array.dtype) for name, array in sources.items()}
     row_bytes = 8 + max((array.nbytes // max(1, len(array)) for array in sources.values()), default=0)
-    for low, high in row_blocks(indptr, max(1, _CHUNK_BYTES // row_bytes)):
+
+    def fill(low: int, high: int) -> None:
         start, end = indptr[low], indptr[high]
         positions = np.empty(end - start if sources else 0, np.int64)
         permute_rows(
@@ -137,6 +144,12 @@ def _reorder_rows(
         )
         for name, target in targets.items():
             target[start:end] = sources[name][positions]
+
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+        blocks_of_rows = row_blocks(indptr, max(1, _CHUNK_BYTES // row_bytes // threads))
+        for job in [pool.submit(fill, low, high) for low, high in blocks_of_rows]:
+            job.result()
     return indptr, indices
 
 
@@ -158,6 +171,13 @@ def _counting_sort(part: Array, cursor: Array, new_to_old: Array, old_to_new: Ar
 
 
 @njit(cache=True, nogil=True)
+def _new_offsets(indptr: Array, rows: Array, new_indptr: Array) -> None:
+    new_indptr[0] = 0
+    for i in range(len(rows)):
+        new_indptr[i + 1] = new_indptr[i] + indptr[rows[i] + 1] - indptr[rows[i]]
+
+
+@njit(cache=True, nogil=True)
 def permute_rows(
     indptr: Array,
     indices: Array,
@@ -176,12 +196,21 @@ def permute_rows(
     """
     wanted = len(positions) > 0
     cursor = np.zeros(num_parts + 1, np.int64)
-    start = 0
-    for i in range(len(rows)):
+    start, num_rows, num_entries = 0, len(rows), len(indices)
+    for i in range(num_rows):
         low, high = indptr[rows[i]], indptr[rows[i] + 1]
+        later = indptr[rows[min(i + _ROWS_AHEAD, num_rows - 1)]]
+        prefetch_item(indices, later)
+        prefetch_item(indices, later + 16)
+        soon = rows[min(i + 1, num_rows - 1)]
+        for e in range(indptr[soon], min(indptr[soon + 1], indptr[soon] + AHEAD)):
+            prefetch_item(mapping, np.int64(indices[e]))
         if high - low > 32 and 2 * (high - low) > num_parts:
             cursor[:] = 0
             for e in range(low, high):
+                ahead = np.int64(indices[min(e + AHEAD, num_entries - 1)])
+                prefetch_item(part, ahead)
+                prefetch_item(mapping, ahead)
                 cursor[part[indices[e]] + 1] += 1
             for p in range(num_parts):
                 cursor[p + 1] += cursor[p]

@@ -1,4 +1,4 @@
-"""Coarsening kernels: cluster nodes by size-constrained label propagation, contract clusters to nodes.
+"""Coarsening kernels: cluster nodes by size-constrained label propagation.
 
 All kernels are sequential, so that the same seed gives the same clusters. Letters: v, u nodes; c cluster.
 
@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 
 from tasks.arrays import Array
-from tasks.partition._moves import has_room, move
 from tasks.partition.base import Graph, Parts
+from tasks.partition.kernels.moves import has_room, move
 
 # Neighbours that a node looks at in the first round, when every label is still new. Looking at all of them took 20 %
 # longer on 27 M edges (EPYC, 2026) for the same cut.
@@ -183,47 +183,3 @@ def number_clusters(label: Array, new: Array) -> int:
             count += 1
         label[v] = new[c]
     return count
-
-
-@njit(cache=True, nogil=True)
-def contract(graph: Graph, label: Array, members: Array, coarse: Graph) -> int:
-    """Write the graph of clusters: an edge weighs what the edges between its two clusters do. Returns its entries.
-
-    `members` (ids (n,)) is working memory; the coarse arrays may be as long as `indices`: what is not needed is not
-    touched, and untouched pages take no memory. Rows are not sorted.
-    """
-    indptr, indices, edge_weight = graph
-    coarse_indptr, coarse_indices, coarse_weight = coarse
-    n, num_clusters = len(label), len(coarse_indptr) - 1
-    weighted = len(edge_weight) > 0
-    start = np.zeros(num_clusters + 1, np.int64)
-    for v in range(n):
-        start[label[v] + 1] += 1
-    for c in range(num_clusters):
-        start[c + 1] += start[c]
-    cursor = start[:-1].copy()
-    for v in range(n):
-        members[cursor[label[v]]] = v
-        cursor[label[v]] += 1
-    place = cursor  # where the row in the making holds a cluster; older rows' places lie before `first`
-    place[:] = -1
-    end = 0
-    coarse_indptr[0] = 0
-    for c in range(num_clusters):
-        first = end
-        for i in range(start[c], start[c + 1]):
-            v = members[i]
-            for e in range(indptr[v], indptr[v + 1]):
-                d = label[indices[e]]
-                if d == c:
-                    continue
-                w = edge_weight[e] if weighted else 1
-                if place[d] < first:
-                    place[d] = end
-                    coarse_indices[end] = d
-                    coarse_weight[end] = w
-                    end += 1
-                else:
-                    coarse_weight[place[d]] += w
-        coarse_indptr[c + 1] = end
-    return end

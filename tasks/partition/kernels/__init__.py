@@ -1,0 +1,1 @@
+"""Loops of the partitioners and of the reordering."""
