@@ -69,5 +69,5 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     weights = known_weights(home, recipe.model, recipe.train, facts)
     if weights is None:
         return None
-    needed = training_bytes(recipe.model, recipe.train, facts, weights, counts, num_parts)
-    return f"{weights.dense + weights.table:,} weights", needed
+    needed, held = training_bytes(recipe.model, recipe.train, facts, weights, counts, num_parts)
+    return f"{weights.dense + weights.table:,} weights" + (f"; {held}" if held else ""), needed

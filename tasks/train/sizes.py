@@ -13,6 +13,8 @@ from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.train.loaders.config_base import LoaderConfig
 from tasks.train.loaders.configs import AutoConfig
+from tasks.train.part_sizes import largest_graph, part_bytes
+from tasks.train.strategies.configs import PartitionedConfig
 from tasks.train.weights import Weights, count_weights
 
 if TYPE_CHECKING:
@@ -62,7 +64,9 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
 
     size = model_size(weights, train)
     device, local_ranks = choose_device(train.device, ranks.local_rank, share=train.share_gpu), ranks.local_size
-    host = size.host_bytes + (size.device_bytes * local_ranks if device.type == "cpu" else 0)
+    in_shards = isinstance(train.strategy, PartitionedConfig)
+    host = size.host_bytes * local_ranks // ranks.world_size if in_shards else size.host_bytes
+    host += size.device_bytes * local_ranks if device.type == "cpu" else 0
     places = [("this machine", host, available_bytes())]
     if device.type == "cuda":
         sharing = -(-local_ranks // torch.cuda.device_count())
@@ -80,10 +84,10 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
 
 def training_bytes(
     config: Any, train: TrainConfig, facts: GraphFacts, weights: Weights, counts: Counts, num_parts: int
-) -> int:
+) -> tuple[int, str]:
     """Estimate a training's peak memory on this machine's CPU in bytes, that of the supervisor's process included.
 
-    Rows of a step are the loader's estimate.
+    Rows of a step are the loader's estimate. Beside it: what there is to say of machines that hold parts.
     """
     size = model_size(weights, train)
     width = max(getattr(config, "hidden_dim", 0), facts.out_dim)
@@ -93,7 +97,13 @@ def training_bytes(
     rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
     each = PROCESS_BYTES + size.device_bytes + activations + loader.draws_bytes()
-    return PROCESS_BYTES + each * train.num_ranks + size.host_bytes
+    needed = PROCESS_BYTES + each * train.num_ranks
+    states = _STATES[getattr(train.embeddings, "optimizer", "")]
+    parts = part_bytes(train, facts, weights, states, counts, rows[-1])
+    if parts is None:
+        return needed + size.host_bytes, ""
+    needed += int(parts.fixed + parts.scaled)
+    return needed, largest_graph(needed, parts.scaled, counts.num_nodes, available_bytes())
 
 
 def _loader(train: TrainConfig) -> LoaderConfig:

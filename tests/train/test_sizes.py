@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +12,13 @@ from configs.errors import DataError, RecipeError, StageError
 from configs.registry import LOADERS, MODELS
 from configs.training import TrainConfig
 from configs.trust import own_files
+from models.facts import GraphFacts
 from tasks.sizes import Counts
 from tasks.stage import run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home
 from tasks.train.loaders.config_base import LoaderConfig
+from tasks.train.part_sizes import largest_graph, part_bytes
 from tasks.train.ranks.failures import final_error
 from tasks.train.sizes import model_size, refuse_excess, training_bytes
 from tasks.train.stage import STAGE
@@ -97,7 +100,7 @@ def test_draws_of_a_subgraph_that_no_memory_holds_are_refused(
         refuse_excess(config, train, facts, Ranks(0, 1, 0, 1))
     weights = count_weights(config, train, facts)
     assert weights is not None
-    found = training_bytes(config, train, facts, weights, Counts(1000, 5000, 8), num_parts=1)
+    found, _ = training_bytes(config, train, facts, weights, Counts(1000, 5000, 8), num_parts=1)
     assert found > 24 * 10**9  # so `plan` knows
 
 
@@ -198,3 +201,21 @@ def test_a_bug_in_a_model_ends_the_job_at_the_first_attempt(
         own = recipe("node", f"model={{name: faulty, file: {tmp_path}/faulty.py, num_layers: 2}}")
     with pytest.raises(StageError, match=r"rank 0 ended with TypeError: .* \(.*/faulty\.py, line 11\)"):
         run_stage(STAGE, own, {"partition": graph}, home)
+
+
+def test_machines_with_parts_hold_more_together() -> None:
+    facts = GraphFacts("node", 4, 10_000_000, feature_dim=128)
+    counts, weights = Counts(10_000_000, 200_000_000, 0), Weights(1000, 0)
+
+    def scaled(machines: int, **options: Any) -> float:
+        place = {"num_machines": machines, "rendezvous": "a:1", "threads": 1}
+        train = TrainConfig.model_validate({"strategy": {"name": "partitioned", **options}, **place})
+        found = part_bytes(train, facts, weights, 0, counts, 500_000)
+        assert found is not None
+        return found.scaled
+
+    assert scaled(2) > scaled(4) > scaled(16) > 80e6  # numbers of all nodes stay
+    assert scaled(4, rows="float16") - scaled(4, rows="int8") == pytest.approx(10e6 / 4 * 128 * 9 / 8)
+    assert part_bytes(TrainConfig(), facts, weights, 0, counts, 500_000) is None
+    text = largest_graph(30e9, 20e9, 10_000_000, 50_000_000_000)
+    assert text.startswith("as many machines like this one hold 20,000,000 nodes")
