@@ -47,8 +47,9 @@ _LAST_SECONDS = 90.0
 _OWN_WORDS_SECONDS = 15.0
 """For this machine to end by itself, when a mistake ends all machines."""
 _SHOWN_LINES = 15
-_PASSED_ON = ("GRAPHMILL_", "NCCL_", "GLOO_", "TORCH_")
-_OF_THIS_MACHINE = frozenset({"GRAPHMILL_TRACKING"})  # names the store of this machine's servers
+_PASSED_ON = frozenset({"CUDA_VISIBLE_DEVICES", "GRAPHMILL_DATA", "GRAPHMILL_DEBUG"})
+_PASSED_ON_PREFIXES = ("NCCL_", "GLOO_", "TORCH_")
+"""Variables that decide how ranks run and meet. Others may name this machine's servers, or hold passwords."""
 Message = Callable[[str, str], None]
 
 
@@ -76,7 +77,7 @@ def machines_by_ssh(recipe: Recipe, home: Home, arguments: Sequence[str], messag
     try:
         with own_folder(home) as shared:
             for rank, host in enumerate(recipe.train.hosts[1:], start=1):
-                order = _order(recipe, home, [*arguments, f"train.machine_rank={rank}", "train.ssh=false"], shared)
+                order = make_order(recipe, home, [*arguments, f"train.machine_rank={rank}", "train.ssh=false"], shared)
                 machines.append(_Machine(host, order, message))
             for machine in machines:
                 machine.wait_until_ready()
@@ -89,9 +90,11 @@ def machines_by_ssh(recipe: Recipe, home: Home, arguments: Sequence[str], messag
         _end_all(machines)
 
 
-def _order(recipe: Recipe, home: Home, arguments: list[str], shared: Path) -> Order:
-    passed_on = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
-    environment = {name: value for name, value in passed_on.items() if name not in _OF_THIS_MACHINE}
+def make_order(recipe: Recipe, home: Home, arguments: list[str], shared: Path) -> Order:
+    """Return what another machine is to do; `shared` is a folder in the home that it has to see."""
+    environment = {
+        name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
     return Order(
         folder=str(Path.cwd()),
         environment={**environment, **for_children(), "GRAPHMILL_HOME": str(home.root)},

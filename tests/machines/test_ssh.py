@@ -19,7 +19,7 @@ import pytest
 from configs.errors import StageError
 from configs.load import load_recipe
 from flows.machines.remote import READY, Order, with_recipe
-from flows.machines.ssh import machines_by_ssh, ssh_command
+from flows.machines.ssh import machines_by_ssh, make_order, ssh_command
 from tasks.processes.code_version import code_version
 from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, command, environment, write_recipe
@@ -186,6 +186,26 @@ def test_nothing_is_asked_and_no_option_is_smuggled_in() -> None:
     assert not any("StrictHostKeyChecking" in word for word in words)
 
 
+def test_variables_that_matter_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"GRAPHMILL_DATA": "/it's\nthere", "GLOO_SOCKET_IFNAME": "eth1", "MLFLOW_TRACKING_PASSWORD": "secret"}
+    for name, value in {**given, "GRAPHMILL_HOME": "/another"}.items():
+        monkeypatch.setenv(name, value)
+    recipe, home = load_recipe(str(write_recipe(tmp_path, train=TRAIN)), _options()), Home.open(tmp_path / "home")
+    order = Order(**json.loads(make_order(recipe, home, [], tmp_path).line()))
+    assert order.environment["GRAPHMILL_HOME"] == str(home.root)
+    assert {name: order.environment.get(name) for name in given} == {**given, "MLFLOW_TRACKING_PASSWORD": None}
+
+
+def test_the_recipe_that_was_read_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With values in place of variables, which the other machine does not have."""
+    monkeypatch.setenv("RATE", "0.00001")
+    recipe = load_recipe(str(write_recipe(tmp_path, train={**TRAIN, "learning_rate": "${RATE}"})), _options())
+    path = tmp_path / "there.yaml"
+    path.write_text(make_order(recipe, Home.open(tmp_path / "home"), [], tmp_path).recipe)
+    monkeypatch.delenv("RATE")
+    assert load_recipe(str(path)) == recipe
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_one_command_trains_on_two_machines(tmp_path: Path, ssh: Ssh) -> None:
@@ -195,7 +215,7 @@ def test_one_command_trains_on_two_machines(tmp_path: Path, ssh: Ssh) -> None:
     done = subprocess.run(
         command(home, "run", recipe.name, f"train.rendezvous=127.0.0.1:{free_port()}", *options),
         cwd=tmp_path,
-        env={**ssh.environment(), "GRAPHMILL_SOMETHING": "with 'quotes' and\nlines"},
+        env={**ssh.environment(), "GRAPHMILL_DATA": "with 'quotes' and\nlines"},
         capture_output=True,
         text=True,
         timeout=800,
