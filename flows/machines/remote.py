@@ -15,17 +15,21 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tasks.processes.children import ROOT, die_with_parent, end_group
+from tasks.processes.code_version import code_version
 
 READY = "graphmill is ready"
-"""Printed first: this machine was reached, and has graphmill."""
+"""Printed when this machine was reached, and has what the command needs."""
 BEAT_SECONDS = 10.0
 SILENCE_SECONDS = 120.0
 _GRACE_SECONDS = 6.0
 """A run that is told to end does so within five seconds."""
+_SIGHT_SECONDS = 60.0
+"""For a folder of another machine to be seen through a network file system."""
 _RECIPE = "RECIPE"
 
 
@@ -43,6 +47,10 @@ class Order:
     """Name of its file."""
     arguments: list[str]
     """Of the command `graphmill`; `RECIPE` stands for the recipe's file."""
+    code: str
+    """Version of machine 0's code."""
+    shared: str = ""
+    """A folder in machine 0's home that this machine has to see too; empty: it has a home of its own."""
 
     def line(self) -> bytes:
         """Return it as a line of JSON."""
@@ -56,14 +64,14 @@ def with_recipe(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Run what machine 0 orders; exit with the command's exit code."""
-    print(READY, flush=True)
     line = _read_line()
     if not line:
         sys.exit(1)
     order = Order(**json.loads(line))
-    if not Path(order.folder).is_dir():
-        print(f"error: there is no folder {order.folder} on this machine; the run began in it on machine 0", flush=True)
+    if (trouble := _trouble(order)) is not None:
+        print(f"error: {trouble}", flush=True)
         sys.exit(2)
+    print(READY, flush=True)
     with tempfile.TemporaryDirectory(prefix="graphmill-") as scratch:
         file = Path(scratch) / order.name
         file.write_text(order.recipe, encoding="utf-8")
@@ -73,6 +81,23 @@ def main() -> None:
         code = process.wait()
     sys.stdout.flush()
     os._exit(code if code >= 0 else 128 - code)  # the thread may wait for its input
+
+
+def _trouble(order: Order) -> str | None:
+    """Return what is not as on machine 0, where the command would fail or wait for ever."""
+    if (code := code_version()) != order.code:
+        return f"the code in {ROOT} is {code} on this machine, and {order.code} on machine 0"
+    if not Path(order.folder).is_dir():
+        return f"there is no folder {order.folder} on this machine; the run began in it on machine 0"
+    deadline = time.monotonic() + _SIGHT_SECONDS
+    while order.shared and not Path(order.shared).is_dir():
+        if time.monotonic() > deadline:
+            return (
+                f"this machine does not see {order.shared}, which machine 0 has just made in its home: share the home "
+                "(--home DIR on a network file system), or set train.shared_home=false"
+            )
+        time.sleep(0.5)
+    return None
 
 
 def _start(order: Order, arguments: list[str]) -> subprocess.Popen[bytes]:

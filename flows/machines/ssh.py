@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import yaml
 
@@ -26,7 +27,9 @@ from configs.trust import for_children
 from flows.machines.remote import BEAT_SECONDS, READY, Order, with_recipe
 from tasks.processes import ending
 from tasks.processes.children import ROOT
+from tasks.processes.code_version import code_version
 from tasks.storage.home import Home
+from tasks.storage.temporary import own_folder
 
 _OPTIONS = (
     "BatchMode=yes",
@@ -35,8 +38,8 @@ _OPTIONS = (
     "ServerAliveCountMax=4",
     "ClearAllForwardings=yes",
 )
-_READY_SECONDS = 90.0
-"""For a connection, and a Python that may lie on a network file system."""
+_READY_SECONDS = 150.0
+"""For a connection, a Python that may lie on a network file system, and the home to be seen there."""
 _END_SECONDS = 10.0
 """For a machine that was told to end."""
 _LAST_SECONDS = 90.0
@@ -44,8 +47,9 @@ _LAST_SECONDS = 90.0
 _OWN_WORDS_SECONDS = 15.0
 """For this machine to end by itself, when a mistake ends all machines."""
 _SHOWN_LINES = 15
-_PASSED_ON = ("GRAPHMILL_", "NCCL_", "GLOO_", "TORCH_")
-_OF_THIS_MACHINE = frozenset({"GRAPHMILL_TRACKING"})  # names the store of this machine's servers
+_PASSED_ON = frozenset({"CUDA_VISIBLE_DEVICES", "GRAPHMILL_DATA", "GRAPHMILL_DEBUG"})
+_PASSED_ON_PREFIXES = ("NCCL_", "GLOO_", "TORCH_")
+"""Variables that decide how ranks run and meet. Others may name this machine's servers, or hold passwords."""
 Message = Callable[[str, str], None]
 
 
@@ -62,7 +66,8 @@ def machines_by_ssh(recipe: Recipe, home: Home, arguments: Sequence[str], messag
         message: called with a host and a line that it said, from other threads.
 
     Raises:
-        StageError: a machine cannot be reached, or has no graphmill; the others that were started are ended.
+        StageError: a machine cannot be reached, has no graphmill or another one, or does not see the home; those that
+            were started are ended.
     """
     if not recipe.train.ssh:
         yield
@@ -70,11 +75,12 @@ def machines_by_ssh(recipe: Recipe, home: Home, arguments: Sequence[str], messag
     patience = _LAST_SECONDS if recipe.train.shared_home else None  # without, they have a pipeline of their own
     machines: list[_Machine] = []
     try:
-        for rank, host in enumerate(recipe.train.hosts[1:], start=1):
-            order = _order(recipe, home, [*arguments, f"train.machine_rank={rank}", "train.ssh=false"])
-            machines.append(_Machine(host, order, message))
-        for machine in machines:
-            machine.wait_until_ready()
+        with own_folder(home) as shared:
+            for rank, host in enumerate(recipe.train.hosts[1:], start=1):
+                order = make_order(recipe, home, [*arguments, f"train.machine_rank={rank}", "train.ssh=false"], shared)
+                machines.append(_Machine(host, order, message))
+            for machine in machines:
+                machine.wait_until_ready()
         for machine in machines:
             machine.watch()
         yield
@@ -84,15 +90,19 @@ def machines_by_ssh(recipe: Recipe, home: Home, arguments: Sequence[str], messag
         _end_all(machines)
 
 
-def _order(recipe: Recipe, home: Home, arguments: list[str]) -> Order:
-    passed_on = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
-    environment = {name: value for name, value in passed_on.items() if name not in _OF_THIS_MACHINE}
+def make_order(recipe: Recipe, home: Home, arguments: list[str], shared: Path) -> Order:
+    """Return what another machine is to do; `shared` is a folder in the home that it has to see."""
+    environment = {
+        name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
     return Order(
-        folder=os.getcwd(),  # noqa: PTH109 -- as text
+        folder=str(Path.cwd()),
         environment={**environment, **for_children(), "GRAPHMILL_HOME": str(home.root)},
         recipe=yaml.safe_dump(dump_recipe(recipe), sort_keys=False),
         name=f"{recipe.name}.yaml",
         arguments=with_recipe(arguments),
+        code=code_version(),
+        shared=str(shared) if recipe.train.shared_home else "",
     )
 
 
@@ -139,10 +149,12 @@ class _Machine:
                 raise StageError(f"{self._unreachable()} (no answer within {_READY_SECONDS:.0f} seconds)")
 
     def _unreachable(self) -> str:
-        what = "ssh gave up" if self._process.poll() in (255, None) else "graphmill does not start there"
+        said = " / ".join(self._last) or "nothing was said"
+        if self._process.poll() not in (255, None):
+            return f"train.ssh: {self.host}: graphmill does not start there: {said}"
         return (
-            f"train.ssh: {self.host}: {what}: {' / '.join(self._last) or 'nothing was said'}. It has to work without "
-            f"questions: ssh -o BatchMode=yes {self.host} {sys.executable} --version"
+            f"train.ssh: {self.host}: ssh gave up: {said}. It has to work without questions: "
+            f"ssh -o BatchMode=yes {self.host} {sys.executable} --version"
         )
 
     def watch(self) -> None:

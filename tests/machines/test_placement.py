@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import yaml
 from configs.errors import RecipeError
 from configs.load import dump_recipe, load_recipe
 from flows.machines.placement import check_begins_here, place_run, rank_changes
-from tests.flows.conftest import TINY, write_recipe
+from tests.flows.conftest import TINY, graphmill, write_recipe
 from tests.machines.test_schedulers import POD, STEP
 
 OTHER = "no-such-machine.invalid"
@@ -144,3 +145,11 @@ def test_a_run_begins_on_machine_0() -> None:
     check_begins_here(load_recipe("quickstart", [*options, "train.machine_rank=0"]).train)
     own_home = [*options, "train.machine_rank=1", "train.ssh=false", "train.shared_home=false"]
     check_begins_here(load_recipe("quickstart", own_home).train)
+
+
+def test_the_command_refuses_a_list_without_this_machine(tmp_path: Path, recipe: str) -> None:
+    done = graphmill(tmp_path / "home", "run", recipe, THREADS, "--hosts", f"{OTHER},other.invalid", "--json")
+    assert done.returncode == 2
+    assert f"error: train.hosts: none of {OTHER}, other.invalid is this machine" in done.stderr
+    assert json.loads(done.stdout)["status"] == "failed"
+    assert not list((tmp_path / "home").glob("artifacts/*/*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -17,8 +18,9 @@ import pytest
 
 from configs.errors import StageError
 from configs.load import load_recipe
-from flows.machines.remote import Order, with_recipe
-from flows.machines.ssh import machines_by_ssh, ssh_command
+from flows.machines.remote import READY, Order, with_recipe
+from flows.machines.ssh import machines_by_ssh, make_order, ssh_command
+from tasks.processes.code_version import code_version
 from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, command, environment, write_recipe
 from tests.machines.conftest import AWAY, SECOND, UNKNOWN, Ssh
@@ -32,7 +34,7 @@ def _options(host: str = SECOND) -> list[str]:
     return [f"train.hosts=127.0.0.1,{host}", "train.ssh=true", f"train.rendezvous=127.0.0.1:{free_port()}"]
 
 
-def _processes_of(home: Path) -> list[psutil.Process]:
+def processes_of(home: Path) -> list[psutil.Process]:
     """Return the processes that another machine runs for this home."""
     found = []
     for process in psutil.process_iter():
@@ -45,7 +47,7 @@ def _processes_of(home: Path) -> list[psutil.Process]:
 def _gone(home: Path, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if not _processes_of(home):
+        if not processes_of(home):
             return True
         time.sleep(0.2)
     return False
@@ -88,7 +90,7 @@ def test_the_others_end_with_the_first(
     tmp_path: Path, start: Callable[[], subprocess.Popen[str]], number: signal.Signals
 ) -> None:
     first = start()
-    assert _processes_of(tmp_path / "home")
+    assert processes_of(tmp_path / "home")
     os.kill(first.pid, number)
     first.wait(timeout=30)
     assert _gone(tmp_path / "home", 30), "the other machine goes on without machine 0"
@@ -96,7 +98,7 @@ def test_the_others_end_with_the_first(
 
 def test_a_machine_that_dies_ends_the_run(tmp_path: Path, start: Callable[[], subprocess.Popen[str]]) -> None:
     first = start()
-    (other,) = _processes_of(tmp_path / "home")
+    (other,) = processes_of(tmp_path / "home")
     other.kill()
     said = first.communicate(timeout=60)[0]
     assert first.returncode != 0
@@ -132,28 +134,39 @@ def test_a_machine_without_graphmill(tmp_path: Path, ssh: Ssh, monkeypatch: pyte
         raise AssertionError("the run began")
 
 
-def test_no_folder_there() -> None:
-    """The working folder is the same on all machines, for paths in recipes are relative to it."""
-    order = Order(folder="/nowhere", environment={}, recipe="", name="x.yaml", arguments=[])
-    done = subprocess.run(
-        [sys.executable, "-m", "flows.machines.remote"],
-        input=order.line(),
-        cwd=ROOT,
-        capture_output=True,
-    )
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"folder": "/nowhere"}, "there is no folder /nowhere on this machine"),
+        ({"code": "of-yesterday"}, "on this machine, and of-yesterday on machine 0"),
+        ({"shared": "/nowhere/.tmp-1"}, "does not see /nowhere/.tmp-1, which machine 0 has just made in its home"),
+    ],
+)
+def test_what_is_not_as_on_machine_0(tmp_path: Path, change: dict[str, str], said: str) -> None:
+    """Otherwise the other machine would make something else, or wait for ever."""
+    script = "from flows.machines import remote; remote._SIGHT_SECONDS = 1; remote.main()"
+    order = dataclasses.replace(_waiting(tmp_path), **change)
+    done = subprocess.run([sys.executable, "-c", script], input=order.line(), cwd=ROOT, capture_output=True)
     assert done.returncode == 2
-    assert b"there is no folder /nowhere on this machine" in done.stdout
+    assert said in done.stdout.decode()
+    assert READY not in done.stdout.decode()
+
+
+def _waiting(folder: Path) -> Order:
+    """Return the order of a run that waits for machine 0."""
+    return Order(
+        folder=str(folder),
+        environment={"GRAPHMILL_HOME": str(folder / "home")},
+        recipe=write_recipe(folder, train=TRAIN).read_text(),
+        name="tiny.yaml",
+        arguments=with_recipe(["train.hosts=a,b", "train.machine_rank=1"]),
+        code=code_version(),
+    )
 
 
 def test_silence_ends_the_other_machine(tmp_path: Path) -> None:
     """Where the network is gone nothing closes the connection."""
-    order = Order(
-        folder=str(tmp_path),
-        environment={"GRAPHMILL_HOME": str(tmp_path / "home")},
-        recipe=write_recipe(tmp_path, train=TRAIN).read_text(),
-        name="tiny.yaml",
-        arguments=with_recipe(["train.hosts=a,b", "train.machine_rank=1"]),
-    )
+    order = _waiting(tmp_path)
     script = "from flows.machines import remote; remote.SILENCE_SECONDS = 1; remote.main()"
     with subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
@@ -173,6 +186,26 @@ def test_nothing_is_asked_and_no_option_is_smuggled_in() -> None:
     assert not any("StrictHostKeyChecking" in word for word in words)
 
 
+def test_variables_that_matter_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"GRAPHMILL_DATA": "/it's\nthere", "GLOO_SOCKET_IFNAME": "eth1", "MLFLOW_TRACKING_PASSWORD": "secret"}
+    for name, value in {**given, "GRAPHMILL_HOME": "/another"}.items():
+        monkeypatch.setenv(name, value)
+    recipe, home = load_recipe(str(write_recipe(tmp_path, train=TRAIN)), _options()), Home.open(tmp_path / "home")
+    order = Order(**json.loads(make_order(recipe, home, [], tmp_path).line()))
+    assert order.environment["GRAPHMILL_HOME"] == str(home.root)
+    assert {name: order.environment.get(name) for name in given} == {**given, "MLFLOW_TRACKING_PASSWORD": None}
+
+
+def test_the_recipe_that_was_read_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With values in place of variables, which the other machine does not have."""
+    monkeypatch.setenv("RATE", "0.00001")
+    recipe = load_recipe(str(write_recipe(tmp_path, train={**TRAIN, "learning_rate": "${RATE}"})), _options())
+    path = tmp_path / "there.yaml"
+    path.write_text(make_order(recipe, Home.open(tmp_path / "home"), [], tmp_path).recipe)
+    monkeypatch.delenv("RATE")
+    assert load_recipe(str(path)) == recipe
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_one_command_trains_on_two_machines(tmp_path: Path, ssh: Ssh) -> None:
@@ -182,7 +215,7 @@ def test_one_command_trains_on_two_machines(tmp_path: Path, ssh: Ssh) -> None:
     done = subprocess.run(
         command(home, "run", recipe.name, f"train.rendezvous=127.0.0.1:{free_port()}", *options),
         cwd=tmp_path,
-        env={**ssh.environment(), "GRAPHMILL_SOMETHING": "with 'quotes' and\nlines"},
+        env={**ssh.environment(), "GRAPHMILL_DATA": "with 'quotes' and\nlines"},
         capture_output=True,
         text=True,
         timeout=800,
@@ -193,4 +226,4 @@ def test_one_command_trains_on_two_machines(tmp_path: Path, ssh: Ssh) -> None:
     assert manifest["world_size"] == 2
     assert f"{SECOND}: machine 1 lends 1 rank(s)" in done.stderr
     assert f"{SECOND}: train     {outcome['artifacts']['train']}" in done.stderr
-    assert not _processes_of(home)
+    assert not processes_of(home)
