@@ -35,7 +35,7 @@ def refuse_node_embeddings(model: GraphModel) -> None:
     """Refuse a model that learnt a vector for each node of its graph: it knows no others. Raises OtherGraphError."""
     from torch import nn
 
-    from tasks.train.embeddings.sparse import HostEmbedding
+    from tasks.train.embeddings.host_tables import HostEmbedding
 
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | HostEmbedding):

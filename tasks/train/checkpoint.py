@@ -26,7 +26,7 @@ from models.facts import GraphFacts
 from tasks.processes.memory import out_of_memory
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.stored import of_kind
-from tasks.train.embeddings.sparse import HostEmbedding, build_around_table
+from tasks.train.embeddings.host_tables import HostEmbedding, build_around_table
 from tasks.train.job import OWN_MODEL
 
 FORMAT = 1

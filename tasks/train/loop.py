@@ -15,6 +15,7 @@ import torch
 from configs.registry import LOADERS, STRATEGIES
 from tasks.processes.device import choose_device, use_threads
 from tasks.sampling.features import FeatureSource
+from tasks.sampling.parts.graph import PartGraph
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint, row_probes
 from tasks.train.batches import Batches
@@ -27,11 +28,13 @@ from tasks.train.meter import Meter
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
+from tasks.train.part_validation import PartValidation
 from tasks.train.pipeline import Pipeline, pipeline_sizes
 from tasks.train.precision import check_precision, feature_dtype, set_determinism, set_kernels, step_products
 from tasks.train.ranks.collectives import from_main, joined, largest, sum_over_ranks
 from tasks.train.saving import Checkpoints
 from tasks.train.strategies.base import Ranks, Strategy
+from tasks.train.validation import Validation
 
 if TYPE_CHECKING:
     from tasks.train.whole_step import WholeStep
@@ -80,7 +83,10 @@ class Trainer:
             from tasks.train.warm.warm_weights import begin_warm
 
             self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
-        self.validation = strategy.validation(job, store, device)
+        self.validation = Validation(job, ranks, store, device)
+        if isinstance(graph, PartGraph):
+            assert strategy.ranges is not None
+            self.validation = PartValidation(job, ranks, graph, strategy.ranges, device)
 
         # Resolved on the whole graph: on a part of it `auto` might choose another loader.
         options = resolve_loader(self.config, job.model, store.manifest)

@@ -13,7 +13,7 @@ from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
 from models.losses import LOSSES
-from tasks.train.embeddings.sparse import sparse_embedding
+from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.optimizers import make_optimizer, make_scheduler
 from tasks.train.precision import autocast
 from tasks.train.ranks.collectives import average_, sum_over_ranks

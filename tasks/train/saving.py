@@ -8,8 +8,8 @@ from typing import Any
 from models.base import GraphModel
 from tasks.sampling.parts.ranges import Ranges
 from tasks.train import checkpoint
+from tasks.train.embeddings.host_tables import TABLE, take_tables
 from tasks.train.embeddings.shards import read_shards, remove_others, whole_tables, write_shards
-from tasks.train.embeddings.sparse import TABLE, take_tables
 from tasks.train.job import BEST, LAST, GnnJob
 from tasks.train.journal import Progress
 from tasks.train.optimization import Optimization

@@ -13,7 +13,7 @@ from tasks.processes.mapped import rows_at_random
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
-from tasks.train.embeddings.sparse import set_around_table
+from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.heads import fit_head
 from tasks.train.job import BEST, AnyJob
 from tasks.train.journal import Journal

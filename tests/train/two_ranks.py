@@ -17,8 +17,8 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.embeddings.configs import DenseConfig, SparseConfig
+from tasks.train.embeddings.host_tables import sparse_embedding, take_tables
 from tasks.train.embeddings.row_optimizers import RowAdagrad
-from tasks.train.embeddings.sparse import sparse_embedding, take_tables
 from tasks.train.job import Job
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tasks.sampling.parts.exchange import Array, Exchange
+from tasks.sampling.parts.ranges import Ranges
 from tasks.sampling.relabel import Numbering
 from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, GraphStore, open_rows
 from tasks.storage.manifests import PartitionManifest
@@ -85,11 +86,10 @@ class PartGraph(GraphStore):
         table = self[name]
         if self._own_seeds:
             return [self.own_rows(name, some) for some in rows]
-        from tasks.sampling.parts.rows import PartRows
-
-        fetched = PartRows(self, {name: table})
-        located = fetched.fetch([np.asarray(some) for some in rows])
-        return [fetched.take(name, located, number) for number in range(len(rows))]
+        own = table[self.own[0] - self.first : self.own[1] - self.first]
+        wanted = [np.asarray(some) for some in rows]
+        found = Ranges(self.bounds, self.exchange).fetch_any(own, np.concatenate(wanted))
+        return np.split(found, np.cumsum([len(some) for some in wanted])[:-1])
 
     @property
     def num_seeds(self) -> int:

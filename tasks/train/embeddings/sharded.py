@@ -17,7 +17,7 @@ from tasks.arrays import offsets
 from tasks.sampling.parts.kernels import count_owners, deal_out
 from tasks.sampling.parts.ranges import Ranges
 from tasks.train.embeddings.configs import SparseConfig
-from tasks.train.embeddings.sparse import SPREAD_ROWS, SparseEmbedding, coalesce
+from tasks.train.embeddings.host_tables import SPREAD_ROWS, SparseEmbedding, coalesce
 from tasks.train.strategies.base import Ranks
 
 

@@ -19,7 +19,7 @@ from models.knowledge import KnowledgeModel
 from tasks.sampling.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.train import checkpoint
-from tasks.train.embeddings.sparse import set_around_table
+from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST
 from tasks.train.knowledge.all_entities import AllEntitiesEngine
 from tasks.train.knowledge.entities import GridEntities

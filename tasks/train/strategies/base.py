@@ -22,14 +22,11 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from models.block import Batch
     from tasks.sampling.parts.ranges import Ranges
     from tasks.sampling.stored_rows import Rows
-    from tasks.train.job import GnnJob
-    from tasks.train.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -95,12 +92,6 @@ class Strategy:
     def exchange_batches(self) -> int:
         """Batches that the loader is asked for at once."""
         return 1
-
-    def validation(self, job: GnnJob, store: GraphStore, device: torch.device) -> Validation:
-        """Return what measures the validation split."""
-        from tasks.train.validation import Validation
-
-        return Validation(job, self.ranks, store, device)
 
     def epoch(self, round_number: int) -> int:
         """Return which epoch of the data this rank is in: epochs are shuffled and clustered by their numbers."""

@@ -16,13 +16,8 @@ from tasks.storage.manifests import PartitionManifest
 from tasks.train.strategies.base import Ranks, Strategy
 
 if TYPE_CHECKING:
-    import torch
-
-    from tasks.sampling.parts.graph import PartGraph
     from tasks.sampling.parts.ranges import Ranges
     from tasks.sampling.stored_rows import Rows
-    from tasks.train.job import GnnJob
-    from tasks.train.validation import Validation
 
 _LOADERS = ("neighbor", "edge")
 
@@ -37,7 +32,6 @@ class Partitioned(Strategy):
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
         self._largest = 0
-        self._part: PartGraph | None = None
         self._ranges: Ranges | None = None
 
     @property
@@ -98,24 +92,16 @@ class Partitioned(Strategy):
         self._ranges = Ranges(bounds, main_exchange)  # the other one is for the thread that makes batches
         own = self.config.seeds == "own"
         cache = self.config.cache
-        self._part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own, cache_bytes=cache)
+        part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own, cache_bytes=cache)
         if own:
-            count = self._part.num_seeds
+            count = part.num_seeds
             fewest, self._largest = -exchange.largest(-count), exchange.largest(count)
             if not fewest:
                 raise DataError(
                     "the parts of a rank hold nothing to train on; set partition.balance_train=true, "
                     "train.strategy.seeds=shuffled, or take fewer ranks"
                 )
-        return self._part
-
-    def validation(self, job: GnnJob, store: GraphStore, device: torch.device) -> Validation:
-        """All ranks predict, each the nodes of its own parts."""
-        from tasks.train.part_validation import PartValidation
-
-        assert self._part is not None, "`open` comes first"
-        assert self._ranges is not None
-        return PartValidation(job, self.ranks, self._part, self._ranges, device)
+        return part
 
     def steps(self, count: int, batch_size: int) -> int:
         """As many as the rank with the most seeds needs."""
