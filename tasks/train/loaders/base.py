@@ -19,6 +19,7 @@ from models.base import GraphModel
 from models.block import Batch
 from tasks.sampling.features import FeatureSource
 from tasks.storage.graph_store import GraphStore, slices
+from tasks.storage.manifests import GraphManifest
 
 Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16
@@ -77,21 +78,19 @@ class Loader:
 class LabelLoader(Loader):
     """A loader whose seeds are nodes or graphs with labels."""
 
-    def __init__(self, store: GraphStore, labels: str = "label") -> None:
-        """`labels`: name of the array, (N,) or (N, T), that the training split's seeds are rows of."""
-        self.store, self.manifest, self.label_name = store, store.manifest, labels
-        self.seeds = store["train_idx"]
-        self.num_seeds = len(self.seeds)
+    def __init__(self, manifest: GraphManifest, seeds: Array, labels: Array) -> None:
+        """`seeds`: integer (n,), rows of `labels`, (N,) or (N, T)."""
+        self.manifest, self.seeds, self.labels = manifest, seeds, labels
+        self.num_seeds = len(seeds)
 
-    @property
-    def labels(self) -> Array:
-        """Labels of all rows."""
-        return self.store[self.label_name]
+    def labels_of(self, seeds: Sequence[Array]) -> list[Array]:
+        """Return the labels of lists of seeds."""
+        return [np.asarray(self.labels[some]) for some in seeds]
 
     def has_equal_batches(self) -> bool:
         """Whether no seed's label is missing: NaN, or below 0 where labels are integers. Reads them all."""
         for part in slices(self.num_seeds, _CHUNK_ROWS):
-            [some] = self.store.rows_of(self.label_name, [self.seeds[part]])
+            [some] = self.labels_of([self.seeds[part]])
             if bool((some < 0).any() if some.dtype.kind == "i" else np.isnan(some).any()):
                 return False
         return True

@@ -24,7 +24,7 @@ class FullLoader(LabelLoader):
 
     def __init__(self, config: FullConfig, data: TrainingData) -> None:
         store = data.store
-        super().__init__(store)
+        super().__init__(store.manifest, store["train_idx"], store["label"])
         self.block, self.inputs = whole_graph(store, data.features)
 
     def to(self, device: torch.device) -> None:

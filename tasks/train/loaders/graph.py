@@ -15,7 +15,7 @@ class GraphLoader(LabelLoader):
 
     def __init__(self, config: GraphConfig, data: TrainingData) -> None:
         store = data.store
-        super().__init__(store, "graph_label")
+        super().__init__(store.manifest, store["train_idx"], store["graph_label"])
         self.batch_size = config.batch_size
         self._graphs = GraphBatches(store, data.features, self.seeds)
 

@@ -32,7 +32,8 @@ class NeighborLoader(LabelLoader):
     def __init__(self, config: NeighborConfig, data: TrainingData) -> None:
         """Open a graph. Raises RecipeError for options that do not fit it, or the model."""
         store = data.store
-        super().__init__(store)
+        super().__init__(store.manifest, store["train_idx"], store["label"])
+        self.store = store
         self.batch_size = config.batch_size
         self.neighborhoods = open_neighborhoods(config, config.first_hop, data)
 
@@ -43,10 +44,14 @@ class NeighborLoader(LabelLoader):
     def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
         """Sample around the seeds of each."""
         distinct, seeds = self._seeds(requests)
-        labels = self.store.rows_of("label", [nodes for nodes, _ in distinct])
+        labels = self.labels_of([nodes for nodes, _ in distinct])
         around = self.neighborhoods.around_all(seeds)
         for parts in zip(distinct, labels, around, strict=True):
             yield self._make(*parts)
+
+    def labels_of(self, seeds: Sequence[Array]) -> list[Array]:
+        """Return the labels of lists of seeds, which other ranks may hold."""
+        return self.store.rows_of("label", seeds)
 
     def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
         """Find out what such batches read."""

@@ -46,7 +46,7 @@ class PrecomputedLoader(LabelLoader):
                 "train.loader=neighbor or full"
             )
         store = data.store
-        super().__init__(store)
+        super().__init__(store.manifest, store["train_idx"], store["label"])
         self.batch_size = config.batch_size
         table = propagated(store, data.features, data.num_propagations, data.scratch)
         self.features = replace(data.features, feat=table)
