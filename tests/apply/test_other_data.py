@@ -36,7 +36,7 @@ TO_PARTITION = ("ingest", "preprocess", "components", "partition")
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing torch and DGL in a process of its own takes seconds; one test does so, that is enough."""
-    monkeypatch.setattr(supervise, "run_worker", lambda module, job, context: worker.main(job))
+    monkeypatch.setattr(supervise, "run_worker", lambda module, job, *_: worker.main(job))
 
 
 def recipe_of(model: str, **dataset: Any) -> Recipe:

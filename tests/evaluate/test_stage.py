@@ -134,7 +134,7 @@ def test_nodes_of_no_split_are_predicted(tmp_path: Path, home: Home) -> None:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing torch and DGL in a process of its own takes seconds; two tests do so, that is enough."""
-    monkeypatch.setattr(supervise, "run_worker", lambda module, job, context: worker.main(job))
+    monkeypatch.setattr(supervise, "run_worker", lambda module, job, *_: worker.main(job))
 
 
 @pytest.mark.usefixtures("in_this_process")

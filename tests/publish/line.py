@@ -26,7 +26,7 @@ YEARS = (2022, 2023, 2024, 2025)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, evaluate and score here: a process of its own spends seconds on imports."""
 
-    def work(module: str, job: Path, context: Any) -> None:
+    def work(module: str, job: Path, context: Any, *_: Any) -> None:
         with own_settings():
             importlib.import_module(module).main(job)
 

@@ -19,7 +19,7 @@ class Machine:
         self.causes: list[str] = []
         self.reachable = True
         self._port = port
-        self.heartbeat = Heartbeat(Ranks(2 * number, 6, 0, 2), self._connect, self.causes.append, silence_seconds=4.0)
+        self.heartbeat = Heartbeat(Ranks(2 * number, 6, 0, 2), self._connect, self.causes.append, silence_seconds=6.0)
 
     def _connect(self) -> Any:
         store: Any = dist.TCPStore("127.0.0.1", self._port, is_master=False)
@@ -47,12 +47,12 @@ def test_a_machine_that_is_cut_off_and_the_others_end() -> None:
     port = free_port()
     store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
     machines = [Machine(number, port) for number in range(3)]
-    time.sleep(7)  # longer than a silence
+    time.sleep(9)  # longer than a silence
     assert not any(machine.causes for machine in machines)
     machines[2].reachable = False
     wait_for(machines)
-    assert machines[0].causes == machines[1].causes
-    assert machines[0].causes[0].startswith("machine 2 (ranks 4 to 5) has not been heard of for ")
+    for other in machines[:2]:
+        assert other.causes[0].startswith("machine 2 (ranks 4 to 5) has not been heard of for ")
     assert machines[2].causes[0].startswith("machine 0 has not answered machine 2 for ")
     assert all(len(machine.causes) == 1 for machine in machines)
     del store
@@ -64,7 +64,7 @@ def test_a_machine_that_leaves_in_peace_is_not_watched() -> None:
     machine = Machine(1, port)
     machine.heartbeat.stop()
     del store
-    time.sleep(6)
+    time.sleep(8)
     assert not machine.causes
 
 

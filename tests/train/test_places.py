@@ -51,7 +51,7 @@ def test_a_gpu_is_taken_where_it_is_asked_for() -> None:
     assert (chosen.device, chosen.memory, chosen.workers) == (torch.device("cuda", 1), 400, 1)
     for other in ("auto", "cpu"):
         assert choose_place(options(other), 0) == Place(CPU)
-    with pytest.raises(RecipeError, match="num_ranks is above the 2 GPUs"):
+    with pytest.raises(RecipeError, match=r"num_ranks is above the 2 GPU\(s\)"):
         choose_place(options("cuda"), 2, why_no_gpu(SkipGram))
 
 
