@@ -126,7 +126,7 @@ def test_ranks_and_workers_may_run_what_their_parent_may(tmp_path: Path, monkeyp
     recipe: Recipe = build_recipe({"name": "x", "dataset": {"name": "synthetic"}, "model": {"name": "gcn"}})
     graph = as_partition(node_graph(tmp_path / "graph"))
     job = Job.make(recipe, graph.folder, "graph", tmp_path)
-    assert trust.VARIABLE not in launch.environment(job)
+    assert trust.VARIABLE not in launch.environment(job.train)
     trust.allow(["b" * 64])
     monkeypatch.setenv(trust.VARIABLE, "a" * 64)
-    assert launch.environment(job)[trust.VARIABLE] == f"{'a' * 64},{'b' * 64}"
+    assert launch.environment(job.train)[trust.VARIABLE] == f"{'a' * 64},{'b' * 64}"
