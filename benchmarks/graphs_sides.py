@@ -23,7 +23,7 @@ from benchmarks.gnn_graphs import graph_recipe
 from configs.schema import Recipe
 from tasks.processes.children import die_with_parent
 from tasks.train.loop import Trainer
-from tasks.train.pipeline import Pipeline
+from tasks.train.pipeline import Pipeline, pipeline_sizes
 from tasks.train.strategies.base import Ranks
 
 MODELS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -88,7 +88,8 @@ class Ours:
 def start_pipeline(trainer: Trainer) -> Pipeline:
     """Return what makes the trainer's batches, as its `run` does."""
     batches, config = trainer.batches, trainer.config
-    options: dict[str, Any] = {"ahead": config.prefetch, "threads": config.sampling_threads, "device": trainer.device}
+    ahead, threads = pipeline_sizes(config, trainer.device)
+    options: dict[str, Any] = {"ahead": ahead, "threads": threads, "device": trainer.device}
     return Pipeline(batches.make, 0, batches.total, **options)
 
 

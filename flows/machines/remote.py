@@ -73,7 +73,7 @@ def main() -> None:
         sys.exit(2)
     print(READY, flush=True)
     with tempfile.TemporaryDirectory(prefix="graphmill-") as scratch:
-        file = Path(scratch) / order.name
+        file = Path(scratch) / Path(order.name).name
         file.write_text(order.recipe, encoding="utf-8")
         arguments = [str(file) if argument == _RECIPE else argument for argument in order.arguments]
         process = _start(order, arguments)

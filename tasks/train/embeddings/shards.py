@@ -21,6 +21,7 @@ from torch import Tensor
 from configs.errors import IntegrityError
 from tasks.inference.layerwise import scratch_array
 from tasks.sampling.parts.ranges import Ranges
+from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import open_rows, slices
 from tasks.storage.manifests import ArrayEntry
 from tasks.train.ranks.collectives import from_all, wait_for_all
@@ -49,14 +50,14 @@ def write_shards(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for table, rows in tables.items():
-            with (folder / f"{table}.npy").open("wb") as file:
+            with (folder / f"{file_name(table)}.npy").open("wb") as file:
                 shape = (num_rows, *rows.shape[1:])
                 np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
                 os.truncate(file.fileno(), file.tell() + 4 * num_rows * rows[:1].numel())
     wait_for_all()
     sums = {}
     for table, rows in tables.items():
-        with (folder / f"{table}.npy").open("r+b") as file:
+        with (folder / f"{file_name(table)}.npy").open("r+b") as file:
             row_bytes = 4 * int(np.prod(rows.shape[1:], dtype=np.int64))
             file.seek(os.fstat(file.fileno()).st_size - (num_rows - first) * row_bytes)
             sums[table] = 0
@@ -89,7 +90,7 @@ def read_shards(work: Path, described: dict[str, Any], ranges: Ranges) -> dict[s
     first, end = ranges.own
     found = {}
     for table, shape in described["tables"].items():
-        path = work / described["folder"] / f"{table}.npy"
+        path = work / file_name(described["folder"]) / f"{file_name(table)}.npy"
         entry = ArrayEntry(path=path.name, dtype="float32", shape=tuple(shape))
         for shard in described["shards"]:
             start, stop = shard["rows"]
