@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from configs.errors import RecipeError
 from configs.registry import LOADERS, STRATEGIES
 from tasks.processes.device import choose_device, use_threads
 from tasks.sampling.features import FeatureSource
@@ -86,6 +87,11 @@ class Trainer:
         self.validation = Validation(job, ranks, store, device)
         if isinstance(graph, PartGraph):
             assert strategy.ranges is not None
+            if not self.model.is_layered:
+                raise RecipeError(
+                    f"train.strategy={self.config.strategy.name} computes vectors layer by layer, and model.name="
+                    f"{job.model.name} does more with these options; take train.strategy=data_parallel"
+                )
             self.validation = PartValidation(job, ranks, graph, strategy.ranges, device)
 
         # Resolved on the whole graph: on a part of it `auto` might choose another loader.

@@ -158,6 +158,11 @@ def open_neighborhoods(config: SampledConfig, first_hop: str, data: TrainingData
     _check_sampler(config.sampler, data.store, fanouts)
     hop = choose_first_hop(first_hop, fanouts, data.features, reads_mean=data.reads_mean)
     if isinstance(data.store, PartGraph):
+        if hop == "precomputed":
+            raise RecipeError(
+                "train.loader.first_hop=precomputed takes means over the whole graph, and train.strategy=partitioned "
+                "holds parts of it; take train.loader.first_hop=auto"
+            )
         fused = hop == "fused"
         return PartNeighborhoods(data.store, data.features, fanouts, sampler=config.sampler, fused=fused)
     return Neighborhoods(
