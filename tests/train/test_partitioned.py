@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from configs.errors import RecipeError
+from models.base import GraphModel
 from tasks.stage import Parent
 from tasks.train import checkpoint
 from tasks.train.gnn import trainings
@@ -115,3 +116,14 @@ def test_rows_in_fewer_bits_are_judged_first(tmp_path: Path, tolerance: float, e
     ):
         make_trainer(jobs[2]).run()
     assert (tmp_path / "work" / RESULT).exists() != ends
+
+
+def test_what_a_part_cannot_compute_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = partition(tmp_path / "graph")
+    options = ("train.strategy=partitioned", "train.loader=neighbor")
+    means = recipe("node", *options, "train.loader.first_hop=precomputed", "train.loader.fanout=3,-1")
+    with own_settings(), pytest.raises(RecipeError, match=r"means over the whole graph.*first_hop=auto"):
+        make_trainer(make_job(means, graph, tmp_path / "means"))
+    monkeypatch.setattr(GraphModel, "is_layered", property(lambda _: False))
+    with own_settings(), pytest.raises(RecipeError, match="layer by layer.*take train.strategy=data_parallel"):
+        make_trainer(make_job(recipe("node", *options), graph, tmp_path / "layers"))
