@@ -125,5 +125,5 @@ def test_what_a_part_cannot_compute_is_refused(tmp_path: Path, monkeypatch: pyte
     with own_settings(), pytest.raises(RecipeError, match=r"means over the whole graph.*first_hop=auto"):
         make_trainer(make_job(means, graph, tmp_path / "means"))
     monkeypatch.setattr(GraphModel, "is_layered", property(lambda _: False))
-    with own_settings(), pytest.raises(RecipeError, match="layer by layer.*take train.strategy=data_parallel"):
+    with own_settings(), pytest.raises(RecipeError, match=r"layer by layer.*take train\.strategy=data_parallel"):
         make_trainer(make_job(recipe("node", *options), graph, tmp_path / "layers"))
