@@ -69,12 +69,7 @@ class Trainer:
         store = GraphStore.open(job.graph)
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
         self._makes_together = strategy.makes_together
-        labelled = store
-        if job.teacher is not None:
-            from tasks.train.predicted_labels import with_predicted_labels
-
-            assert self.config.self_training is not None
-            labelled = with_predicted_labels(store, job.teacher, self.config.self_training.min_probability)
+        labelled = self._labelled(store)
         graph = strategy.open(labelled)
         torch.manual_seed(job.seed)
         facts = training_facts(graph, over_ranks=True) if strategy.makes_together else from_main(training_facts(store))
@@ -84,15 +79,7 @@ class Trainer:
             from tasks.train.warm.warm_weights import begin_warm
 
             self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
-        self.validation = Validation(job, ranks, store, device)
-        if isinstance(graph, PartGraph):
-            assert strategy.ranges is not None
-            if not self.model.is_layered:
-                raise RecipeError(
-                    f"train.strategy={self.config.strategy.name} computes vectors layer by layer, and model.name="
-                    f"{job.model.name} does more with these options; take train.strategy=data_parallel"
-                )
-            self.validation = PartValidation(job, ranks, graph, strategy.ranges, device)
+        self.validation = self._make_validation(store, graph, strategy)
 
         # Resolved on the whole graph: on a part of it `auto` might choose another loader.
         options = resolve_loader(self.config, job.model, store.manifest)
@@ -137,6 +124,27 @@ class Trainer:
         if ranks.is_main:
             print(rate)
         self.journal.write_progress(rate, force=True)
+
+    def _labelled(self, store: GraphStore) -> GraphStore:
+        """Return the graph with the labels that are learnt from, a teacher's predictions among them."""
+        if self.job.teacher is None:
+            return store
+        from tasks.train.predicted_labels import with_predicted_labels
+
+        assert self.config.self_training is not None
+        return with_predicted_labels(store, self.job.teacher, self.config.self_training.min_probability)
+
+    def _make_validation(self, store: GraphStore, graph: GraphStore, strategy: Strategy) -> Validation:
+        """Return what measures the validation split. Raises RecipeError: a model that parts cannot compute."""
+        if not isinstance(graph, PartGraph):
+            return Validation(self.job, self.ranks, store, self.device)
+        assert strategy.ranges is not None
+        if not self.model.is_layered:
+            raise RecipeError(
+                f"train.strategy={self.config.strategy.name} computes vectors layer by layer, and model.name="
+                f"{self.job.model.name} does more with these options; take train.strategy=data_parallel"
+            )
+        return PartValidation(self.job, self.ranks, graph, strategy.ranges, self.device)
 
     def run(self) -> None:
         """Train round by round (an epoch, or one of each rank's at once); validate, keep the best, stop early."""
