@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from configs.errors import DataError
+from configs.errors import DataError, GraphmillError
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
@@ -260,11 +260,18 @@ def evaluate(job: EvaluateJob) -> dict[str, Any]:
     evaluation, ranks = Evaluation(job), ranks_here()
     if ranks.world_size == 1:
         return evaluation.run()
+    failed: GraphmillError | None = None
+    fields: dict[str, Any] = {}
     with together(evaluation.opened, ranks) as predictor:
-        if predictor is None:
-            return {}
-        evaluation.predictor = predictor
-        return evaluation.run()
+        if predictor is not None:
+            evaluation.predictor = predictor
+            try:
+                fields = evaluation.run()
+            except GraphmillError as error:  # raised once the other ranks have left in peace
+                failed = error
+    if failed is not None:
+        raise failed
+    return fields
 
 
 def main(job_path: Path) -> int:

@@ -38,7 +38,7 @@ class Checkpoints:
 
     def save_best(self, progress: Progress) -> None:
         """Keep the model as it is."""
-        shards = self._write_shards("best", progress.step, {}) if self._ranges else None
+        shards = self._write_shards("best", {}) if self._ranges else None
         if self.writes:
             state = checkpoint.best_state(self.model, self.job.digest, progress.epoch, progress.best_metric)
             checkpoint.save_atomic(state if shards is None else {**state, _SHARDS: shards}, self.job.work / BEST)
@@ -48,7 +48,7 @@ class Checkpoints:
         """Keep all that a run needs to go on; `totals` are the present epoch's of all ranks."""
         embedding = self.optimization.embedding
         tables = {} if embedding is None else embedding.tensors()
-        shards = self._write_shards("last", progress.step, tables) if self._ranges else None
+        shards = self._write_shards("last", tables) if self._ranges else None
         if not self.writes:
             return
         state = {
@@ -110,10 +110,8 @@ class Checkpoints:
                 checkpoint.save_atomic(state if name == "best" else {**state, "embedding": whole}, path)
                 remove_others(self.job.work, name, None)
 
-    def _write_shards(self, name: str, number: int, tables: dict[str, Any]) -> dict[str, Any]:
+    def _write_shards(self, name: str, tables: dict[str, Any]) -> dict[str, Any]:
         embedding, ranges = self.optimization.embedding, self._ranges
         assert embedding is not None
         assert ranges is not None
-        return write_shards(
-            self.job.work, name, number, {"weight": embedding.weight, **tables}, ranges, writes=self.writes
-        )
+        return write_shards(self.job.work, name, {"weight": embedding.weight, **tables}, ranges, writes=self.writes)

@@ -24,25 +24,25 @@ from tasks.sampling.parts.ranges import Ranges
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import open_rows, slices
 from tasks.storage.manifests import ArrayEntry
-from tasks.train.ranks.collectives import from_all, wait_for_all
+from tasks.train.ranks.collectives import from_all, from_main, wait_for_all
 
 _CHUNK_ROWS = 1 << 16
 
 
-def write_shards(
-    work: Path, name: str, number: int, tables: dict[str, Tensor], ranges: Ranges, *, writes: bool
-) -> dict[str, Any]:
+def write_shards(work: Path, name: str, tables: dict[str, Tensor], ranges: Ranges, *, writes: bool) -> dict[str, Any]:
     """Write this rank's rows of tables; all ranks together.
 
     Args:
         work: the training's folder.
-        name, number: of the checkpoint.
+        name: of the checkpoint.
         tables: float32 (own rows, ...) by name.
         ranges: which rank has which rows.
         writes: whether this rank makes the files: one rank of each home.
 
     Returns what `NAME.pt` has to say of them, the same on all ranks.
     """
+    # Never the folder of the checkpoint that is there: it holds until the new one is whole.
+    number = from_main(1 + max((_number(path) for path in work.glob(f"{name}-*.tables")), default=0))
     folder = work / f"{name}-{number}.tables"
     first, end = ranges.own
     num_rows = int(ranges.bounds[-1])
@@ -73,6 +73,10 @@ def write_shards(
         "tables": {table: [num_rows, *rows.shape[1:]] for table, rows in tables.items()},
         "shards": [shard for of_rank in from_all(shards) for shard in of_rank],
     }
+
+
+def _number(folder: Path) -> int:
+    return int(folder.stem.rpartition("-")[2])
 
 
 def remove_others(work: Path, name: str, described: dict[str, Any] | None) -> None:
