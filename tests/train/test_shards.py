@@ -1,0 +1,51 @@
+"""Tables whose rows several ranks write: here one rank writes all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from configs.errors import IntegrityError
+from tasks.sampling.parts.exchange import Exchange
+from tasks.sampling.parts.ranges import Ranges
+from tasks.train.embeddings.shards import read_shards, remove_others, whole_tables, write_shards
+
+ROWS = 11
+
+
+@pytest.fixture
+def ranges() -> Ranges:
+    return Ranges(np.array([0, ROWS]), Exchange(0, 1))
+
+
+def tables(value: float) -> dict[str, torch.Tensor]:
+    return {"weight": torch.full((ROWS, 3), value), "sums": torch.full((ROWS,), -value)}
+
+
+def test_a_checkpoint_holds_until_the_next_is_whole(tmp_path: Path, ranges: Ranges) -> None:
+    first = write_shards(tmp_path, "last", tables(1.0), ranges, writes=True)
+    second = write_shards(tmp_path, "last", tables(2.0), ranges, writes=True)  # of the same step, say
+    assert first["folder"] != second["folder"]
+    assert torch.equal(read_shards(tmp_path, first, ranges)["weight"], tables(1.0)["weight"])
+    remove_others(tmp_path, "last", second)
+    found = read_shards(tmp_path, second, ranges)
+    assert all(torch.equal(found[name], rows) for name, rows in tables(2.0).items())
+    assert [path.name for path in tmp_path.glob("*.tables")] == [second["folder"]]
+    whole = whole_tables(found, ranges, tmp_path, writes=True)
+    assert all(torch.equal(whole[name].reshape(rows.shape), rows) for name, rows in tables(2.0).items())
+
+
+def test_changed_and_missing_rows_are_refused(tmp_path: Path, ranges: Ranges) -> None:
+    described = write_shards(tmp_path, "best", tables(1.0), ranges, writes=True)
+    path = tmp_path / described["folder"] / "weight.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"rows 0 to 10 are not as they were written.*remove the checkpoint"):
+        read_shards(tmp_path, described, ranges)
+    path.unlink()
+    with pytest.raises(IntegrityError, match="cannot be read"):
+        read_shards(tmp_path, described, ranges)
