@@ -61,7 +61,7 @@ def main(folder: Path, options: Options) -> None:
 
 def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> dict[str, float]:
     manifest: Any = store.manifest
-    bounds = np.asarray(manifest.part_offsets[:: manifest.num_parts // world_size])
+    bounds = np.asarray(manifest.rank_bounds(world_size))
     exchange = Exchange(rank, world_size)
     part = PartGraph(store, bounds, exchange, cache_bytes=options.cache)
     dtype = torch.bfloat16 if options.precision == "bfloat16" else torch.float32

@@ -39,10 +39,11 @@ class Launcher:
     environment: Mapping[str, str]
 
 
-_ALONE = Launcher((), {})
+ALONE = Launcher((), {})
+"""One process."""
 
 
-def run_job(module: str, job: object, context: StageContext, launcher: Launcher = _ALONE) -> dict[str, Any]:
+def run_job(module: str, job: object, context: StageContext, launcher: Launcher = ALONE) -> dict[str, Any]:
     """Have a module's `main` do a job, a dataclass, in a process of its own, or several; returns the result's fields.
 
     The module passes its `main`'s argument on to `finish_job`.
@@ -93,7 +94,7 @@ def _outcome(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, An
         return {"error": "StageError", "message": text}
 
 
-def run_worker(module: str, argument: Path, context: StageContext, launcher: Launcher = _ALONE) -> None:
+def run_worker(module: str, argument: Path, context: StageContext, launcher: Launcher = ALONE) -> None:
     """Run `main(argument)` of a module and pass on its progress (JSON lines on standard output).
 
     Raises StageError: it died; the message ends with what it said last. OSError: its disk is full (see `disk_errors`).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,17 +18,11 @@ from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Ranges
 from tasks.storage.graph_store import Array
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.ranks.collectives import from_main, joined
 from tasks.train.strategies.base import Ranks
 
 _NODES, _SPLIT, _END = "nodes", "split", "end"
-
-
-def ranks_here() -> Ranks:
-    """Return which of how many ranks this process is."""
-    rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
-    world_size, local_size = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    return Ranks(rank, world_size, local_rank, local_size)
 
 
 class RankedPredictor(Predictor):
@@ -67,8 +60,9 @@ def _node_scores(parts: PartPredictor, model: GraphModel, nodes: Array) -> Array
 def together(opened: Opened, ranks: Ranks) -> Iterator[Predictor | None]:
     """Join the ranks; yield rank 0's predictor, and None on the others, which compute until rank 0 has ended."""
     with joined(ranks, torch.device("cpu")):
-        manifest: Any = opened.store.manifest
-        bounds = np.asarray(manifest.part_offsets[:: manifest.num_parts // ranks.world_size])
+        manifest = opened.store.manifest
+        assert isinstance(manifest, PartitionManifest)
+        bounds = np.asarray(manifest.rank_bounds(ranks.world_size))
         exchange = Exchange(ranks.rank, ranks.world_size)
         part = PartGraph(opened.store, bounds, exchange, ranks.local_size)
         alone = opened.predictor

@@ -69,10 +69,10 @@ def _in_parts(recipe: Recipe) -> bool:
 
 def _launcher(recipe: Recipe, context: StageContext) -> Launcher:
     """Return what starts the evaluation's processes."""
-    from tasks.supervise import Launcher
+    from tasks.supervise import ALONE
     from tasks.train.ranks.launch import launcher
 
-    return launcher(recipe.train, context.work.name) if _in_parts(recipe) else Launcher((), {})
+    return launcher(recipe.train, context.work.name) if _in_parts(recipe) else ALONE
 
 
 def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:

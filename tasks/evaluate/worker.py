@@ -255,9 +255,10 @@ def measure(evaluator: Evaluator, extras: Sequence[Evaluator], prediction: Predi
 
 def evaluate(job: EvaluateJob) -> dict[str, Any]:
     """Evaluate, with other ranks where there are some; they return nothing."""
-    from tasks.evaluate.ranks import ranks_here, together
+    from tasks.evaluate.ranks import together
+    from tasks.train.strategies.base import Ranks
 
-    evaluation, ranks = Evaluation(job), ranks_here()
+    evaluation, ranks = Evaluation(job), Ranks.here()
     if ranks.world_size == 1:
         return evaluation.run()
     failed: GraphmillError | None = None

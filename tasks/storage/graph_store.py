@@ -25,6 +25,7 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `graph_label` | int64 (G,) or float32 (G, T) | labels of graphs |
 
 Triple tasks have `valid_negative` where the data set gives entities to rank against: K for each head and each tail.
+In a partition a link task's training edges lie by the part of their target, so that a rank reads its own.
 On link tasks the graph holds the training edges only, and no pair that is held out (`preprocess/splits/held_out.py`).
 On graph tasks all graphs lie end to end, so that a graph's nodes and its in-edges are contiguous.
 """

@@ -266,6 +266,11 @@ class PartitionManifest(GraphManifest):
     halo_sizes: tuple[int, ...] = ()
     """Nodes outside of part p within the halo's hops."""
 
+    def rank_bounds(self, world_size: int) -> tuple[int, ...]:
+        """Return the first node of each rank's parts, and the end: (world_size + 1,). Ranks have equally many parts."""
+        assert self.num_parts % world_size == 0, "ranks have equally many parts"
+        return self.part_offsets[:: self.num_parts // world_size]
+
 
 VECTORS = "vectors"
 """Stage of `VectorsManifest`: no stage of a run, but its artifacts are made, found and cleaned as those are."""

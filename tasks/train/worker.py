@@ -24,7 +24,7 @@ FINAL_ERROR_CODE = 2
 
 def main(job_path: Path) -> int:
     """Train; return the exit code."""
-    rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    rank = int(os.environ.get("RANK", "0"))
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     die_with_parent(None if under_torchrun else int(os.environ[PARENT]))
     work = job_path.parent
@@ -34,8 +34,7 @@ def main(job_path: Path) -> int:
     from tasks.train.families import family_of
     from tasks.train.strategies.base import Ranks
 
-    world_size, local_size = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    ranks = Ranks(rank, world_size, local_rank, local_size)
+    ranks = Ranks.here()
     try:
         job = Job.load(job_path)
         family_of(job.train).train(job, ranks)

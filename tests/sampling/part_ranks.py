@@ -109,7 +109,7 @@ def main(folder: Path, local_size: int) -> None:
     store = GraphStore.open(folder)
     with joined(Ranks(rank, world_size, rank % local_size, local_size), torch.device("cpu")):
         manifest: Any = store.manifest
-        bounds = np.asarray(manifest.part_offsets[:: manifest.num_parts // world_size])
+        bounds = np.asarray(manifest.rank_bounds(world_size))
         part = PartGraph(store, bounds, Exchange(rank, world_size), local_size)
         if manifest.task == "node":
             neighborhoods_are_equal(store, part, rank)

@@ -68,7 +68,8 @@ class PartRows:
         table, rows = self.tables[name], located.rows[number]
         out = recycled((len(rows), *table.shape[1:]), table.dtype)
         if table.ndim == 1:
-            take_numbers(table, located.extra[name], rows, out)
+            extra = located.extra[name]
+            take_numbers(table if len(table) else extra, extra, rows, out)
             return out
         take_either(as_rows(table), as_rows(located.extra[name]), rows, as_rows(out))
         return out

@@ -144,9 +144,8 @@ def launcher(train: TrainBase, run_id: str) -> Launcher:
 
 def torchrun(train: TrainBase, run_id: str, *, again: bool = False) -> list[str]:
     """Return the arguments of Python that start this machine's ranks; the program's own follow."""
-    ranks = [f"--nproc-per-node={train.num_ranks}"]
     # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
-    ranks.append("--max-restarts=0")
+    ranks = [f"--nproc-per-node={train.num_ranks}", "--max-restarts=0"]
     if train.num_machines == 1:
         place = ["--standalone"]
     else:

@@ -10,6 +10,7 @@ Strategies import no torch with their files: the stage asks one whether it fits 
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,6 +40,13 @@ class Ranks:
     """Number among the ranks of this machine."""
     local_size: int = 1
     """Ranks of this machine; every machine has as many."""
+
+    @classmethod
+    def here(cls) -> Ranks:
+        """Return which of torchrun's processes this one is; without torchrun the only one."""
+        rank, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
+        world_size, local_size = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+        return cls(rank, world_size, local_rank, local_size)
 
     @property
     def is_main(self) -> bool:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.base import ComponentConfig
-from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
+from tasks.train.strategies._shares import check_parts, cut_largest
 from tasks.train.strategies.base import Ranks, Strategy
 
 if TYPE_CHECKING:
@@ -40,17 +40,7 @@ class PartitionParallel(Strategy):
 
     def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
         """Refuse a partition that the ranks cannot share, and loaders that want the whole graph."""
-        world_size = self.ranks.world_size
-        if loader not in _LOADERS:
-            raise RecipeError(
-                f"train.strategy=partition_parallel works with the loaders {', '.join(_LOADERS)} and this is {loader}; "
-                "choose one of them or train.strategy=data_parallel"
-            )
-        if manifest.num_parts % world_size:
-            raise RecipeError(
-                f"train.strategy=partition_parallel gives each of the {world_size} ranks equally many parts and the "
-                f"partition has {manifest.num_parts}; set partition.num_parts={world_size} or a multiple"
-            )
+        check_parts("partition_parallel", _LOADERS, loader, self.ranks.world_size, manifest)
 
     def open(self, store: GraphStore) -> GraphStore:
         """Cut this rank's parts and their halo out of the graph, into memory."""
@@ -60,7 +50,7 @@ class PartitionParallel(Strategy):
 
         manifest = store.manifest
         assert isinstance(manifest, PartitionManifest)
-        bounds = manifest.part_offsets[:: manifest.num_parts // self.ranks.world_size]
+        bounds = manifest.rank_bounds(self.ranks.world_size)
         self._largest = _largest_share(store, bounds)
         local = LocalGraph(store, bounds[self.ranks.rank], bounds[self.ranks.rank + 1], self.config.halo_hops)
         self._nodes = torch.from_numpy(local.nodes)
@@ -72,7 +62,7 @@ class PartitionParallel(Strategy):
 
     def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
         """Cut the largest rank's seeds into steps; a rank with fewer starts its order over."""
-        return np.arange(self._largest * step // steps, self._largest * (step + 1) // steps, dtype=np.int64) % count
+        return cut_largest(self._largest, count, step, steps)
 
     def finish(self, batch: Batch) -> Batch:
         """Turn local ids of input nodes into those of the whole graph: embeddings are shared."""

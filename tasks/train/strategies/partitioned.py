@@ -13,6 +13,7 @@ from configs.registry import STRATEGIES
 from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
+from tasks.train.strategies._shares import check_parts, cut_largest
 from tasks.train.strategies.base import Ranks, Strategy
 
 if TYPE_CHECKING:
@@ -57,17 +58,7 @@ class Partitioned(Strategy):
 
     def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
         """Refuse a partition that the ranks cannot share, and what wants the whole graph."""
-        world_size = self.ranks.world_size
-        if loader not in _LOADERS:
-            raise RecipeError(
-                f"train.strategy=partitioned works with the loaders {' and '.join(_LOADERS)} and this is {loader}; "
-                "choose one of them or train.strategy=data_parallel"
-            )
-        if manifest.num_parts % world_size:
-            raise RecipeError(
-                f"train.strategy=partitioned gives each of the {world_size} ranks equally many parts and the partition "
-                f"has {manifest.num_parts}; set partition.num_parts={world_size} or a multiple"
-            )
+        check_parts("partitioned", _LOADERS, loader, self.ranks.world_size, manifest)
         if (train.sampling_threads or 1) > 1:
             raise RecipeError(
                 "train.strategy=partitioned makes batches in one thread a rank, since all ranks make them together; "
@@ -87,7 +78,7 @@ class Partitioned(Strategy):
 
         manifest, ranks = store.manifest, self.ranks
         assert isinstance(manifest, PartitionManifest)
-        bounds = np.asarray(manifest.part_offsets[:: manifest.num_parts // ranks.world_size])
+        bounds = np.asarray(manifest.rank_bounds(ranks.world_size))
         exchange, main_exchange = (Exchange(ranks.rank, ranks.world_size) for _ in range(2))
         self._ranges = Ranges(bounds, main_exchange)  # the other one is for the thread that makes batches
         own = self.config.seeds == "own"
@@ -111,4 +102,4 @@ class Partitioned(Strategy):
         """Cut the largest rank's seeds into steps; a rank with fewer starts its order over."""
         if not self._largest:
             return super().share(count, step, steps)
-        return np.arange(self._largest * step // steps, self._largest * (step + 1) // steps, dtype=np.int64) % count
+        return cut_largest(self._largest, count, step, steps)
