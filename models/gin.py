@@ -69,6 +69,11 @@ class Gin(GraphModel):
         """Return one convolution."""
         return GinConv(in_dim, out_dim, self.facts)
 
+    @property
+    def is_layered(self) -> bool:
+        """Without virtual nodes, who see all nodes of a graph between layers."""
+        return self.virtual is None
+
     def represent(self, batch: Batch) -> Tensor:
         """Return nodes as vectors, the virtual nodes' messages included."""
         if self.virtual is None:
