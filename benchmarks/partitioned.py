@@ -28,11 +28,13 @@ from tasks.storage.home import Home
 
 RESULTS = Path(__file__).parent / "results"
 VARIANTS = {
-    "cache, 8 batches an exchange": Options(),
-    "no cache, 8 batches": Options(cache=0.0),
+    "cache, 16 batches an exchange": Options(),
+    "no cache, 16 batches": Options(cache=0.0),
     "no cache, 1 batch": Options(cache=0.0, exchange_batches=1),
     "bfloat16": Options(precision="bfloat16"),
     "int8 rows": Options(rows="int8"),
+    "cache, 8 batches": Options(exchange_batches=8),
+    "cache, 16 batches, with training steps": Options(steps=True),
 }
 
 

@@ -10,6 +10,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from models.block import Batch, Block, Inputs
+from models.configs import GraphSageConfig
+from models.graphsage import GraphSage
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.in_edges import Seeds
 from tasks.sampling.neighbors import derive_key
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
+from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.neighbor import Neighborhoods
 from tasks.train.ranks.collectives import from_all, joined, wait_for_all
@@ -34,12 +39,14 @@ class Options:
     """What is measured."""
 
     batch_size: int = 1024
-    exchange_batches: int = 8
+    exchange_batches: int = 16
     fused: bool = True
     precision: str = "float32"
     cache: float | None = None
     rows: str = "stored"
-    batches: int = 8
+    steps: bool = False
+    """Whether GraphSAGE 3 x 256 learns from each batch, too; every rank by itself."""
+    batches: int = 16
     """A round."""
     rounds: int = 5
 
@@ -83,6 +90,7 @@ def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> 
 
     rehearsed = range(100, 100 + _REHEARSED // options.batches)
     many.keep_most_read([group for number in rehearsed for group in groups(number)])
+    learn = learner(store) if options.steps else None
     taken: dict[str, list[float]] = {"parts_cpu_ms": [], "parts_wall_ms": [], "whole_cpu_ms": [], "whole_wall_ms": []}
     wanted = 0
     for number in range(-1, options.rounds):
@@ -90,7 +98,9 @@ def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> 
             wait_for_all()
             wall, cpu = time.perf_counter(), time.process_time()
             for group in groups(number):
-                for _, inputs in around(group):
+                for blocks, inputs in around(group):
+                    if learn is not None:
+                        learn(blocks, inputs)
                     wanted += len(inputs.node_ids) if name == "parts" and number >= 0 else 0
             if number >= 0:
                 taken[f"{name}_cpu_ms"].append(1e3 * (time.process_time() - cpu) / options.batches)
@@ -111,6 +121,21 @@ def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> 
         "fetched_rows": many.features.rows.fetched_rows / count,
         "rows": wanted / count,
     }
+
+
+def learner(store: GraphStore) -> Callable[[list[Block], Inputs], None]:
+    """Return what takes a step of GraphSAGE from a batch; what the labels are does not matter to its time."""
+    model = GraphSage(GraphSageConfig(hidden_dim=256, num_layers=len(FANOUTS)), graph_facts(store.manifest))
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+
+    def learn(blocks: list[Block], inputs: Inputs) -> None:
+        optimizer.zero_grad()
+        target = torch.zeros(blocks[-1].num_dst, dtype=torch.long)
+        scores = model(Batch(blocks, inputs, target, len(target)))
+        torch.nn.functional.cross_entropy(scores, target).backward()
+        optimizer.step()
+
+    return learn
 
 
 if __name__ == "__main__":

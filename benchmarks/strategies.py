@@ -6,9 +6,10 @@ All runs go through the same number of epochs of the data. Where a contender say
 the batch each, so that a step sees as many seeds as one rank's; "larger batches" keeps each rank's batch, takes a W-th
 of the steps, and scales the learning rate by sqrt(W) after a warm-up. Ranks are processes on this machine (gloo). For
 each contender the mean accuracy over seeds and its spread (standard deviation), and how far that is from one rank's, in
-points and in standard errors of the difference: beyond about 2 (some 3 with three seeds) is more than noise. What is
-there so far is written to strategies.json in --out after every run; the same command goes on from there, and with more
-seeds or other contenders it adds theirs.
+points and in standard errors of the difference: beyond about 2 (some 3 with three seeds) is more than noise. Memory is
+that of the rank that takes most: its own, and the pages of the graph's files that it has mapped. What is there so far
+is written to strategies.json in --out after every run; the same command goes on from there, and with more seeds or
+other contenders it adds theirs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 
 from benchmarks.gnn_graphs import graph_recipe, prepare
 from benchmarks.gnn_report import machine, print_machine
+from benchmarks.rank_memory import RankMemory
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.stage import Parent, run_stage
@@ -54,6 +56,10 @@ def larger(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
     return ("train.lr_scaling=sqrt", f"train.schedule.warmup_steps={args.warmup_steps}")
 
 
+def int8_rows(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
+    return (*same(ranks, args), "train.strategy.rows=int8")
+
+
 def contender(strategy: str, options: Options) -> Options:
     return lambda ranks, args: (f"train.strategy.name={strategy}", *options(ranks, args))
 
@@ -66,6 +72,8 @@ CONTENDERS: dict[str, Options] = {
     "neighbor, parallel_epochs, same batches": contender("parallel_epochs", same),
     "neighbor, parallel_epochs, larger batches": contender("parallel_epochs", larger),
     "neighbor, partition_parallel, same batches": contender("partition_parallel", same),
+    "neighbor, partitioned, same batches": contender("partitioned", same),
+    "neighbor, partitioned with int8 rows, same batches": contender("partitioned", int8_rows),
     "random_partition, data_parallel, larger batches": contender("data_parallel", larger),
     "random_partition, parallel_epochs, larger batches": contender("parallel_epochs", larger),
 }
@@ -108,7 +116,8 @@ def run(
     recipe = make_recipe(args, *options, f"train.num_ranks={ranks}", f"seed={seed}", loader=loader)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="graphmill-benchmark-") as home:
-        outcome = run_stage(STAGE, recipe, {"partition": graph}, Home.open(Path(home)))
+        with RankMemory(graph.folder) as memory:
+            outcome = run_stage(STAGE, recipe, {"partition": graph}, Home.open(Path(home)))
         model = load_model(outcome.folder / outcome.manifest.best_checkpoint)
     evaluate = make_evaluator(recipe.evaluate.evaluator, graph.manifest)
     measured = evaluate(Predictor(GraphStore(graph.folder, graph.manifest)).predict(model, "test"))
@@ -116,6 +125,8 @@ def run(
         "valid": 100 * outcome.manifest.best_metric,
         "test": 100 * measured[evaluate.metric],
         "seeds": outcome.manifest.rows,
+        "own_mb": memory.own_bytes / 1e6,
+        "mapped_mb": memory.mapped_bytes / 1e6,
         "seconds": time.monotonic() - began,
     }
 
@@ -139,8 +150,8 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     for one in runs:
         by_name[one["name"], one["ranks"]].append(one)
     lines = [
-        "| contender | ranks | valid | test | from one rank (valid) | seeds | s |",
-        "|---|---|---|---|---|---|---|",
+        "| contender | ranks | valid | test | from one rank (valid) | seeds | a rank's own MB | MB of the graph | s |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for (name, ranks), made in by_name.items():
         alone = by_name[f"{name.split(',')[0]}, one rank", 1]
@@ -151,7 +162,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
         far = f"{difference:+.2f} ({difference / error:+.1f} se)" if ranks > 1 and error and several else ""
         lines.append(
             f"| {name} | {ranks} | {' | '.join(cells)} | {far} | {mean(made, 'seeds'):,.0f} | "
-            f"{mean(made, 'seconds'):.0f} |"
+            f"{mean(made, 'own_mb'):.0f} | {mean(made, 'mapped_mb'):.0f} | {mean(made, 'seconds'):.0f} |"
         )
     return lines
 

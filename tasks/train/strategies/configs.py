@@ -56,7 +56,7 @@ class PartitionedConfig(StrategyConfig):
     seeds: Literal["own", "shuffled"] = "own"
     """Which seeds a rank takes: those of its own parts, an order of their own for each rank, or its share of all seeds
     in one order, as with data_parallel, whose batches these are to the bit. own fetches less from other machines."""
-    exchange_batches: int = Field(default=8, ge=1, le=4096)
+    exchange_batches: int = Field(default=16, ge=1, le=4096)
     """Batches that are sampled together: messages between ranks are as many times fewer, and a row that several of them
     want travels once."""
     cache: Annotated[float, BeforeValidator(number_of_bytes)] | None = Field(default=None, ge=0, le=1e15)

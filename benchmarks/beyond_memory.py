@@ -1,0 +1,127 @@
+"""A graph of which no machine holds half: trained, evaluated and predicted over machines with a memory limit.
+
+    python -m benchmarks.beyond_memory [--machines 4] [--nodes 8] [--edges 100] [--features 128] [--home FOLDER]
+
+A generated graph (millions of nodes and undirected edges) is prepared once, on this machine. Then each of the machines,
+network namespaces of this one (root and control groups are needed), runs `graphmill run --only train,evaluate` with
+`train.strategy=partitioned`, under a memory limit of 1/--times of the graph's edges and features, the kernel's cache of
+files included: what a machine does not need has no room there. Half of the nodes are predicted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from benchmarks.gnn_graphs import prepare
+from benchmarks.gnn_report import machine, print_machine
+from benchmarks.machines import ROOT, Machines
+from configs.load import build_recipe, dump_recipe
+from configs.schema import Recipe
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+
+RESULTS = Path(__file__).parent / "results"
+_PORT = 29400
+
+
+def recipe_of(args: argparse.Namespace) -> Recipe:
+    """The graph and what is done with it; 2 % of the nodes train."""
+    sections = {
+        "name": "beyond-memory",
+        "dataset": {
+            "name": "synthetic",
+            "num_nodes": int(args.nodes * 1e6),
+            "num_edges": int(args.edges * 1e6),
+            "num_classes": 16,
+            "feature_dim": args.features,
+            "valid_share": 0.48,
+            "test_share": 0.5,
+        },
+        "partition": {"name": "auto", "num_parts": args.machines, "machines": args.machines},
+        "model": {"name": "graphsage", "hidden_dim": 64, "num_layers": 2},
+        "train": {
+            "strategy": "partitioned",
+            "loader": {"name": "neighbor", "fanout": [10, 5], "batch_size": 1024},
+            "epochs": 1,
+            "num_machines": args.machines,
+            "num_ranks": 1,
+            "threads": 1,
+        },
+    }
+    return build_recipe(sections, [])
+
+
+def run(machines: Machines, recipe: Path, home: Path) -> list[str]:
+    """Train, evaluate and predict on all machines; returns what each said. Raises SystemExit where one fails."""
+    environment = {"PYTHONPATH": str(ROOT)}
+    rendezvous = f"train.rendezvous={machines.address(0)}:{_PORT}"
+    command = [sys.executable, "-m", "flows.cli", "run", str(recipe), "--home", str(home), "--only", "train,evaluate"]
+    commands = [[*command, rendezvous, f"train.machine_rank={number}"] for number in range(len(machines.machines))]
+    logs = [home / f"machine-{number}.log" for number in range(len(commands))]
+    running = []
+    for number, (each, log) in enumerate(zip(commands, logs, strict=True)):
+        with log.open("w") as file:
+            running.append(machines.start(number, each, environment, output=file))
+    codes = [process.wait() for process in running]
+    said = [log.read_text() for log in logs]
+    if any(codes):
+        raise SystemExit("a machine failed:\n" + "\n".join(text[-3000:] for text in said))
+    return said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machines", type=int, default=4)
+    parser.add_argument("--nodes", type=float, default=8.0, help="millions")
+    parser.add_argument("--edges", type=float, default=100.0, help="millions, undirected")
+    parser.add_argument("--features", type=int, default=128, help="numbers a node, float32")
+    parser.add_argument("--times", type=float, default=2.0, help="the graph's size in units of a machine's memory")
+    parser.add_argument("--home", type=Path, default=RESULTS / "beyond-memory", help="folder on a disk with room")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    facts = machine()
+    print_machine(facts)
+    recipe = recipe_of(args)
+    store = GraphStore.open(prepare(recipe, Home.open(args.home)))
+    graph_bytes = sum(store[name].nbytes for name in ("csc_indptr", "csc_indices", "feat"))
+    limit = int(graph_bytes / args.times)
+    path = args.home / "beyond-memory.yaml"
+    path.write_text(json.dumps(dump_recipe(recipe)))  # JSON is YAML
+    for stage in ("train", "evaluate"):
+        shutil.rmtree(args.home / "artifacts" / stage, ignore_errors=True)
+    began = time.monotonic()
+    with Machines(args.machines, memory_bytes=limit) as machines:
+        said = run(machines, path, args.home)
+        peaks = [each.peak_bytes for each in machines.machines]
+    [report] = (args.home / "artifacts" / "evaluate").glob("*/manifest.json")
+    manifest = json.loads(report.read_bytes())
+    rows = pq.read_metadata(report.parent / manifest["predictions"]).num_rows
+    found = {
+        "graph_bytes": graph_bytes,
+        "limit_bytes": limit,
+        "peak_bytes": peaks,
+        "seconds": time.monotonic() - began,
+        "metrics": manifest["metrics"],
+        "predictions": rows,
+    }
+    print(said[0])
+    print(
+        f"{store.manifest.num_nodes:,} nodes, {store.manifest.num_edges:,} edges; edges and features "
+        f"{graph_bytes / 1e9:.2f} GB; {args.machines} machines of {limit / 1e9:.2f} GB; peaks without the kernel's "
+        f"cache {', '.join(f'{peak / 1e9:.2f}' for peak in peaks)} GB; {rows:,} predictions; {found['seconds']:.0f} s"
+    )
+    args.out.mkdir(parents=True, exist_ok=True)
+    content = {"machine": facts, "options": {k: str(v) for k, v in vars(args).items()}, **found}
+    write_atomic(args.out / "beyond-memory.json", json.dumps(content, indent=1).encode())
+
+
+if __name__ == "__main__":
+    main()
