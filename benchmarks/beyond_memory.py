@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from benchmarks.gnn_graphs import prepare
 from benchmarks.gnn_report import machine, print_machine
 from benchmarks.machines import ROOT, Machines
+from benchmarks.network_relay import address
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.storage.artifacts import write_atomic
@@ -52,6 +53,7 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
             "loader": {"name": "neighbor", "fanout": [10, 5], "batch_size": 1024},
             "epochs": 1,
             "num_machines": args.machines,
+            "rendezvous": f"{address(0)}:{_PORT}",
             "num_ranks": 1,
             "threads": 1,
         },
@@ -62,9 +64,8 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
 def run(machines: Machines, recipe: Path, home: Path) -> list[str]:
     """Train, evaluate and predict on all machines; returns what each said. Raises SystemExit where one fails."""
     environment = {"PYTHONPATH": str(ROOT)}
-    rendezvous = f"train.rendezvous={machines.address(0)}:{_PORT}"
     command = [sys.executable, "-m", "flows.cli", "run", str(recipe), "--home", str(home), "--only", "train,evaluate"]
-    commands = [[*command, rendezvous, f"train.machine_rank={number}"] for number in range(len(machines.machines))]
+    commands = [[*command, f"train.machine_rank={number}"] for number in range(len(machines.machines))]
     logs = [home / f"machine-{number}.log" for number in range(len(commands))]
     running = []
     for number, (each, log) in enumerate(zip(commands, logs, strict=True)):

@@ -118,6 +118,7 @@ def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> 
         "sent_mb": exchange.sent_bytes / count / 1e6,
         "messages": exchange.calls / count,
         "remote_share": remote / max(1, many.features.rows.wanted_rows),
+        "wanted_rows": many.features.rows.wanted_rows / count,
         "fetched_rows": many.features.rows.fetched_rows / count,
         "rows": wanted / count,
     }
