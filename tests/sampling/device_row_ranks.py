@@ -42,6 +42,8 @@ KINDS: tuple[Any, ...] = (
     ("int8", np.float32),
 )
 """What rows are held as, of features stored as."""
+WANTED = ((torch.float32, False), (torch.float32, True), (torch.bfloat16, True))
+"""What they are given out as, and whether a mean is taken."""
 
 
 class Table:
@@ -96,7 +98,7 @@ def main(folder: Path, local_size: int) -> None:
         manifest: Any = store.manifest
         bounds = np.asarray(manifest.rank_bounds(world_size))
         part = PartGraph(store, bounds, Exchange(rank, world_size), local_size, cache_bytes=20 * 40)
-        for (kind, stored), dtype, fused in itertools.product(KINDS, (torch.float32, torch.bfloat16), (False, True)):
+        for (kind, stored), (dtype, fused) in itertools.product(KINDS, WANTED):
             fanouts, at_once = ((-1, 2, -1), 50 * 7) if fused else ((4, 2), 1 << 27)
             device_rows._NUMBERS_AT_ONCE = at_once
             hop: Any = "fused" if fused else "sampled"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from models.block import Batch, Inputs, Mover
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.gather import gather_mean, gather_rows
 from tasks.sampling.parts import device_rows
@@ -77,6 +78,18 @@ def test_rows_and_means(
     alone, none = WantedRows(rows, NONE, found(nodes).to(device)).gather(torch.from_numpy(indptr))
     assert none is None
     assert torch.equal(alone.cpu(), gather_rows(table, nodes, dtype))
+
+
+def test_what_rows_are_gathered_by_travels_with_the_batch(part: PartGraph) -> None:
+    rows, _ = opened(part, "stored", torch.float32, torch.device("cpu"))
+    wanted = WantedRows(rows, NONE, torch.arange(3), torch.arange(4), ((0, 3, 0, 4),))
+    moved = Batch([], Inputs(torch.arange(3), pending=wanted), torch.zeros(0), 0)._map(Mover(torch.clone))
+    found: Any = moved.inputs.pending
+    assert found.group is NONE  # the same for all its batches
+    assert (found.source, found.cuts) == (rows, wanted.cuts)
+    for name in ("nodes", "sources"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name))
+        assert getattr(found, name) is not getattr(wanted, name)
 
 
 @pytest.mark.parametrize("degrees", [[], [0], [0, 0, 9], [5, 5, 5, 5], [1] * 23, [40, 0, 0, 1]])

@@ -106,13 +106,14 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_trains_with_rows_on_devices_as_with_rows_in_cpu_memory(tmp_path: Path, world_size: int) -> None:
-    graph = rich_graph(tmp_path / "graph")
-    common = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=3", f"train.num_ranks={world_size}")
+@pytest.mark.parametrize(("task", "world_size"), [("node", 1), ("node", 2), ("node", 3), ("link", 2)])
+def test_trains_with_rows_on_devices_as_with_rows_in_cpu_memory(tmp_path: Path, task: str, world_size: int) -> None:
+    graph = rich_graph(tmp_path / "graph", task)
+    loader = "neighbor" if task == "node" else "edge"
+    common = (f"train.loader={loader}", "train.loader.batch_size=8", "train.epochs=3", f"train.num_ranks={world_size}")
     jobs: list[Any] = [
         make_job(
-            recipe("node", *common, *PARTS, *options, f"train.strategy.rows_on={place}"), graph, tmp_path / kind / place
+            recipe(task, *common, *PARTS, *options, f"train.strategy.rows_on={place}"), graph, tmp_path / kind / place
         )
         for kind, options in ROWS.items()
         for place in ("host", "device")

@@ -9,14 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from configs.errors import RecipeError
 from models.block import Block, Inputs
 from tasks.sampling.features import FeatureSource, count_types, node_id_tensor
 from tasks.sampling.gather import gather_mean, gather_rows
-from tasks.sampling.parts.device_rows import DeviceRows, open_device_rows
+from tasks.sampling.parts.device_rows import DeviceRows, ExchangedRows
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.rows import Located, PartRows
 from tasks.sampling.parts.sampler import PartSample
+from tasks.sampling.parts.wholegraph import WholeGraphRows
 
 _NODE_TABLES = ("feat_cat", "node_type", "label")
 _EDGE_TABLES = ("edge_feat", "edge_feat_cat", "edge_type", "edge_weight")
@@ -104,6 +106,25 @@ class PartFeatures:
             label=None if label is None else torch.from_numpy(label),
             node_type=node_type,
             node_type_counts=count_types(node_type),
+        )
+
+
+def open_device_rows(graph: PartGraph, features: FeatureSource, device: torch.device) -> DeviceRows:
+    """Let devices hold the features, as `features.rows_on` says; all ranks together.
+
+    Raises RecipeError: this rank has no GPU, there is no room, or WholeGraph cannot be had.
+    """
+    refuse_device(device, features.rows_on)
+    kind = ExchangedRows if features.rows_on == "device" else WholeGraphRows
+    return kind(graph, features, device)
+
+
+def refuse_device(device: torch.device, rows_on: str) -> None:
+    """Raise RecipeError where a rank computes on the CPU."""
+    if device.type != "cuda":
+        raise RecipeError(
+            f"train.strategy.rows_on={rows_on} needs a GPU, and this rank computes on the CPU; set "
+            "train.strategy.rows_on=host"
         )
 
 

@@ -7,7 +7,6 @@ is kept from one group of batches to the next.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Sequence
 from typing import Any
@@ -49,8 +48,9 @@ class WholeGraphRows(DeviceRows):
         return wanted[0][:0]
 
     def _make_table(self, graph: PartGraph, one: torch.Tensor) -> Any:
-        library, exchange = importlib.import_module(f"{_PACKAGE}.torch"), graph.exchange
-        local_size = graph.local_size
+        import pylibwholegraph.torch as library
+
+        exchange, local_size = graph.exchange, graph.local_size
         library.init(exchange.rank, exchange.world_size, exchange.rank % local_size, local_size, "error")
         ranks = library.get_global_communicator("nccl")
         shape, sizes = [graph.manifest.num_nodes, one.shape[1]], np.diff(graph.bounds).tolist()
