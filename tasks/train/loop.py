@@ -83,7 +83,7 @@ class Trainer:
 
         # Resolved on the whole graph: on a part of it `auto` might choose another loader.
         options = resolve_loader(self.config, job.model, store.manifest)
-        features = FeatureSource.of(graph, self.model, feature_dtype(self.config), strategy.rows)
+        features = FeatureSource.of(graph, self.model, feature_dtype(self.config), strategy.rows, strategy.rows_on)
         scratch = job.work if graph is labelled else job.work / f"part-{ranks.rank}"  # ranks share what is the same
         scratch.mkdir(exist_ok=True)
         data = TrainingData.of(self.model, graph, features, seed=job.seed, scratch=scratch)
@@ -209,7 +209,7 @@ class Trainer:
         count = min(self.config.accumulate_steps, batches_per_round - first % batches_per_round)
         weighs, shares = self._weighs or count > 1, 0.0
         for number in range(first, first + count):
-            batch = next(pipeline)
+            batch = next(pipeline).with_features()
             # Seeds that bring weights are weighed already.
             share = count_labels(batch) / self._usual_labels if weighs and batch.seed_weight is None else 1.0
             shares += share

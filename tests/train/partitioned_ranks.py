@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tasks.sampling.parts import features
 from tasks.train.job import METRICS, Job
 from tasks.train.loop import Trainer
 from tasks.train.ranks.collectives import joined
@@ -34,6 +35,7 @@ def main(*jobs: str) -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     ranks = Ranks(rank, world_size, rank, world_size)
     torch.set_num_threads(1)
+    features.refuse_device = lambda *_: None  # gloo takes NCCL's place
     with joined(ranks, torch.device("cpu")):
         for whole, parts in zip(jobs[::2], jobs[1::2], strict=True):
             expected, expected_records = trained(whole, ranks)

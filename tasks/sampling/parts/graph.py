@@ -15,6 +15,8 @@ from tasks.storage.manifests import PartitionManifest
 
 _SEEDS = ("train_idx", "valid_idx", "test_idx")
 _TRAIN_EDGES = ("train_edges", "train_edge_weight")
+CACHE_SHARE = 1 / 8
+"""Of what a rank's own rows take, for rows of others, where `cache_bytes` is None."""
 
 
 class PartGraph(GraphStore):
@@ -56,7 +58,7 @@ class PartGraph(GraphStore):
         """
         assert isinstance(store.manifest, PartitionManifest)
         super().__init__(store.folder, store.manifest)
-        self._own_seeds, self.cache_bytes = own_seeds, cache_bytes
+        self._own_seeds, self.cache_bytes, self.local_size = own_seeds, cache_bytes, local_size
         self.bounds, self.exchange = np.ascontiguousarray(bounds, np.int64), exchange
         rank = exchange.rank
         machine = rank // local_size * local_size

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from models.kernels.memory import recycled
-from tasks.arrays import offsets
 from tasks.sampling.gather import gather_rows
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
-from tasks.sampling.parts.kernels import as_rows, count_owners, deal_out, follow, locate, take_either, take_numbers
+from tasks.sampling.parts.kernels import as_rows, take_either, take_numbers
+from tasks.sampling.parts.places import RowPlaces
 
 _SPARE = 8  # an eighth more room than asked for, since no two groups of batches are of one size
 
@@ -28,20 +28,14 @@ class Located:
     """By table: rows of other machines, good until the next fetch."""
 
 
-class PartRows:
-    """Fetches rows of node tables from the ranks that hold them; all ranks call it together, from one thread.
-
-    A row that several batches want travels once. Rows that are `keep`-ed never travel again.
-    """
+class PartRows(RowPlaces):
+    """Fetches rows of node tables from the ranks that hold them; all ranks call it together, from one thread."""
 
     def __init__(self, graph: PartGraph, tables: Mapping[str, Array]) -> None:
         """`tables`: this machine's rows, by name, (end - first, ...)."""
-        self.graph, self.tables = graph, dict(tables)
-        self.kept = np.empty(0, graph.numbering.nodes.dtype)
-        """Nodes whose rows stay."""
+        super().__init__(graph, (graph.first, graph.end))
+        self.tables = dict(tables)
         self._extra = {name: np.empty((0, *table.shape[1:]), table.dtype) for name, table in self.tables.items()}
-        self.wanted_rows = self.remote_rows = self.fetched_rows = 0
-        """Rows that batches read so far, as often as they did; those of other machines; those that travelled."""
 
     @property
     def row_bytes(self) -> int:
@@ -53,13 +47,9 @@ class PartRows:
         self.kept = nodes[:0]
         self.kept = self._bring(nodes, [])
 
-    def missing(self, wanted: Sequence[Array]) -> Array:
-        """Return the nodes whose rows `fetch` would have to bring: (n,), distinct."""
-        return self._locate(wanted)[1]
-
     def fetch(self, wanted: Sequence[Array]) -> Located:
         """Fetch the rows of lists of nodes, (n,) each, like the graph's ids; all ranks together."""
-        rows, missing = self._locate(wanted)
+        rows, missing = self.locate(wanted)
         self._bring(missing, rows)
         return Located(rows, self._extra)
 
@@ -74,49 +64,14 @@ class PartRows:
         take_either(as_rows(table), as_rows(located.extra[name]), rows, as_rows(out))
         return out
 
-    def _locate(self, wanted: Sequence[Array]) -> tuple[list[Array], Array]:
-        """Return rows as of `Located`, those that are not here yet numbered in the order of the second result."""
-        graph, numbering = self.graph, self.graph.numbering
-        numbering.start()
-        numbering.number(self.kept)
-        rows = []
-        for ids in wanted:
-            numbering.check_room(len(ids))
-            found = recycled(len(ids), ids.dtype)
-            table = numbering.table, numbering.base, numbering.nodes, numbering.count
-            numbering.count = locate(ids, graph.first, graph.end, *table, found)
-            rows.append(found)
-            self.wanted_rows += len(found)
-            self.remote_rows += int(np.count_nonzero(found < 0))
-        return rows, numbering.nodes[len(self.kept) : numbering.count]
-
     def _bring(self, nodes: Array, rows: Sequence[Array]) -> Array:
         """Bring the rows of nodes behind those that are kept, and let `rows` lead there; return the nodes' order."""
-        graph, exchange, kept = self.graph, self.graph.exchange, len(self.kept)
-        where = graph.first, graph.end, graph.bounds
-        counts = np.zeros(exchange.world_size, np.int64)
-        count_owners(nodes, *where, counts)
-        order, place = np.empty(len(nodes), nodes.dtype), np.empty(len(nodes), np.int64)
-        deal_out(nodes, *where, offsets(counts)[:-1], nodes[:0], order, place)
-        if np.count_nonzero(counts) > 1:  # else they are in the order of their numbers
-            for some in rows:
-                follow(some, kept, ~place)
-        back = exchange.counts(counts[:, None])[:, 0].tolist()
-        questions = exchange.send(order, counts.tolist(), back)
+        exchange, kept = self.graph.exchange, len(self.kept)
+        request = self.ask(nodes, rows)
         for name, table in self.tables.items():
-            extra = self._room(name, kept + len(order))
-            exchange.start(self._answer(table, questions), back, extra[kept:], counts.tolist())()
-        self.fetched_rows += len(order)
-        return order
-
-    def _answer(self, table: Array, questions: Array) -> Array:
-        """Return this machine's rows of nodes."""
-        rows = questions - questions.dtype.type(self.graph.first)
-        row_bytes = table.itemsize * int(np.prod(table.shape[1:], dtype=np.int64))
-        if table.ndim == 2 and row_bytes % 4 == 0 and table.flags.c_contiguous:
-            bits = table.view(np.float32)  # copied as they are, whatever they mean
-            return gather_rows(bits, rows, torch.float32).numpy().view(table.dtype)
-        return np.take(table, rows, axis=0, mode="clip")
+            extra = self._room(name, kept + len(request.nodes))
+            exchange.start(_take(table, request.asked), request.counts, extra[kept:], request.expected)()
+        return request.nodes
 
     def _room(self, name: str, count: int) -> Array:
         """Return a table for so many rows, of which those that are kept are filled."""
@@ -126,3 +81,12 @@ class PartRows:
             larger[: len(self.kept)] = extra[: len(self.kept)]
             self._extra[name] = extra = larger
         return extra
+
+
+def _take(table: Array, rows: Array) -> Array:
+    """Return rows of a table."""
+    row_bytes = table.itemsize * int(np.prod(table.shape[1:], dtype=np.int64))
+    if table.ndim == 2 and row_bytes % 4 == 0 and table.flags.c_contiguous:
+        bits = table.view(np.float32)  # copied as they are, whatever they mean
+        return gather_rows(bits, rows, torch.float32).numpy().view(table.dtype)
+    return np.take(table, rows, axis=0, mode="clip")

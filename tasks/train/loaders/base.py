@@ -68,7 +68,7 @@ class Loader:
         raise AssertionError(f"{type(self).__name__} defines no epoch_batch")
 
     def to(self, device: torch.device) -> None:
-        """Move what is the same in every batch to the device, once."""
+        """Move what is the same in every batch to the device, once; all ranks together."""
 
     def has_equal_batches(self) -> bool:
         """Whether all ranks' batches of a step count alike: they have equally many labels, or these bring weights."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from models.block import Batch
     from tasks.sampling.parts.ranges import Ranges
-    from tasks.sampling.stored_rows import Rows
+    from tasks.sampling.stored_rows import Rows, RowsOn
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,11 @@ class Strategy:
     def rows(self) -> Rows:
         """What a rank holds numeric features of nodes as."""
         return "stored"
+
+    @property
+    def rows_on(self) -> RowsOn:
+        """Where a rank holds them."""
+        return "host"
 
     @property
     def makes_together(self) -> bool:
