@@ -52,7 +52,7 @@ def _integration(name: str, workers: int) -> Callable[[], Any]:
         runner_class = getattr(importlib.import_module(package), class_name)
     except ImportError as error:
         raise RecipeError(
-            f"preprocess.runner={name} needs {package}, which is not installed: "
+            f"preprocess.runner={name} needs {package}, which cannot be imported ({error}): "
             f'.venv/bin/python -m pip install --editable ".[{name}]" '
             "(or take preprocess.runner=process)"
         ) from error

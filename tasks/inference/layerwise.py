@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from models.base import GraphModel
+from tasks.processes.memory import available_bytes
 from tasks.sampling.features import FeatureSource, make_blocks, take_rows
 from tasks.sampling.neighbors import NeighborSampler
 from tasks.storage.graph_store import Array, GraphStore, slices
 
 CHUNK_EDGES = 1 << 20
 _CHUNK_VALUES = 1 << 26  # rows of a chunk times its widest layer: 256 MiB as float32
+_CHUNK_PARTS = 64  # where memory is short: a sixteenth of what is free, since there are several such matrices
 
 
 class Layerwise:
@@ -44,7 +46,7 @@ class Layerwise:
         `scratch`: folder on a disk with room for the layers' outputs; None: the system's own. `chunk_edges`: edges of a
         chunk; a node with more in-edges is a chunk of its own.
         """
-        self.num_nodes = self.num_sources = store.manifest.num_nodes
+        self.num_nodes = self.num_held = store.manifest.num_nodes
         self.indptr = store["csc_indptr"]
         self.sampler = NeighborSampler(self.indptr, store["csc_indices"], (-1,))
         self.device = device
@@ -54,7 +56,20 @@ class Layerwise:
     # ---- what a graph in parts does in its own way
 
     def complete(self, rows: Array) -> None:
-        """Fill in rows of the nodes num_nodes to num_sources - 1, which are computed elsewhere."""
+        """Fill in rows of the nodes num_nodes to num_held - 1, which are computed elsewhere."""
+
+    def rows_of(self, before: Array, sources: Array) -> Array:
+        """Return the rows of sources, (n, D), of a layer's output."""
+        read = take_rows(before, sources, np.float32)
+        assert read is not None
+        return read.numpy()
+
+    def most_chunks(self, count: int) -> int:
+        """Return the most chunks that any rank cuts a layer into; `count`: this one's."""
+        return count
+
+    def answer_others(self, before: Array | None) -> None:
+        """Answer what other ranks ask for a chunk, where this one has none left."""
 
     def degrees(self, sources: Array, counted: Array) -> Array:
         """Return the in-degrees of sources in the whole graph, float32 (n,), from those `counted` here."""
@@ -74,10 +89,15 @@ class Layerwise:
         for number, layer in enumerate(model.layers):
             wanted = nodes if number == len(model.layers) - 1 else None
             last = number == len(model.layers) - 1
-            count = len(wanted) if wanted is not None else self.num_nodes if last else self.num_sources
+            count = len(wanted) if wanted is not None else self.num_nodes if last else self.num_held
             after = scratch_array(self.scratch, count, out_dims(model)[number])
-            for part, chunk in self._chunks(wanted, rows):
+            parts = self._parts(wanted, rows)
+            rounds = self.most_chunks(len(parts))
+            for part in parts:
+                chunk = np.arange(part.start, part.stop) if wanted is None else wanted[part]
                 after[part] = self._apply(model, layer, features, before, chunk)
+            for _ in range(rounds - len(parts)):
+                self.answer_others(before)
             if not last:
                 self.complete(after)
             if model.config.jumping != "none":
@@ -90,7 +110,7 @@ class Layerwise:
         """Encode all nodes once; None where the encoder only looks rows up, which each chunk can do itself."""
         if model.encoder.linear is None and model.encoder.categories is None and not self.encodes_always:
             return None
-        encoded = scratch_array(self.scratch, self.num_sources, model.encoder.out_dim)
+        encoded = scratch_array(self.scratch, self.num_held, model.encoder.out_dim)
         for part in slices(self.num_nodes, rows):
             inputs = features.inputs(np.arange(part.start, part.stop))
             inputs = replace(inputs, node_ids=inputs.node_ids + self.first_node).to(self.device)
@@ -98,14 +118,13 @@ class Layerwise:
         self.complete(encoded)
         return encoded
 
-    def _chunks(self, wanted: Array | None, rows: int) -> Iterator[tuple[slice, Array]]:
+    def _parts(self, wanted: Array | None, rows: int) -> list[slice]:
         """Cut `wanted` (None: all nodes) into runs of at most `rows` nodes and in-edges."""
         if wanted is None:
-            for part in bounded_slices(self.indptr[1 : self.num_nodes + 1], rows, rows):
-                yield part, np.arange(part.start, part.stop)
+            ends = self.indptr[1 : self.num_nodes + 1]
         else:
-            for part in bounded_slices(np.cumsum(self.indptr[wanted + 1] - self.indptr[wanted]), rows, rows):
-                yield part, wanted[part]
+            ends = np.cumsum(self.indptr[wanted + 1] - self.indptr[wanted])
+        return list(bounded_slices(ends, rows, rows))
 
     def _apply(
         self, model: GraphModel, layer: nn.Module, features: FeatureSource, before: Array | None, chunk: Array
@@ -117,9 +136,7 @@ class Layerwise:
         if before is None:
             x: Tensor = model.encoder(features.inputs(sources).to(self.device))
         else:
-            read = take_rows(before, sources, np.float32)
-            assert read is not None
-            x = read.to(self.device)
+            x = torch.from_numpy(self.rows_of(before, sources)).to(self.device)
         y: Tensor = layer(block.to(self.device), x)
         return y.cpu().numpy()
 
@@ -164,7 +181,7 @@ def widest(model: GraphModel) -> int:
 
 def chunk_rows(model: GraphModel, chunk_edges: int = CHUNK_EDGES) -> int:
     """Return how many nodes and how many edges a chunk may have: `chunk_edges`, or fewer for wide layers."""
-    return max(1, min(chunk_edges, _CHUNK_VALUES // widest(model)))
+    return max(1, min(chunk_edges, min(_CHUNK_VALUES, available_bytes() // _CHUNK_PARTS) // widest(model)))
 
 
 def bounded_slices(ends: Array, work: int, rows: int) -> Iterator[slice]:

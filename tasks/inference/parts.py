@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from configs.errors import DataError
 from models.base import GraphModel
+from models.kernels.memory import recycled
 from tasks.evaluators.prediction import Prediction
-from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, scratch_array
+from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, scratch_array, widest
 from tasks.inference.predictor import evaluating
+from tasks.processes.memory import available_bytes
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.neighbors import NeighborSampler
 from tasks.sampling.parts.exchange import Array
@@ -22,13 +25,17 @@ from tasks.sampling.parts.ranges import Ranges, find_sources
 from tasks.storage.graph_store import slices
 
 _CHUNK_ROWS = 1 << 16
+_FREE_SHARE = 0.5
+"""Of the memory that is free, for the rows of two layers."""
 _EDGE_TABLES = ("edge_feat", "edge_feat_cat", "edge_weight", "edge_type")
 
 
 class PartLayerwise(Layerwise):
-    """Runs models over a rank's own nodes, layer by layer; between layers ranks send each other what borders on theirs.
+    """Runs models over a rank's own nodes, layer by layer; ranks send each other rows of what borders on theirs.
 
-    Nodes are numbered from the rank's first one on; those that other ranks compute follow.
+    Nodes are numbered from the rank's first one on; those that other ranks compute follow. Their rows come once a
+    layer, and lie in the scratch file behind the rank's own. Where memory has no room for so many rows, and that file
+    would be read from the disk again and again, they come for each chunk that wants them, and are not kept.
     """
 
     encodes_always = True  # rows of other ranks' nodes cannot be looked up
@@ -54,17 +61,52 @@ class PartLayerwise(Layerwise):
         self.others = find_sources(indices, ranges.own, graph.manifest.num_nodes, local)
         """Nodes of other ranks that messages come from, ascending."""
         self.first_node, self.num_nodes = first, end - first
-        self.num_sources = self.num_nodes + len(self.others)
+        self.num_held = self.num_nodes + len(self.others)
         indptr = indptr - indptr[0]
         self.indptr = np.concatenate([indptr, np.full(len(self.others), indptr[-1])])
         self.sampler = NeighborSampler(self.indptr, local, (-1,))
         degree = np.diff(indptr).astype(np.float32)
         self._degree = np.concatenate([degree, ranges.fetch(degree, self.others)])
         self._pieces = -(-ranges.exchange.largest(len(self.others)) // _CHUNK_ROWS)
+        self.by_chunk = False
+
+    def vectors(self, model: GraphModel, features: FeatureSource, nodes: Array | None) -> NDArray[np.float32]:
+        """Return vectors as `Layerwise.vectors` does; all ranks together."""
+        held = 2 * 4 * widest(model) * (self.num_nodes + len(self.others))  # bytes of a layer's rows and the next one's
+        self.by_chunk = bool(self.ranges.exchange.largest(int(held > _FREE_SHARE * available_bytes())))
+        self.num_held = self.num_nodes if self.by_chunk else self.num_nodes + len(self.others)
+        return super().vectors(model, features, nodes)
+
+    def _encode(self, model: GraphModel, features: FeatureSource, rows: int) -> Array | None:
+        """Encode this rank's nodes, and have those of others; no copy of features as they are where memory is short."""
+        if self.by_chunk and model.encoder.is_plain:
+            return features.table
+        return super()._encode(model, features, rows)
+
+    def rows_of(self, before: Array, sources: Array) -> Array:
+        """Return rows of sources; those of other ranks' nodes are fetched where they are not held."""
+        if not self.by_chunk:
+            return super().rows_of(before, sources)
+        rows = recycled((len(sources), before.shape[1]), np.float32)
+        here = sources < self.num_nodes
+        rows[here] = before[sources[here]]
+        there = np.flatnonzero(~here)
+        order = there[np.argsort(sources[there])]
+        rows[order] = self.ranges.fetch(before, self.others[sources[order] - self.num_nodes])
+        return rows
+
+    def most_chunks(self, count: int) -> int:
+        """Ask all ranks, where each chunk is fetched by all of them together."""
+        return self.ranges.exchange.largest(count) if self.by_chunk else count
+
+    def answer_others(self, before: Array | None) -> None:
+        """Send rows, and ask for none."""
+        assert before is not None
+        self.ranges.fetch(before, self.others[:0])
 
     def complete(self, rows: Array) -> None:
         """Fetch the rows of other ranks' nodes, a piece at a time; all ranks together."""
-        for piece in range(self._pieces):
+        for piece in range(0 if self.by_chunk else self._pieces):
             some = slice(piece * _CHUNK_ROWS, (piece + 1) * _CHUNK_ROWS)
             nodes = self.others[some]
             into = rows[self.num_nodes + some.start : self.num_nodes + some.start + len(nodes)]

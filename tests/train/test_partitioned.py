@@ -99,6 +99,18 @@ def test_trains_as_on_the_whole_graph(tmp_path: Path, world_size: int) -> None:
     run_ranks("tests.train.partitioned_ranks", world_size, *jobs)
 
 
+def test_validates_by_chunks_where_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHMILL_TEST_SHORT_OF_MEMORY", "1")
+    graph = rich_graph(tmp_path / "graph")
+    common = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=2", "train.num_ranks=3")
+    jobs: list[Any] = [
+        make_job(recipe("node", *common, *options, *strategy), graph, tmp_path / f"{kind}-{name}")
+        for kind, options in KINDS.items()
+        for name, strategy in (("whole", WHOLE), ("parts", PARTS))
+    ]
+    run_ranks("tests.train.partitioned_ranks", 3, *jobs)
+
+
 ROWS = {
     "sage": ("model=graphsage", "train.strategy.rows=int8", "train.strategy.cache=0", "train.accumulate_steps=2"),
     "gat": ("model=gat", "train.precision=bfloat16", "train.patience=1"),
