@@ -71,9 +71,10 @@ class Plan:
     """Of the prepared graph."""
     networks: dict[str, list[str]]
     """By name, what the network between machines is told."""
-    rounds: int
+    rounds: dict[str, int]
+    """By stage."""
     batches: tuple[int, int]
-    """graphmill's in a round, in exchanges of eight, and DistDGL's."""
+    """graphmill's in a round, in exchanges of eight, and DistDGL's; of steps graphmill takes half as many."""
 
 
 def torchrun_environment(machines: Machines, number: int) -> dict[str, str]:
@@ -175,11 +176,14 @@ def compare(plan: Plan, count: int, peer: Peer, parts: Path) -> list[dict[str, A
 def take_turns(sides: tuple[Side, Side], stage: str, plan: Plan) -> dict[str, list[dict[str, float]]]:
     """Return what each side's rounds gave, by its name."""
     found: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
-    for number in range(-1, plan.rounds):  # the first one warms up
+    mine, theirs = plan.batches
+    if stage == "steps":
+        mine = max(8, mine // 2)
+    orders = Order(stage, mine, min(8, mine // 2)), Order(stage, theirs, min(4, theirs // 2))
+    for number in range(-1, plan.rounds[stage]):  # the first one warms up
         for place in (0, 1) if number % 2 else (1, 0):
-            side, batches = sides[place], plan.batches[place]
-            unclocked = min(8, batches // 2) if side.name == "ours" else min(4, batches // 2)
-            done = side.measure(Order(stage, batches, unclocked))
+            side = sides[place]
+            done = side.measure(orders[place])
             if number >= 0:
                 found[side.name].append(done)
     return found
@@ -223,8 +227,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--peers", default="; ".join(PEERS), help="how DistDGL is run: names, with ; between them")
     parser.add_argument("--delay", type=float, default=0.0, help="milliseconds on the way, measured as well")
     parser.add_argument("--gigabits", type=float, default=0.0, help="a second and machine, measured as well")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", default="24,8", help="in a round: graphmill's (a multiple of 8), DistDGL's")
+    parser.add_argument("--rounds", default="5,3", help="of batches alone, of whole steps")
+    parser.add_argument("--batches", default="16,4", help="in a round: graphmill's (a multiple of 8), DistDGL's")
     parser.add_argument("--home", type=Path, default=Home.open().root)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
@@ -238,7 +242,8 @@ def main(arguments: list[str]) -> None:
     home = Home.open(args.home)
     folder = prepare(graph_recipe(args.graph, overrides), home)
     mine, theirs = (int(number) for number in args.batches.split(","))
-    plan = Plan(args.graph, overrides, folder, networks, args.rounds, (mine, theirs))
+    rounds = dict(zip(STAGES, map(int, args.rounds.split(",")), strict=True))
+    plan = Plan(args.graph, overrides, folder, networks, rounds, (mine, theirs))
     facts = machine()
     print_machine(facts)
     print(f"  {'':29s}    CPU ms of a machine      |          wall ms           |    MB sent")

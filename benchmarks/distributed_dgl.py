@@ -169,6 +169,7 @@ def serve(out: Path, options: dict[str, Any]) -> None:
     """Be what DGL_ROLE says; a server does not return."""
     dgl.distributed.initialize(os.environ["DGL_IP_CONFIG"])
     Trainer(out, options).run()
+    os._exit(0)  # DGL would wait for machines that are ended already
 
 
 if __name__ == "__main__":

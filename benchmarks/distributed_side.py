@@ -53,12 +53,14 @@ class Pace:
         self._totals: dict[str, float] = {}
 
     def wants(self, stage: str) -> bool:
-        """Wait until another batch is asked for; return whether it is of this stage."""
+        """Wait until another batch is asked for; return whether it is of this stage. At the end none is."""
         if self._order is None:
-            line = self._file.readline()
+            line = self._file.readline()  # empty once the parent has ended
+            self._order = Order(**json.loads(line)) if line else Order("end", 0)
             if not line:
-                os._exit(0)  # the parent has ended
-            self._order, self._taken, self._totals = Order(**json.loads(line)), 0, {}
+                self._file.close()
+                self._socket.close()
+            self._taken, self._totals = 0, {}
             self._began = time.perf_counter()
         return self._order.stage == stage
 
