@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,9 @@ class Plan:
     overrides: tuple[str, ...]
     folder: Path
     """Of the prepared graph."""
+    stages: list[str]
+    apart: bool
+    """Whether one side is up at a time, started anew for each round: where memory does not hold both."""
     networks: dict[str, list[str]]
     """By name, what the network between machines is told."""
     rounds: dict[str, int]
@@ -151,42 +155,45 @@ def dgl_parts(folder: Path, count: int, home: Home) -> Path:
 
 def compare(plan: Plan, count: int, peer: Peer, parts: Path) -> list[dict[str, Any]]:
     """Measure both sides on so many machines; return what was found by network and stage."""
-    quiet = plan.networks["as it is"]
-    with (
-        tempfile.TemporaryDirectory(prefix="graphmill-benchmark-") as scratch,
-        Side("ours", count, quiet, start_ours(plan, scratch)) as ours,
-        Side("dgl", count, quiet, start_dgl(plan, peer, parts)) as theirs,
-    ):
-        sides = ours, theirs
-        checked = {side.name: side.ask(Order("check", _CHECKED)) for side in sides}
-        print("  a batch holds " + "; ".join(f"{name}: {describe(facts)}" for name, facts in checked.items()))
-        found = []
-        for stage in STAGES:
-            for name, network in plan.networks.items():
-                for side in sides:
-                    side.machines.tell_network(*network)
-                rounds = take_turns(sides, stage, plan)
-                found.append({"network": name, "stage": stage, "checked": checked, **summary(rounds, checked)})
-                show(found[-1])
-        memory = {side.name: side.memory() for side in sides}
+    rounds: dict[tuple[str, str], dict[str, list[dict[str, float]]]] = {
+        (stage, name): {"ours": [], "dgl": []} for stage in plan.stages for name in plan.networks
+    }
+    checked: dict[str, dict[str, float]] = {}
+    memory: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="graphmill-benchmark-") as scratch:
+        starts = {"ours": start_ours(plan, scratch), "dgl": start_dgl(plan, peer, parts)}
+        for names in [["ours"], ["dgl"]] * max(plan.rounds.values()) if plan.apart else [["ours", "dgl"]]:
+            with ExitStack() as stack:
+                sides = [stack.enter_context(Side(name, count, starts[name])) for name in names]
+                checked |= {side.name: side.ask(Order("check", _CHECKED)) for side in sides}
+                for (stage, name), found in rounds.items():
+                    for side in sides:
+                        side.machines.tell_network(*plan.networks[name])
+                    take_turns(sides, stage, plan, found)
+                memory |= {side.name: side.memory() for side in sides}
+    print("  a batch holds " + "; ".join(f"{name}: {describe(facts)}" for name, facts in checked.items()))
+    results = [
+        {"network": name, "stage": stage, "checked": checked, "memory": memory, **summary(found, checked)}
+        for (stage, name), found in rounds.items()
+    ]
+    for each in results:
+        show(each)
     print("  MB of a machine: " + "; ".join(f"{name}: {describe(facts)}" for name, facts in memory.items()), flush=True)
-    return [{**each, "memory": memory} for each in found]
+    return results
 
 
-def take_turns(sides: tuple[Side, Side], stage: str, plan: Plan) -> dict[str, list[dict[str, float]]]:
-    """Return what each side's rounds gave, by its name."""
-    found: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
+def take_turns(sides: list[Side], stage: str, plan: Plan, found: dict[str, list[dict[str, float]]]) -> None:
+    """Add what each side's rounds give, by its name."""
     mine, theirs = plan.batches
     if stage == "steps":
         mine = max(8, mine // 2)
-    orders = Order(stage, mine, min(8, mine // 2)), Order(stage, theirs, min(4, theirs // 2))
-    for number in range(-1, plan.rounds[stage]):  # the first one warms up
-        for place in (0, 1) if number % 2 else (1, 0):
-            side = sides[place]
-            done = side.measure(orders[place])
+    orders = {"ours": Order(stage, mine, min(8, mine // 2)), "dgl": Order(stage, theirs, min(4, theirs // 2))}
+    for number in range(-1, 1 if plan.apart else plan.rounds[stage]):  # the first one warms up
+        for side in sides if number % 2 else sides[::-1]:
+            done = side.measure(orders[side.name])
             if number >= 0:
                 found[side.name].append(done)
-    return found
+                print(f"    {side.name} {stage} {describe(done)}", file=sys.stderr, flush=True)
 
 
 def summary(rounds: dict[str, list[dict[str, float]]], checked: dict[str, dict[str, float]]) -> dict[str, Any]:
@@ -227,6 +234,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--peers", default="; ".join(PEERS), help="how DistDGL is run: names, with ; between them")
     parser.add_argument("--delay", type=float, default=0.0, help="milliseconds on the way, measured as well")
     parser.add_argument("--gigabits", type=float, default=0.0, help="a second and machine, measured as well")
+    parser.add_argument("--stages", default=",".join(STAGES))
+    parser.add_argument("--apart", action="store_true", help="one side is up at a time: needs half of the memory")
     parser.add_argument("--rounds", default="5,3", help="of batches alone, of whole steps")
     parser.add_argument("--batches", default="16,4", help="in a round: graphmill's (a multiple of 8), DistDGL's")
     parser.add_argument("--home", type=Path, default=Home.open().root)
@@ -243,7 +252,7 @@ def main(arguments: list[str]) -> None:
     folder = prepare(graph_recipe(args.graph, overrides), home)
     mine, theirs = (int(number) for number in args.batches.split(","))
     rounds = dict(zip(STAGES, map(int, args.rounds.split(",")), strict=True))
-    plan = Plan(args.graph, overrides, folder, networks, rounds, (mine, theirs))
+    plan = Plan(args.graph, overrides, folder, args.stages.split(","), args.apart, networks, rounds, (mine, theirs))
     facts = machine()
     print_machine(facts)
     print(f"  {'':29s}    CPU ms of a machine      |          wall ms           |    MB sent")
@@ -255,6 +264,11 @@ def main(arguments: list[str]) -> None:
             print(f"{count} machines, DistDGL {name}", flush=True)
             shared = {"machines": count, "variant": name, "peer": asdict(PEERS[name])}
             results += [{**shared, **found} for found in compare(plan, count, PEERS[name], parts)]
+            write(args, facts, results)
+
+
+def write(args: argparse.Namespace, facts: dict[str, Any], results: list[dict[str, Any]]) -> None:
+    """Keep what was found so far."""
     args.out.mkdir(parents=True, exist_ok=True)
     content = {"machine": facts, "options": {k: str(v) for k, v in vars(args).items()}, "results": results}
     write_atomic(args.out / "distributed.json", json.dumps(content, indent=1).encode())

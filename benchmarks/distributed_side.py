@@ -6,6 +6,7 @@ time is that of each machine's control group: of all its processes, servers and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -13,7 +14,7 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -86,9 +87,7 @@ class Pace:
 class Side:
     """The parent's end; a context, which ends the machines with all that runs there."""
 
-    def __init__(
-        self, name: str, count: int, network: Sequence[str], start: Callable[[Machines, int, dict[str, str], Any], None]
-    ) -> None:
+    def __init__(self, name: str, count: int, start: Callable[[Machines, int, dict[str, str], Any], None]) -> None:
         """Bring up so many machines and wait until the trainer of each is ready.
 
         `start(machines, number, environment, log)` starts what runs on a machine: with these variables besides its
@@ -101,7 +100,6 @@ class Side:
         self.machines = Machines(count, name=f"-{name}")
         self._trainers: list[tuple[socket.socket, IO[str]]] = []
         try:
-            self.machines.tell_network(*network)
             with socket.socket(socket.AF_UNIX) as door:
                 door.bind(str(folder / "door"))
                 door.listen(count)
@@ -125,8 +123,11 @@ class Side:
     def ask(self, order: Order) -> dict[str, float]:
         """Return the trainers' means once all have done it."""
         for _, file in self._trainers:
-            file.write(json.dumps(asdict(order)) + "\n")
-            file.flush()
+            try:
+                file.write(json.dumps(asdict(order)) + "\n")
+                file.flush()
+            except BrokenPipeError:
+                self._fail("a trainer has ended")
         answers = []
         for line, file in self._trainers:
             self._wait_for(line, _ANSWER_SECONDS)
@@ -183,7 +184,8 @@ class Side:
     def close(self) -> None:
         """End everything."""
         for line, file in self._trainers:
-            file.close()
+            with contextlib.suppress(BrokenPipeError):
+                file.close()
             line.close()
         self.machines.close()
         self._scratch.cleanup()

@@ -122,7 +122,9 @@ class Machines:
         machine = self.machines[number]
         inside = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
         groups = [machine.group, *([machine.cpu_group] if machine.cpu_group.is_dir() else [])]
-        join = " && ".join([*(f'echo $$ > "{group}/cgroup.procs"' for group in groups), 'exec "$@"'])
+        # Where the real machine's memory runs out, these are the first to go.
+        first = ["echo 1000 > /proc/self/oom_score_adj", *(f'echo $$ > "{group}/cgroup.procs"' for group in groups)]
+        join = " && ".join([*first, 'exec "$@"'])
         enter = ["ip", "netns", "exec", machine.namespace, "unshare", "-m", "sh", "-c", inside, "sh"]
         process = subprocess.Popen(
             ["sh", "-c", join, "sh", *enter, *command],

@@ -52,10 +52,6 @@ class Cluster:
 
     def __init__(self, count: int, name: str) -> None:
         self.machines: list[Any] = []
-        self.told: list[str] = []
-
-    def tell_network(self, *lines: str) -> None:
-        self.told += lines
 
     def close(self) -> None:
         """Nothing is left."""
@@ -77,8 +73,7 @@ def test_trainers_take_the_batches_that_are_asked_for(monkeypatch: pytest.Monkey
         monkeypatch.setenv(SOCKET, environment[SOCKET])
         threading.Thread(target=trainer, args=(number,), daemon=True).start()
 
-    with Side("toy", 2, ["delay 0.5"], start) as side:
-        assert side.machines.told == ["delay 0.5"]
+    with Side("toy", 2, start) as side:
         found = side.ask(Order("batches", 4, unclocked=3))
         assert found["seeds"] == 10.5, "the mean of both"
         assert found["wall_ms"] < 50, "the first ones, which were slow, do not count"
