@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.network_relay import address
+from benchmarks.network_relay import DEVICE, address
 
 ROOT = Path(__file__).resolve().parent.parent
 _GROUPS = Path("/sys/fs/cgroup/memory")
+_CPU_GROUPS = Path("/sys/fs/cgroup/cpuacct")
 _SAMPLE_SECONDS = 0.1
 
 
@@ -45,6 +46,26 @@ class Machine:
     """Most anonymous and shared memory of its processes so far, page cache left out."""
     processes: list[subprocess.Popen[Any]] = field(default_factory=list)
 
+    @property
+    def cpu_group(self) -> Path:
+        """The control group that counts CPU time."""
+        return _CPU_GROUPS / self.group.name
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes so far, user and system, of those that have ended too."""
+        if not self.cpu_group.is_dir():
+            raise RuntimeError(f"CPU time of a machine needs {_CPU_GROUPS}, a control group of version 1")
+        return int((self.cpu_group / "cpuacct.usage").read_text()) / 1e9
+
+    def sent_bytes(self) -> int:
+        """Bytes of the packets that it has sent so far, by the counter of its network device."""
+        command = ["ip", "netns", "exec", self.namespace, "cat", "/proc/net/dev"]
+        for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
+            name, _, counters = line.partition(":")
+            if name.strip() == DEVICE:
+                return int(counters.split()[8])  # eight of what was received come first
+        raise RuntimeError(f"{self.namespace} has no device {DEVICE}")
+
     def sample(self) -> None:
         found = {}
         for line in (self.group / "memory.stat").read_text().splitlines():
@@ -56,17 +77,25 @@ class Machine:
 class Machines:
     """So many machines; a context, which ends all that runs on them."""
 
-    def __init__(self, count: int, memory_bytes: int | None = None) -> None:
-        """`memory_bytes`: limit of each, page cache included, which the kernel takes back."""
+    def __init__(self, count: int, memory_bytes: int | None = None, name: str = "") -> None:
+        """Bring them up.
+
+        Args:
+            count: how many.
+            memory_bytes: limit of each, page cache included, which the kernel takes back.
+            name: tells them from others of this process, with which they share no network.
+        """
         reason = missing()
         if reason:
             raise RuntimeError(reason)
-        tag = f"gm{os.getpid()}"
+        tag = f"gm{os.getpid()}{name}"
         self.machines = [Machine(i, f"{tag}-{i}", _GROUPS / f"{tag}-{i}") for i in range(count)]
         self._ended = threading.Event()
         for machine in self.machines:
             subprocess.run(["ip", "netns", "add", machine.namespace], check=True)
             machine.group.mkdir()
+            if _CPU_GROUPS.is_dir():
+                machine.cpu_group.mkdir()
             if memory_bytes is not None:
                 (machine.group / "memory.limit_in_bytes").write_text(str(memory_bytes))
         command = [sys.executable, "-m", "benchmarks.network_relay", *(m.namespace for m in self.machines)]
@@ -92,9 +121,13 @@ class Machines:
         """Start a command on a machine, with a /dev/shm of its own."""
         machine = self.machines[number]
         inside = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+        groups = [machine.group, *([machine.cpu_group] if machine.cpu_group.is_dir() else [])]
+        # Where the real machine's memory runs out, these are the first to go.
+        first = ["echo 1000 > /proc/self/oom_score_adj", *(f'echo $$ > "{group}/cgroup.procs"' for group in groups)]
+        join = " && ".join([*first, 'exec "$@"'])
         enter = ["ip", "netns", "exec", machine.namespace, "unshare", "-m", "sh", "-c", inside, "sh"]
         process = subprocess.Popen(
-            ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(machine.group), *enter, *command],
+            ["sh", "-c", join, "sh", *enter, *command],
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
             stdout=output,
@@ -133,8 +166,9 @@ class Machines:
             for process in machine.processes:
                 process.wait()
             subprocess.run(["ip", "netns", "del", machine.namespace], check=False)
-            with contextlib.suppress(OSError):
-                machine.group.rmdir()
+            for group in (machine.group, machine.cpu_group):
+                with contextlib.suppress(OSError):
+                    group.rmdir()
 
     def _sample(self) -> None:
         while not self._ended.wait(_SAMPLE_SECONDS):
