@@ -49,7 +49,8 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
         "partition": {"name": "auto", "num_parts": args.machines, "machines": args.machines},
         "model": {"name": "graphsage", "hidden_dim": 64, "num_layers": 2},
         "train": {
-            "strategy": "partitioned",
+            "strategy": {"name": "partitioned", "exchange_batches": 4},
+            "prefetch": 1,
             "loader": {"name": "neighbor", "fanout": [10, 5], "batch_size": 1024},
             "epochs": 1,
             "num_machines": args.machines,

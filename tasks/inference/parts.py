@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError
 from models.base import GraphModel
-from models.kernels.memory import recycled
+from models.kernels.memory import give_back, recycled
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, scratch_array, widest
 from tasks.inference.predictor import evaluating
+from tasks.processes.mapped import rows_at_random
 from tasks.processes.memory import available_bytes
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.neighbors import NeighborSampler
@@ -75,7 +77,11 @@ class PartLayerwise(Layerwise):
         held = 2 * 4 * widest(model) * (self.num_nodes + len(self.others))  # bytes of a layer's rows and the next one's
         self.by_chunk = bool(self.ranges.exchange.largest(int(held > _FREE_SHARE * available_bytes())))
         self.num_held = self.num_nodes if self.by_chunk else self.num_nodes + len(self.others)
-        return super().vectors(model, features, nodes)
+        if not self.by_chunk:
+            return super().vectors(model, features, nodes)
+        give_back()
+        with rows_at_random(features.table) if features.table is not None else nullcontext():
+            return super().vectors(model, features, nodes)
 
     def _encode(self, model: GraphModel, features: FeatureSource, rows: int) -> Array | None:
         """Encode this rank's nodes, and have those of others; no copy of features as they are where memory is short."""

@@ -6,7 +6,9 @@ import contextlib
 import ctypes
 import mmap
 from collections.abc import Iterator
+from typing import Any
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.processes.memory import available_bytes
@@ -16,7 +18,7 @@ _SHARE = 0.5
 
 
 @contextlib.contextmanager
-def rows_at_random(table: Tensor) -> Iterator[None]:
+def rows_at_random(table: Tensor | NDArray[Any]) -> Iterator[None]:
     """Let the kernel read only the pages that are touched of a table that is a file's map and larger than memory.
 
     It reads 32 pages and more for each that is touched otherwise, which pays where the others stay to be used.
@@ -31,9 +33,10 @@ def rows_at_random(table: Tensor) -> Iterator[None]:
         _advise(table, mmap.MADV_NORMAL)
 
 
-def _advise(table: Tensor, advice: int) -> None:
-    """Tell the kernel how a tensor's pages will be read; it may take no notice."""
-    first = -(-table.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    length = table.data_ptr() + table.nbytes - first
+def _advise(table: Tensor | NDArray[Any], advice: int) -> None:
+    """Tell the kernel how a table's pages will be read; it may take no notice."""
+    address = table.data_ptr() if isinstance(table, Tensor) else table.ctypes.data
+    first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = address + table.nbytes - first
     if length > 0:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), advice)

@@ -102,10 +102,11 @@ def test_trains_as_on_the_whole_graph(tmp_path: Path, world_size: int) -> None:
 def test_validates_by_chunks_where_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHMILL_TEST_SHORT_OF_MEMORY", "1")
     graph = rich_graph(tmp_path / "graph")
-    common = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=2", "train.num_ranks=3")
+    common = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=1", "train.num_ranks=3")
     jobs: list[Any] = [
         make_job(recipe("node", *common, *options, *strategy), graph, tmp_path / f"{kind}-{name}")
         for kind, options in KINDS.items()
+        if kind in ("sage", "gat")
         for name, strategy in (("whole", WHOLE), ("parts", PARTS))
     ]
     run_ranks("tests.train.partitioned_ranks", 3, *jobs)

@@ -76,8 +76,9 @@ class RowPlaces:
         order, place = np.empty(len(nodes), nodes.dtype), np.empty(len(nodes), np.int64)
         deal_out(nodes, *where, offsets(counts)[:-1], nodes[:0], order, place)
         if np.count_nonzero(counts) > 1:  # else they are in the order of their numbers
+            place = ~place  # all went into the message
             for some in rows:
-                follow(some, len(self.kept), ~place)
+                follow(some, len(self.kept), place)
         asking = exchange.counts(counts[:, None])[:, 0].tolist()
         asked = exchange.send(order, counts.tolist(), asking)
         self.fetched_rows += len(order)
