@@ -23,6 +23,11 @@ from benchmarks.network_relay import DEVICE, address
 ROOT = Path(__file__).resolve().parent.parent
 _GROUPS = Path("/sys/fs/cgroup/memory")
 _CPU_GROUPS = Path("/sys/fs/cgroup/cpuacct")
+# A namespace comes with a /sys of its own, where a program would not find the limit of its memory.
+_MOUNTS = (
+    "mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory"
+    " && mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory"
+)
 _SAMPLE_SECONDS = 0.1
 
 
@@ -91,6 +96,8 @@ class Machines:
         tag = f"gm{os.getpid()}{name}"
         self.machines = [Machine(i, f"{tag}-{i}", _GROUPS / f"{tag}-{i}") for i in range(count)]
         self._ended = threading.Event()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that this context ends
         for machine in self.machines:
             subprocess.run(["ip", "netns", "add", machine.namespace], check=True)
             machine.group.mkdir()
@@ -120,7 +127,7 @@ class Machines:
     ) -> subprocess.Popen[Any]:
         """Start a command on a machine, with a /dev/shm of its own."""
         machine = self.machines[number]
-        inside = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+        inside = _MOUNTS + ' && exec "$@"'
         groups = [machine.group, *([machine.cpu_group] if machine.cpu_group.is_dir() else [])]
         # Where the real machine's memory runs out, these are the first to go.
         first = ["echo 1000 > /proc/self/oom_score_adj", *(f'echo $$ > "{group}/cgroup.procs"' for group in groups)]
