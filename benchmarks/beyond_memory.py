@@ -47,6 +47,7 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
             "test_share": 0.5,
         },
         "partition": {"name": "auto", "num_parts": args.machines, "machines": args.machines},
+        "evaluate": {"splits": ["test"]},
         "model": {"name": "graphsage", "hidden_dim": 64, "num_layers": 2},
         "train": {
             "strategy": {"name": "partitioned", "exchange_batches": 4},
@@ -86,6 +87,7 @@ def main() -> None:
     parser.add_argument("--edges", type=float, default=100.0, help="millions, undirected")
     parser.add_argument("--features", type=int, default=128, help="numbers a node, float32")
     parser.add_argument("--times", type=float, default=2.0, help="the graph's size in units of a machine's memory")
+    parser.add_argument("--keep", action="store_true", help="evaluate what was trained before")
     parser.add_argument("--home", type=Path, default=RESULTS / "beyond-memory", help="folder on a disk with room")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
@@ -98,7 +100,8 @@ def main() -> None:
     path = args.home / "beyond-memory.yaml"
     path.write_text(json.dumps(dump_recipe(recipe)))  # JSON is YAML
     for stage in ("train", "evaluate"):
-        shutil.rmtree(args.home / "artifacts" / stage, ignore_errors=True)
+        if not args.keep:
+            shutil.rmtree(args.home / "artifacts" / stage, ignore_errors=True)
     began = time.monotonic()
     with Machines(args.machines, memory_bytes=limit) as machines:
         said = run(machines, path, args.home)
