@@ -84,6 +84,7 @@ def main(arguments: list[str]) -> None:
     counts = [int(count) for count in args.machines.split(",")]
     facts = machine()
     print_machine(facts)
+    args.out.mkdir(parents=True, exist_ok=True)
     print(f"{'':52s} parts   whole   ratio  wall ms  MB sent messages  remote      rows  peak MB   (CPU ms a batch)")
     results: list[dict[str, Any]] = []
     for partitioner in args.parts.split(","):
@@ -94,9 +95,8 @@ def main(arguments: list[str]) -> None:
                 found = measure(folder, count, options, network)
                 results.append({"parts": partitioner, "machines": count, "variant": name, **found})
                 show(f"{partitioner}, {count} machines, {name}", found)
-    args.out.mkdir(parents=True, exist_ok=True)
-    content = {"machine": facts, "options": {k: str(v) for k, v in vars(args).items()}, "results": results}
-    write_atomic(args.out / "partitioned.json", json.dumps(content, indent=1).encode())
+                content = {"machine": facts, "options": {k: str(v) for k, v in vars(args).items()}, "results": results}
+                write_atomic(args.out / "partitioned.json", json.dumps(content, indent=1).encode())
 
 
 if __name__ == "__main__":

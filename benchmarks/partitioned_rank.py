@@ -126,7 +126,9 @@ def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> 
 
 def learner(store: GraphStore) -> Callable[[list[Block], Inputs], None]:
     """Return what takes a step of GraphSAGE from a batch; what the labels are does not matter to its time."""
-    model = GraphSage(GraphSageConfig(hidden_dim=256, num_layers=len(FANOUTS)), graph_facts(store.manifest))
+    model = GraphSage(
+        GraphSageConfig(name="graphsage", hidden_dim=256, num_layers=len(FANOUTS)), graph_facts(store.manifest)
+    )
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
 
     def learn(blocks: list[Block], inputs: Inputs) -> None:
