@@ -9,12 +9,14 @@ import numpy as np
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
 from tasks.evaluators.prediction import Prediction
+from tasks.storage.graph_store import slices
 
 TOP_CLASSES = 30
 MAX_CLASSES_LISTED = 1000
 _BINS = 40
 _CALIBRATION_BINS = 10
 _POINTS = 200
+_ROWS_AT_A_TIME = 1 << 17
 OTHER = "other"
 
 
@@ -44,12 +46,20 @@ def _multiclass(prediction: Prediction, names: list[str] | None) -> dict[str, An
     counts = metrics.confusion_matrix(label, predicted, num_classes)
     names = names if names is not None and len(names) >= num_classes else [str(c) for c in range(num_classes)]
     known = prediction.label >= 0
-    confidence = probabilities(prediction.scores[known]).max(axis=1)
+    confidence = _confidence(prediction.scores)[known]
     return {
         "confusion": top_confusion(counts, names),
         "per_class": per_class(counts, names),
         "calibration": calibration(confidence, label == predicted),
     }
+
+
+def _confidence(scores: Floats) -> Floats:
+    """Return the probability of each row's likeliest class, (n,), in little memory."""
+    confidence = np.empty(len(scores))
+    for rows in slices(len(scores), _ROWS_AT_A_TIME):
+        confidence[rows] = probabilities(scores[rows]).max(axis=1)
+    return confidence
 
 
 def _binary(label: Array, score: Floats, names: list[str] | None) -> dict[str, Any]:

@@ -145,8 +145,9 @@ class Evaluation:
         scores = self.predictor.node_scores(self.model, everything)
         label = self.store["label"]
         for split, index in indices.items():
-            place = np.searchsorted(everything, index)
-            yield split, self._items(index, split, Prediction(scores=scores[place], label=np.asarray(label[index])))
+            # Where one split is all there is, its scores are not copied.
+            own = scores if np.array_equal(index, everything) else scores[np.searchsorted(everything, index)]
+            yield split, self._items(index, split, Prediction(scores=own, label=np.asarray(label[index])))
         if len(rest):
             place = np.searchsorted(everything, rest)
             self._items(rest, None, Prediction(scores=scores[place], label=np.asarray(label[rest])))
