@@ -22,6 +22,7 @@ from benchmarks.network_relay import address
 
 ROOT = Path(__file__).resolve().parent.parent
 _GROUPS = Path("/sys/fs/cgroup/memory")
+_SHARED_MEMORY = Path("/dev/shm")
 _SAMPLE_SECONDS = 0.1
 
 
@@ -41,6 +42,8 @@ class Machine:
     number: int
     namespace: str
     group: Path
+    shared_memory: Path
+    """What its processes see as /dev/shm."""
     peak_bytes: int = 0
     """Most anonymous and shared memory of its processes so far, page cache left out."""
     processes: list[subprocess.Popen[Any]] = field(default_factory=list)
@@ -52,6 +55,14 @@ class Machine:
             found[name] = int(value)
         self.peak_bytes = max(self.peak_bytes, found.get("rss", 0) + found.get("shmem", 0))
 
+    def running(self) -> dict[int, list[str]]:
+        """Return the processes that run on it, with their arguments, by process id."""
+        found = {}
+        for pid in map(int, (self.group / "cgroup.procs").read_text().split()):
+            with contextlib.suppress(OSError):
+                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        return found
+
 
 class Machines:
     """So many machines; a context, which ends all that runs on them."""
@@ -62,11 +73,14 @@ class Machines:
         if reason:
             raise RuntimeError(reason)
         tag = f"gm{os.getpid()}"
-        self.machines = [Machine(i, f"{tag}-{i}", _GROUPS / f"{tag}-{i}") for i in range(count)]
+        self.machines = [
+            Machine(i, f"{tag}-{i}", _GROUPS / f"{tag}-{i}", _SHARED_MEMORY / f"{tag}-{i}") for i in range(count)
+        ]
         self._ended = threading.Event()
         for machine in self.machines:
             subprocess.run(["ip", "netns", "add", machine.namespace], check=True)
             machine.group.mkdir()
+            machine.shared_memory.mkdir()
             if memory_bytes is not None:
                 (machine.group / "memory.limit_in_bytes").write_text(str(memory_bytes))
         command = [sys.executable, "-m", "benchmarks.network_relay", *(m.namespace for m in self.machines)]
@@ -89,10 +103,11 @@ class Machines:
     def start(
         self, number: int, command: Sequence[str], environment: dict[str, str] | None = None, output: IO[Any] | int = -1
     ) -> subprocess.Popen[Any]:
-        """Start a command on a machine, with a /dev/shm of its own."""
+        """Start a command on a machine, with the machine's own /dev/shm."""
         machine = self.machines[number]
-        inside = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
-        enter = ["ip", "netns", "exec", machine.namespace, "unshare", "-m", "sh", "-c", inside, "sh"]
+        inside = 'mount --bind "$0" /dev/shm && exec "$@"'
+        enter = ["ip", "netns", "exec", machine.namespace, "unshare", "-m", "sh", "-c", inside]
+        enter.append(str(machine.shared_memory))
         process = subprocess.Popen(
             ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(machine.group), *enter, *command],
             cwd=ROOT,
@@ -106,16 +121,18 @@ class Machines:
         return process
 
     def kill(self, number: int) -> None:
-        """Turn a machine off: all its processes end at once."""
+        """Turn a machine off: all its processes end at once, and its memory is lost."""
         machine = self.machines[number]
         for _ in range(20):
             pids = (machine.group / "cgroup.procs").read_text().split()
             if not pids:
-                return
+                break
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
             time.sleep(0.05)
+        for path in machine.shared_memory.iterdir():
+            path.unlink()
 
     def address(self, number: int) -> str:
         """Return a machine's address."""
@@ -135,6 +152,7 @@ class Machines:
             subprocess.run(["ip", "netns", "del", machine.namespace], check=False)
             with contextlib.suppress(OSError):
                 machine.group.rmdir()
+            shutil.rmtree(machine.shared_memory, ignore_errors=True)
 
     def _sample(self) -> None:
         while not self._ended.wait(_SAMPLE_SECONDS):

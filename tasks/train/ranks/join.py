@@ -21,9 +21,12 @@ from tasks.calls import ParentGoneError, expected_key, find_stage
 from tasks.processes.children import ROOT, describe_exit, end_group
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
-from tasks.supervise import JOB_FILE, RESULT_FILE
-from tasks.train.job import JOB, LOGS, RESULT, Job
-from tasks.train.ranks.launch import environment, raise_final_error, start_ranks, torchrun, wait_for_ranks
+from tasks.supervise import JOB_FILE, RESULT_FILE, read_error
+from tasks.train.job import ERROR, JOB, LOGS, RESULT, Job
+from tasks.train.ranks.agreement import evaluates_together
+from tasks.train.ranks.evaluation import launcher
+from tasks.train.ranks.launch import start_ranks, wait_for_ranks
+from tasks.train.ranks.presence import FirstMachine, present
 
 _LOOK_SECONDS = 1.0
 _MESSAGE_SECONDS = 60.0
@@ -48,16 +51,17 @@ def join_training(
         message: called with what is waited for and what ends.
 
     Raises:
-        RecipeError: this is machine 0.
+        RecipeError: this is machine 0, or machine 0 runs another job.
         StageError: machine 0 ended without a result.
-        UserError, IntegrityError: what a rank raised.
+        UserError, IntegrityError: what a rank raised, or what machine 0 ended with.
     """
     if recipe.train.machine_rank == 0:
         raise RecipeError("machine 0 runs the pipeline; only machines with train.machine_rank above 0 join it")
-    folder = _Training(recipe, home, force, message).run()
-    strategy = getattr(recipe.train, "strategy", None)
-    if evaluates and getattr(strategy, "evaluates_together", False):
-        _Evaluation(recipe, home, force, message).run()
+    with present(home, recipe) as here:
+        first = FirstMachine(here)
+        folder = _Training(recipe, home, force, message, first).run()
+        if evaluates and evaluates_together(recipe):
+            _Evaluation(recipe, home, force, message, first).run()
     return folder
 
 
@@ -68,8 +72,13 @@ class _Helper:
     result: str
     """File that the stage's job leaves when it is done."""
 
-    def __init__(self, recipe: Recipe, home: Home, force: bool, message: Callable[[str], None]) -> None:
+    def __init__(
+        self, recipe: Recipe, home: Home, force: bool, message: Callable[[str], None], first: FirstMachine
+    ) -> None:
         self._recipe = recipe
+        self._first = first
+        self.keys: dict[str, str] = {}
+        """Of stages, as far as machine 0 has come."""
         self._home = home
         self._store = ArtifactStore(home)
         self._began = time.time() if force else 0.0
@@ -83,6 +92,7 @@ class _Helper:
     def run(self) -> Path:
         while True:
             key = self._key()
+            self._first.check(self.keys)
             if key is None:
                 self._wait("waiting for machine 0 to prepare the graph")
                 continue
@@ -110,13 +120,16 @@ class _Helper:
     def _key(self) -> str | None:
         """Return the stage's key, or None as long as a stage before it has not run."""
         keys: dict[str, str] = {}
+        self.keys = keys
         try:
-            for name in STAGES[: STAGES.index(self.stage)]:
-                found = find_stage(name, self._recipe, keys, self._home)
-                if found is None:
-                    return None
-                keys[name] = found.manifest.key
-            return expected_key(self.stage, self._recipe, keys, self._home)
+            for name in STAGES[: STAGES.index(self.stage) + 1]:
+                key = expected_key(name, self._recipe, keys, self._home)
+                if name == self.stage:
+                    return key
+                keys[name] = key
+                if find_stage(name, self._recipe, keys, self._home) is None:
+                    break
+            return None
         except (ParentGoneError, IntegrityError):  # machine 0 makes it again
             return None
 
@@ -144,7 +157,9 @@ class _Helper:
         if code == 0:
             self._done.add(version)
         else:
-            raise_final_error(path.parent)
+            error = read_error(path.parent / ERROR)
+            if error is not None:
+                raise error
             self._wait(f"the ranks ended with {describe_exit(code)}; trying again as long as machine 0 does")
 
     def _give_up_late(self, key: str) -> None:
@@ -184,7 +199,7 @@ class _Training(_Helper):
         logs = path.parent / LOGS
         logs.mkdir(exist_ok=True)
         process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log", again=again)
-        return wait_for_ranks(process, job)
+        return wait_for_ranks(process)
 
 
 class _Evaluation(_Helper):
@@ -196,11 +211,10 @@ class _Evaluation(_Helper):
         return list(work.glob(JOB_FILE))
 
     def run_ranks(self, path: Path, *, again: bool) -> int:
-        train = self._recipe.train
-        start = torchrun(train, path.parent.name, again=again)
-        command = [sys.executable, *start, "-m", "tasks.supervise", "tasks.evaluate.worker", str(path)]
+        start = launcher(self._recipe, path.parent, self.keys["train"], again=again)
+        command = [sys.executable, *start.arguments, "-m", "tasks.supervise", "tasks.evaluate.worker", str(path)]
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment(train), stdin=subprocess.DEVNULL, start_new_session=True
+            command, cwd=ROOT, env=start.environment, stdin=subprocess.DEVNULL, start_new_session=True
         )
         try:
             return process.wait()

@@ -8,34 +8,33 @@ children ask the kernel to be killed when it goes (tasks/processes/children.py),
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from configs.errors import StageError, error_of
+from configs.errors import StageError
 from configs.training import TrainBase
 from configs.trust import for_children
-from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, has_children, tail
+from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
 from tasks.stage import StageContext
-from tasks.supervise import Launcher
+from tasks.supervise import Launcher, read_error
 from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
-from tasks.train.ranks.rank_logs import RankLogs
+from tasks.train.ranks.meeting import MEETING, Meeting
+from tasks.train.ranks.rank_logs import SUPERVISOR_LOG, RankLogs
 from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1
-_SUPERVISOR_LOG = "launch.log"
-_MEETING_SECONDS, _MEETING_AGAIN_SECONDS = 600, 60
-"""How long machines wait for each other at first, and once a training of theirs has ended."""
-_LINGERING_SECONDS = 5.0
-"""torchrun may wait for another machine's store long after its ranks have ended."""
+_MEETING_SECONDS, _MEETING_AGAIN_SECONDS = 600, 30
+"""How long machines wait for each other at first, and once ranks of theirs have ended: with 20 seconds of silence
+before that, and torchrun's own start and end, nobody waits for longer than a minute for a machine that is gone."""
 # An NFS client may not see a new file for so long (acdirmax).
 _NETWORK_FILE_SECONDS = 60.0
 
@@ -44,8 +43,9 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
     """Run to the end; return what the worker wrote into result.json, and `restarts`.
 
     Raises:
-        UserError, IntegrityError: what a rank raised.
-        StageError: ranks died more often than train.max_restarts; the message ends with what they said last.
+        UserError, IntegrityError: what a rank raised, on whichever machine.
+        StageError: ranks died more often than train.max_restarts (the message ends with what they said last), or the
+            machines did not come together again.
     """
     path = job.save()
     if (job.work / LAST).exists():
@@ -55,14 +55,11 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
         for name in (ERROR, RESULT, PROGRESS):
             (job.work / name).unlink(missing_ok=True)
         code = _run_once(job, path, watcher, again=restarts > 0)
-        if code == 0 and _has_result(job):
+        if _has_result(job, code):
             return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
-        raise_final_error(job.work)
-        if restarts and job.train.num_machines > 1 and not any((job.work / LOGS).glob("rank-*.log")):
-            raise StageError(
-                f"the {job.train.num_machines} machines did not come together again within {_MEETING_AGAIN_SECONDS} "
-                "seconds: see which of them is gone; running again goes on from the last checkpoint"
-            )
+        error = read_error(job.work / ERROR)
+        if error is not None:
+            raise _with_cause(error, watcher) if isinstance(error, StageError) else error
         if restarts < job.train.max_restarts:
             context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
     raise StageError(
@@ -71,9 +68,17 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
     )
 
 
-def _has_result(job: AnyJob) -> bool:
-    """Whether rank 0 has written its result; what another machine wrote may take a moment to be seen here."""
-    network = job.train.num_machines > 1 and job.train.shared_home
+def _with_cause(error: StageError, watcher: Watcher) -> StageError:
+    """Return the error with what ranks have said of a machine before, if anything."""
+    return StageError(f"{error} ({watcher.cause})") if watcher.cause else error
+
+
+def _has_result(job: AnyJob, code: int) -> bool:
+    """Whether the training is done: all else is written when its result is, whatever becomes of ranks after that.
+
+    What another machine wrote may take a moment to be seen here.
+    """
+    network = code == 0 and job.train.num_machines > 1 and job.train.shared_home
     patience = time.monotonic() + (_NETWORK_FILE_SECONDS if network else 0.0)
     while not (job.work / RESULT).exists():
         if time.monotonic() >= patience:
@@ -88,25 +93,19 @@ def _run_once(job: AnyJob, path: Path, watcher: Watcher, *, again: bool) -> int:
     logs.mkdir(exist_ok=True)
     for log in logs.glob("rank-*.log"):
         log.unlink()
-    process = start_ranks(job, path, logs / _SUPERVISOR_LOG, again=again)
-    code = wait_for_ranks(process, job, watcher.look)
+    process = start_ranks(job, path, logs / SUPERVISOR_LOG, again=again)
+    code = wait_for_ranks(process, watcher.look)
     watcher.look()
     watcher.attempt_over()
     return code
 
 
-def wait_for_ranks(process: subprocess.Popen[bytes], job: AnyJob, look: Callable[[], None] = lambda: None) -> int:
+def wait_for_ranks(process: subprocess.Popen[bytes], look: Callable[[], None] = lambda: None) -> int:
     """Return the exit code once the ranks have ended, and leave no process; `look` is called all the time."""
-    ranks_seen, alone_since = False, math.inf
-    lingers = job.train.num_machines > 1
     try:
-        while process.poll() is None and time.monotonic() - alone_since < _LINGERING_SECONDS:
+        while process.poll() is None:
             time.sleep(_POLL_SECONDS)
             look()
-            if not lingers or has_children(process.pid) or (job.work / RESULT).exists():
-                ranks_seen, alone_since = True, math.inf
-            elif ranks_seen:
-                alone_since = min(alone_since, time.monotonic())
     finally:  # also where the run is cancelled or interrupted
         end_group(process)
     return process.returncode
@@ -117,11 +116,12 @@ def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subproces
 
     `again`: the machines have met before, and do not wait long for each other.
     """
+    start = rank_launcher(job.train, Place(job.digest, job.facts, job.work / RESULT, job.work / ERROR), again=again)
     with log.open("wb") as output:
         return subprocess.Popen(
-            command(job.train, path, job.digest, again=again),
+            [sys.executable, *start.arguments, "-m", "tasks.train.worker", str(path)],
             cwd=ROOT,
-            env=environment(job.train),
+            env=start.environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -129,38 +129,64 @@ def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subproces
         )
 
 
-def command(train: TrainBase, job: Path, run_id: str, *, again: bool = False) -> list[str]:
-    """Return the command of a job: a worker by itself, or torchrun for several ranks or machines."""
-    worker = ["-m", "tasks.train.worker", str(job)]
+@dataclass(frozen=True)
+class Place:
+    """Where the ranks of a program meet, and what they leave."""
+
+    name: str
+    """By which they find each other."""
+    facts: dict[str, Any]
+    """What decides the outcome (`agreement.facts_of`)."""
+    result: Path
+    """File that is left on this machine."""
+    error: Path
+    """File with what a rank raised on purpose."""
+
+
+def rank_launcher(train: TrainBase, place: Place, *, again: bool = False) -> Launcher:
+    """Return what starts this machine's ranks of a program: torchrun, unless there is one rank."""
     if train.num_ranks == 1 and train.num_machines == 1:
-        return [sys.executable, *worker]
-    return [sys.executable, *torchrun(train, run_id, again=again), *worker]
-
-
-def launcher(train: TrainBase, run_id: str) -> Launcher:
-    """Return what starts this machine's ranks of a program."""
-    return Launcher(torchrun(train, run_id), environment(train))
-
-
-def torchrun(train: TrainBase, run_id: str, *, again: bool = False) -> list[str]:
-    """Return the arguments of Python that start this machine's ranks; the program's own follow."""
+        return Launcher((), environment(train))
+    program = ["-m", "tasks.train.ranks.torchrun"]
     # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
     ranks = [f"--nproc-per-node={train.num_ranks}", "--max-restarts=0"]
     if train.num_machines == 1:
-        place = ["--standalone"]
-    else:
-        waiting = _MEETING_AGAIN_SECONDS if again else _MEETING_SECONDS
-        place = [
-            f"--nnodes={train.num_machines}",
-            f"--node-rank={train.machine_rank}",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={train.rendezvous}",
-            # Given explicitly: torchrun would guess it from host names, and a Service's name is no host's.
-            f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'},join_timeout={waiting}",
-            f"--rdzv-id={run_id[:16]}",
-            *([f"--local-addr={found[0]}"] if (found := own_address(train)) else []),
-        ]
-    return ["-m", "tasks.train.ranks.torchrun", *ranks, *place]
+        return Launcher([*program, *ranks, "--standalone"], environment(train))
+    # In one home machine 0 says how long; the others stay as long as they hear of it.
+    waiting = _MEETING_AGAIN_SECONDS if again and not _helps(train) else _MEETING_SECONDS
+    meeting = [
+        f"--nnodes={train.num_machines}",
+        f"--node-rank={train.machine_rank}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={train.rendezvous}",
+        # Given explicitly: torchrun would guess it from host names, and a Service's name is no host's.
+        f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'},join_timeout={waiting}",
+        f"--rdzv-id={place.name[:32]}",
+        *([f"--local-addr={found[0]}"] if (found := own_address(train)) else []),
+    ]
+    # Not on the command line, which other users see.
+    told = {MEETING: _meeting(train, place, waiting).dump()}
+    return Launcher([*program, *ranks, *meeting], {**environment(train), **told})
+
+
+def _helps(train: TrainBase) -> bool:
+    """Whether this machine lends its ranks to machine 0's pipeline."""
+    return train.machine_rank > 0 and train.shared_home
+
+
+def _meeting(train: TrainBase, place: Place, waiting: float) -> Meeting:
+    assert train.rendezvous is not None
+    return Meeting(
+        machine=train.machine_rank,
+        machines=train.num_machines,
+        num_ranks=train.num_ranks,
+        rendezvous=train.rendezvous,
+        patience_seconds=waiting,
+        facts=place.facts,
+        result=str(place.result),
+        error=str(place.error),
+        own_home=not train.shared_home,
+    )
 
 
 def own_address(train: TrainBase) -> tuple[str, str] | None:
@@ -212,7 +238,14 @@ class Watcher:
         self.context = context
         self.passed_on = self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
         self._lines, self._offset, self._seen = 0, 0, ""
-        self._logs = RankLogs(job.work / LOGS, context.message, context.warn)
+        self.cause = ""
+        """What ranks have said last of a machine that is lost."""
+        self._logs = RankLogs(job.work / LOGS, context.message, self._warn)
+
+    def _warn(self, text: str) -> None:
+        if "its ranks are given up" in text:
+            self.cause = text.partition(";")[0]
+        self.context.warn(text)
 
     def look(self) -> None:
         """Pass on what is new."""
@@ -260,15 +293,6 @@ def describe_progress(state: dict[str, Any]) -> str:
         minutes, seconds = divmod(int(state["eta_seconds"]), 60)
         parts.append(f"{minutes}:{seconds:02d} left")
     return ", ".join(parts + ([state["note"]] if state["note"] else []))
-
-
-def raise_final_error(work: Path) -> None:
-    """Raise what a rank raised on purpose: another attempt would end the same."""
-    path = work / ERROR
-    if not path.exists():
-        return
-    content = json.loads(path.read_text())
-    raise error_of(content["kind"], content["message"])
 
 
 def _tails(logs: Path) -> str:

@@ -1,0 +1,223 @@
+"""What the machines of a job tell each other beside their ranks: what they run, that they are there, why they end.
+
+The ranks' connections come late and break without a word. So what starts a machine's ranks (`torchrun.py`) takes part
+in a meeting too: a store at the rendezvous, which lives with machine 0's part of the attempt. There
+
+- a machine whose job is not machine 0's is told so, and machine 0 as well, before they wait for each other;
+- what a rank raised on purpose reaches every machine in its own words, also where each has a home of its own;
+- a machine that was there and falls silent, or whose ranks ended, ends the attempt on the others, in whatever state it
+  is: torchrun's own waits are minutes long and gloo's are hours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from configs.errors import RecipeError, StageError
+from tasks.processes.children import has_children
+from tasks.storage.artifacts import write_atomic
+from tasks.supervise import write_error
+from tasks.train.ranks.agreement import difference
+
+_LOOK_SECONDS = 0.2
+_ANSWER_SECONDS = 10.0
+"""For a store's answer: one that takes longer is asked again."""
+_LINGERING_SECONDS = 5.0
+"""torchrun may wait for another machine long after its own ranks have ended."""
+_LAST_WORDS_SECONDS = 3.0
+"""Machine 0 stays for so long after a failure, to hear of the others why."""
+_ERROR = "error"
+MEETING = "GRAPHMILL_MEETING"
+"""Variable of the environment that holds a `Meeting`; none where there is one machine."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One machine's part in one attempt; travels as JSON."""
+
+    machine: int
+    machines: int
+    num_ranks: int
+    """Of each machine."""
+    rendezvous: str
+    patience_seconds: float
+    """For machine 0 to be there."""
+    facts: dict[str, Any]
+    """What decides the outcome (`agreement.facts_of`)."""
+    result: str
+    """File that the job leaves on this machine when it is done."""
+    error: str
+    """File with what a rank raised on purpose (`supervise.write_error`); what other machines say goes there too."""
+    own_home: bool
+    """Whether other machines do not see that file."""
+
+    def dump(self) -> str:
+        """Return it as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Meeting:
+        """Read what `dump` wrote."""
+        return cls(**json.loads(text))
+
+
+class Member:
+    """Takes part in a meeting while torchrun runs in this process."""
+
+    def __init__(self, meeting: Meeting, leave: Callable[[int], None] | None = None) -> None:
+        """Machine 0 opens the store. `leave`: ends the process, whatever its main thread does."""
+        self.meeting = meeting
+        self._leave = leave or _leave
+        self._host, _, port = meeting.rendezvous.rpartition(":")
+        self._host, self._port = self._host.strip("[]"), int(port)
+        self._others = [number for number in range(meeting.machines) if number != meeting.machine]
+        self._alike = set(self._others) if meeting.machine else set()
+        """Machines that need not be compared any more: others than machine 0 compare with it alone."""
+        self._alike.discard(0)
+        self._ended = threading.Event()
+        self._store: Any = None
+        if not meeting.machine:
+            self.server = self._open_store()
+
+    def __enter__(self) -> Member:
+        from tasks.train.ranks.heartbeat import LOST_CODE, Heartbeat
+        from tasks.train.strategies.base import Ranks
+
+        meeting = self.meeting
+        if meeting.machine:
+            self._wait_for_machine_0()
+        size = meeting.num_ranks
+        ranks = Ranks(meeting.machine * size, meeting.machines * size, 0, size)
+
+        def lost(cause: str) -> None:
+            print(f"warning: {cause}; its ranks are given up", flush=True)
+            self._leave(LOST_CODE)
+
+        self._heartbeat = Heartbeat(ranks, self._connect, lost, gathering=True)
+        for work in (self._talk, self._look):
+            threading.Thread(target=work, name="meeting", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        self.end(failed=kind is not None)
+
+    def end(self, *, failed: bool) -> None:
+        """Say how this machine's ranks ended, hear why those of others did, and take part no more."""
+        self._ended.set()
+        self._heartbeat.stop()
+        if not failed or self._store is None:
+            return
+        with contextlib.suppress(RuntimeError, OSError):  # machine 0 is gone
+            self._say_own_error()
+            self._store.add(f"failed/{self.meeting.machine}", 1)
+            until = time.monotonic() + (_LAST_WORDS_SECONDS if not self.meeting.machine else 0.0)
+            while time.monotonic() < until and not all(self._store.add(f"failed/{n}", 0) for n in self._others):
+                time.sleep(_LOOK_SECONDS)
+            self._hear_error()
+
+    # ---- the store
+
+    def _open_store(self) -> Any:
+        """Open the store that torchrun of this process will use too."""
+        import torch.distributed as dist
+
+        made: Any = dist.TCPStore  # type: ignore[attr-defined]
+        return made(self._host, self._port, is_master=True, wait_for_workers=False, multi_tenant=True)
+
+    def _connect(self) -> Any:
+        import torch.distributed as dist
+
+        made: Any = dist.TCPStore  # type: ignore[attr-defined]
+        patience = datetime.timedelta(seconds=_ANSWER_SECONDS)
+        store = made(self._host, self._port, is_master=False, wait_for_workers=False, timeout=patience)
+        return dist.PrefixStore("graphmill", store)  # type: ignore[attr-defined]
+
+    def _wait_for_machine_0(self) -> None:
+        """Return once machine 0 can be reached; raises StageError where it is not there in time."""
+        import socket
+
+        until = time.monotonic() + self.meeting.patience_seconds
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection((self._host, self._port), timeout=2.0):
+                return
+            if time.monotonic() > until:
+                raise StageError(
+                    f"machine 0 could not be reached at {self.meeting.rendezvous} for "
+                    f"{self.meeting.patience_seconds:.0f} seconds; running again goes on from the last checkpoint"
+                )
+            time.sleep(_LOOK_SECONDS)
+
+    # ---- threads
+
+    def _talk(self) -> None:
+        """Say what this machine runs, and look at what the others say; the store may not answer for a while."""
+        meeting = self.meeting
+        failed_since: float | None = None
+        while not self._ended.wait(_LOOK_SECONDS):
+            try:
+                if self._store is None:
+                    store = self._connect()
+                    store.set(f"facts/{meeting.machine}", json.dumps(meeting.facts))
+                    self._store = store
+                self._say_own_error()
+                if self._hear_error() or self._differs():
+                    time.sleep(_LAST_WORDS_SECONDS)  # torchrun may end by itself, and others want to hear of it
+                    self._leave(1)
+                if failed_since is None and any(self._store.add(f"failed/{number}", 0) for number in self._others):
+                    failed_since = time.monotonic()
+            except (RuntimeError, OSError):  # the heartbeat tells for how long
+                self._store = None
+            if failed_since is not None and time.monotonic() - failed_since > _LINGERING_SECONDS:
+                self._leave(1)
+
+    def _look(self) -> None:
+        """End torchrun where its ranks have ended long ago."""
+        alone_since: float | None = None
+        ranks_seen = False
+        while not self._ended.wait(_LOOK_SECONDS):
+            if has_children(os.getpid()):
+                ranks_seen, alone_since = True, None
+            elif ranks_seen:
+                alone_since = alone_since or time.monotonic()
+                if time.monotonic() - alone_since > _LINGERING_SECONDS:
+                    self._leave(0 if Path(self.meeting.result).exists() else 1)
+
+    def _say_own_error(self) -> None:
+        if self.meeting.own_home and Path(self.meeting.error).exists() and not self._store.check([_ERROR]):
+            self._store.set(_ERROR, Path(self.meeting.error).read_text())
+
+    def _hear_error(self) -> bool:
+        """Keep what another machine's rank raised; returns whether there is something."""
+        if not self._store.check([_ERROR]):
+            return False
+        if not Path(self.meeting.error).exists():
+            write_atomic(Path(self.meeting.error), self._store.get(_ERROR))
+        return True
+
+    def _differs(self) -> bool:
+        """Whether another machine runs another job: both sides then say so by themselves."""
+        meeting = self.meeting
+        for number in set(self._others) - self._alike:
+            if not self._store.check([f"facts/{number}"]):
+                continue
+            theirs = json.loads(self._store.get(f"facts/{number}"))
+            mine = meeting.facts
+            said = difference(theirs, mine, meeting.machine) if meeting.machine else difference(mine, theirs, number)
+            if said is not None:
+                write_error(Path(meeting.error), RecipeError(said))
+                return True
+            self._alike.add(number)
+        return False
+
+
+def _leave(code: int) -> NoReturn:
+    os._exit(code)  # the ranks ask the kernel to go with this process
