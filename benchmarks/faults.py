@@ -245,6 +245,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--work", type=Path, help="folder for homes and logs, kept; default: a temporary one")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the machines go with it
     only = {int(number) for number in args.only.split(",") if number}
     faults = [fault for fault in draw(args.count, args.seed) if not only or fault.number in only]
     facts = machine()

@@ -26,10 +26,10 @@ from tasks.storage.temporary import PREFIX, lock_path
 PHASES = ("joining", "rehearsal", "batches", "validation", "checkpoint", "end", "evaluation")
 _UNTIL_EVALUATE = STAGES[: STAGES.index("evaluate") + 1]
 _PORT = 29400
-EPOCHS = 30
+EPOCHS = 25
 _RECIPE: dict[str, Any] = {
     "name": "faults",
-    "dataset": {"name": "synthetic", "num_nodes": 12000, "num_edges": 90000, "num_classes": 8, "feature_dim": 16},
+    "dataset": {"name": "synthetic", "num_nodes": 6000, "num_edges": 40000, "num_classes": 8, "feature_dim": 16},
     "components": {"keep": "all"},
     "train": {
         "strategy": "partitioned",
@@ -72,8 +72,7 @@ class Job:
         folder.mkdir(parents=True)
         self.homes = [folder / f"home-{number if not kind.shared_home else 0}" for number in range(kind.machines)]
         for home in set(self.homes) if prepared else ():
-            ignored = shutil.ignore_patterns("train", "evaluate", "work", "runs", "prefect*", "locks")
-            shutil.copytree(prepared, home, ignore=ignored)  # type: ignore[arg-type]
+            shutil.copytree(prepared, home, ignore=_of_a_run)  # type: ignore[arg-type]
         self.recipe = folder / "faults.yaml"
         self.recipe.write_text(yaml.safe_dump(self._content()))
         self.machines = Machines(kind.machines)
@@ -218,6 +217,12 @@ class Job:
                 except IntegrityError as error:
                     found.append(str(error))
         return found
+
+
+def _of_a_run(folder: str, names: list[str]) -> set[str]:
+    """Return what of a home's folders is no part of the graph."""
+    unwanted = {"train", "evaluate"} if Path(folder).name == "artifacts" else {"work", "runs", "prefect", "locks"}
+    return unwanted & set(names)
 
 
 def _text(path: Path) -> str:

@@ -256,7 +256,16 @@ def measure(evaluator: Evaluator, extras: Sequence[Evaluator], prediction: Predi
 
 
 def evaluate(job: EvaluateJob) -> dict[str, Any]:
-    """Evaluate, with other ranks where there are some; all return what rank 0 has found. Raises what it raised."""
+    """Return what rank 0 has found, on all ranks where there are several. Raises what it raised."""
+    outcome = _outcome(job)
+    if "kind" in outcome:
+        raise error_of(outcome["kind"], outcome["message"])
+    fields: dict[str, Any] = outcome["fields"]
+    return fields
+
+
+def _outcome(job: EvaluateJob) -> dict[str, Any]:
+    """Evaluate; return rank 0's `fields`, or `kind` and `message` of its error once all have left in peace."""
     import torch
 
     from tasks.evaluate.ranks import send_files, together
@@ -265,7 +274,7 @@ def evaluate(job: EvaluateJob) -> dict[str, Any]:
 
     evaluation, ranks = Evaluation(job), Ranks.here()
     if ranks.world_size == 1:
-        return evaluation.run()
+        return {"fields": evaluation.run()}
     outcome: dict[str, Any] = {}
     with joined(ranks, torch.device("cpu")):
         with together(evaluation.opened, ranks) as predictor:
@@ -280,10 +289,7 @@ def evaluate(job: EvaluateJob) -> dict[str, Any]:
         outcome = from_main(outcome)
         if job.copies and job.predictions and "fields" in outcome:
             send_files(job.work, [outcome["fields"]["predictions"]], writes=ranks.local_rank == 0)
-    if "kind" in outcome:  # raised once all have left in peace
-        raise error_of(outcome["kind"], outcome["message"])
-    fields: dict[str, Any] = outcome["fields"]
-    return fields
+    return outcome
 
 
 def main(job_path: Path) -> int:
@@ -295,7 +301,7 @@ def main(job_path: Path) -> int:
     from tasks.train.ranks.failures import final_error
 
     try:
-        evaluate(job)
+        _outcome(job)
     except Exception as error:
         final = final_error(error, rank)
         if final is None:

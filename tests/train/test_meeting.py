@@ -15,7 +15,9 @@ from tasks.supervise import read_error, write_error
 from tasks.train.ranks import meeting
 from tasks.train.ranks.agreement import difference
 from tasks.train.ranks.meeting import Meeting, Member
+from tasks.train.ranks.tell import tell_others
 from tests.ports import free_port
+from tests.train.test_training import recipe
 
 FACTS = {"train.epochs": 3, "train.learning_rate": 0.01}
 
@@ -95,7 +97,7 @@ def test_what_a_rank_raised_reaches_machines_with_homes_of_their_own(tmp_path: P
 def test_a_machine_whose_ranks_failed_ends_those_of_the_others(tmp_path: Path) -> None:
     port = free_port()
     machines = [Machine(tmp_path, number, port) for number in (0, 1)]
-    wait_until(lambda: machines[1].member._store is not None)
+    machines[0].member.wait_for_all()
     machines[1].member.end(failed=True)
     wait_until(lambda: machines[0].codes)
     assert machines[0].codes[0] == 1
@@ -120,10 +122,33 @@ def test_torchrun_does_not_stay_when_its_ranks_have_ended(
     machine.member.end(failed=False)
 
 
-def test_machine_0_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_machines_wait_for_each_other_and_not_for_ever(tmp_path: Path) -> None:
     port = free_port()
-    with pytest.raises(StageError, match=rf"machine 0 could not be reached at 127\.0\.0\.1:{port} for 1 seconds"):
-        Machine(tmp_path, 1, port)
+    second = Machine(tmp_path, 1, port, 3)
+    with pytest.raises(StageError, match="within 1 seconds: no sign of machine 0 and machine 2; running again"):
+        second.member.wait_for_all()
+    first = Machine(tmp_path, 0, port, 3, patience_seconds=20.0)
+    wait_until(lambda: first.member._there == {1})
+    third = Machine(tmp_path, 2, port, 3, patience_seconds=20.0)
+    for machine in (first, third):
+        machine.member.wait_for_all()
+    for machine in (first, second, third):
+        assert not machine.codes
+        machine.member.end(failed=False)
+
+
+def test_a_machine_does_not_join_an_attempt_that_has_failed(tmp_path: Path) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, number, port) for number in (0, 1)]
+    for machine in machines:
+        machine.member.wait_for_all()
+    for machine in reversed(machines):
+        machine.member.end(failed=True)
+    (tmp_path / "again").mkdir()
+    again = Machine(tmp_path / "again", 1, port)
+    with pytest.raises(StageError, match="no sign of machine 0;"):
+        again.member.wait_for_all()
+    again.member.end(failed=True)
 
 
 def test_differences_are_named_and_not_too_many() -> None:
@@ -132,3 +157,15 @@ def test_differences_are_named_and_not_too_many() -> None:
     assert found is not None
     assert "a is 1 on machine 0 and 2 on machine 2; b is 2 on machine 0 and not there on machine 2" in found
     assert ", and 2 more. Give all machines the same recipe" in found
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_run_that_ends_before_its_ranks_come_tells_who_waits(tmp_path: Path, number: int) -> None:
+    port = free_port()
+    place = ("train.num_machines=2", f"train.rendezvous=127.0.0.1:{port}", f"train.machine_rank={number}")
+    waiting = Machine(tmp_path, 1 - number, port)
+    tell_others(recipe("node", *place, "train.shared_home=false").train, DataError("no such column"))
+    wait_until(lambda: waiting.error)
+    assert isinstance(waiting.error, DataError)
+    assert str(waiting.error) == f"machine {number} has ended: no such column"
+    waiting.member.end(failed=True)

@@ -147,9 +147,20 @@ def test_what_an_earlier_run_has_left_is_no_sign(home: Home, given_up: list[Exce
     assert not given_up
 
 
-def test_a_run_on_one_machine_leaves_nothing(home: Home) -> None:
+def test_where_there_is_no_shared_home_nothing_is_left(home: Home) -> None:
     before = threading.active_count()
-    with present(home, recipe("node")) as here, present(home, made(0, "train.shared_home=false")) as other:
-        assert here is other is None
+    with present(home, recipe("node")) as here, present(home, made(0, "train.shared_home=false")):
+        assert here is None
         assert threading.active_count() == before
     assert not list(Path(home.locks).glob("machine*"))
+
+
+@pytest.mark.parametrize("stage", ["ingest", "partition"])
+def test_with_homes_of_their_own_errors_before_the_training_are_told(
+    home: Home, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(presence, "tell_others", lambda train, error: told.append(str(error)))
+    there = present(home, made(1, "train.shared_home=false"))
+    end_with(DataError("no such column"), there, lambda here: here.note(stage, "key"))
+    assert told == (["no such column"] if stage == "ingest" else [])

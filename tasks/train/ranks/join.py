@@ -18,7 +18,7 @@ from pathlib import Path
 from configs.errors import IntegrityError, RecipeError, StageError
 from configs.schema import STAGES, Recipe
 from tasks.calls import ParentGoneError, expected_key, find_stage
-from tasks.processes.children import ROOT, describe_exit, end_group
+from tasks.processes.children import ROOT, describe_exit
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
 from tasks.supervise import JOB_FILE, RESULT_FILE, read_error
@@ -88,6 +88,7 @@ class _Helper:
         self._done: set[tuple[Path, int]] = set()
         self._lent_at: float | None = None
         """When ranks that were lent last ended."""
+        self._looked_at = 0.0
 
     def run(self) -> Path:
         while True:
@@ -162,6 +163,12 @@ class _Helper:
                 raise error
             self._wait(f"the ranks ended with {describe_exit(code)}; trying again as long as machine 0 does")
 
+    def look(self) -> None:
+        """Look from time to time whether machine 0 is still there; its ranks may not have come yet."""
+        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._first.check(self.keys)
+            self._looked_at = time.monotonic()
+
     def _give_up_late(self, key: str) -> None:
         """Raise StageError where machine 0 works on the stage no more and nothing has come of it."""
         if self._lent_at is None or is_locked(self._store.lock_path(self.stage, key)):
@@ -199,7 +206,7 @@ class _Training(_Helper):
         logs = path.parent / LOGS
         logs.mkdir(exist_ok=True)
         process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log", again=again)
-        return wait_for_ranks(process)
+        return wait_for_ranks(process, self.look)
 
 
 class _Evaluation(_Helper):
@@ -216,10 +223,7 @@ class _Evaluation(_Helper):
         process = subprocess.Popen(
             command, cwd=ROOT, env=start.environment, stdin=subprocess.DEVNULL, start_new_session=True
         )
-        try:
-            return process.wait()
-        finally:
-            end_group(process)
+        return wait_for_ranks(process, self.look)
 
 
 def _version(path: Path) -> tuple[Path, int]:

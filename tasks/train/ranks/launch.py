@@ -35,6 +35,8 @@ _POLL_SECONDS = 0.1
 _MEETING_SECONDS, _MEETING_AGAIN_SECONDS = 600, 30
 """How long machines wait for each other at first, and once ranks of theirs have ended: with 20 seconds of silence
 before that, and torchrun's own start and end, nobody waits for longer than a minute for a machine that is gone."""
+_JOINING_SECONDS = 60
+"""For torchrun of all machines, once they are there."""
 # An NFS client may not see a new file for so long (acdirmax).
 _NETWORK_FILE_SECONDS = 60.0
 
@@ -154,15 +156,17 @@ def rank_launcher(train: TrainBase, place: Place, *, again: bool = False) -> Lau
         return Launcher([*program, *ranks, "--standalone"], environment(train))
     # In one home machine 0 says how long; the others stay as long as they hear of it.
     waiting = _MEETING_AGAIN_SECONDS if again and not _helps(train) else _MEETING_SECONDS
+    assert train.rendezvous is not None
+    host, _, port = train.rendezvous.rpartition(":")
+    # Machine i has ranks i * num_ranks and on, as partition.machines and messages count: other rendezvous of torchrun
+    # give ranks by the order of addresses as texts.
     meeting = [
         f"--nnodes={train.num_machines}",
         f"--node-rank={train.machine_rank}",
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={train.rendezvous}",
-        # Given explicitly: torchrun would guess it from host names, and a Service's name is no host's.
-        f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'},join_timeout={waiting}",
+        f"--master-addr={host.strip('[]')}",
+        f"--master-port={port}",
+        f"--rdzv-conf=timeout={_JOINING_SECONDS}",
         f"--rdzv-id={place.name[:32]}",
-        *([f"--local-addr={found[0]}"] if (found := own_address(train)) else []),
     ]
     # Not on the command line, which other users see.
     told = {MEETING: _meeting(train, place, waiting).dump()}
@@ -175,12 +179,11 @@ def _helps(train: TrainBase) -> bool:
 
 
 def _meeting(train: TrainBase, place: Place, waiting: float) -> Meeting:
-    assert train.rendezvous is not None
     return Meeting(
         machine=train.machine_rank,
         machines=train.num_machines,
         num_ranks=train.num_ranks,
-        rendezvous=train.rendezvous,
+        rendezvous=train.rendezvous or "",
         patience_seconds=waiting,
         facts=place.facts,
         result=str(place.result),
@@ -189,11 +192,11 @@ def _meeting(train: TrainBase, place: Place, waiting: float) -> Meeting:
     )
 
 
-def own_address(train: TrainBase) -> tuple[str, str] | None:
-    """Return this machine's address as machine 0 sees it, and the network interface that has it.
+def _own_interface(train: TrainBase) -> str | None:
+    """Return the network interface by which machine 0 is reached.
 
-    Torch would take what the host's name resolves to, which on many machines is the loopback or nothing at all. None:
-    one machine, or no way to machine 0 is known.
+    Gloo would take the one of the address that the host's name resolves to, which on many machines is the loopback or
+    nothing at all. None: one machine, or no way to machine 0 is known.
     """
     if train.num_machines == 1 or train.rendezvous is None:
         return None
@@ -207,17 +210,17 @@ def own_address(train: TrainBase) -> tuple[str, str] | None:
         return None
     for interface, found in psutil.net_if_addrs().items():
         if any(entry.address == address for entry in found):
-            return address, interface
+            return interface
     return None
 
 
 def environment(train: TrainBase) -> dict[str, str]:
     """Return the environment of the ranks' processes."""
     threads = str(train.threads)
-    found = own_address(train)
+    interface = _own_interface(train)
     return {
         **WORKER_ENVIRONMENT,
-        **({"GLOO_SOCKET_IFNAME": found[1]} if found else {}),
+        **({"GLOO_SOCKET_IFNAME": interface} if interface else {}),
         **os.environ,
         **for_children(),
         PARENT: str(os.getpid()),

@@ -35,7 +35,7 @@ _LINGERING_SECONDS = 5.0
 """torchrun may wait for another machine long after its own ranks have ended."""
 _LAST_WORDS_SECONDS = 3.0
 """Machine 0 stays for so long after a failure, to hear of the others why."""
-_ERROR = "error"
+PREFIX, ERROR_KEY, _OVER = "graphmill", "error", "over"
 MEETING = "GRAPHMILL_MEETING"
 """Variable of the environment that holds a `Meeting`; none where there is one machine."""
 
@@ -50,7 +50,7 @@ class Meeting:
     """Of each machine."""
     rendezvous: str
     patience_seconds: float
-    """For machine 0 to be there."""
+    """For all machines to be there."""
     facts: dict[str, Any]
     """What decides the outcome (`agreement.facts_of`)."""
     result: str
@@ -80,9 +80,11 @@ class Member:
         self._host, _, port = meeting.rendezvous.rpartition(":")
         self._host, self._port = self._host.strip("[]"), int(port)
         self._others = [number for number in range(meeting.machines) if number != meeting.machine]
-        self._alike = set(self._others) if meeting.machine else set()
-        """Machines that need not be compared any more: others than machine 0 compare with it alone."""
-        self._alike.discard(0)
+        self._there: set[int] = set()
+        """Other machines that have said what they run."""
+        self._before: dict[int, int] = {}
+        """How often others had failed when all were there."""
+        self._gathered = threading.Event()
         self._ended = threading.Event()
         self._store: Any = None
         if not meeting.machine:
@@ -93,8 +95,6 @@ class Member:
         from tasks.train.strategies.base import Ranks
 
         meeting = self.meeting
-        if meeting.machine:
-            self._wait_for_machine_0()
         size = meeting.num_ranks
         ranks = Ranks(meeting.machine * size, meeting.machines * size, 0, size)
 
@@ -110,19 +110,33 @@ class Member:
     def __exit__(self, kind: object, *error: object) -> None:
         self.end(failed=kind is not None)
 
+    def wait_for_all(self) -> None:
+        """Return once all machines are there. Raises StageError where they are not in time."""
+        patience = self.meeting.patience_seconds
+        if self._gathered.wait(patience):
+            return
+        missing = " and ".join(f"machine {number}" for number in self._others if number not in self._there)
+        raise StageError(
+            f"the {self.meeting.machines} machines did not come together at {self.meeting.rendezvous} within "
+            f"{patience:.0f} seconds: no sign of {missing}; running again goes on from the last checkpoint"
+        )
+
     def end(self, *, failed: bool) -> None:
         """Say how this machine's ranks ended, hear why those of others did, and take part no more."""
         self._ended.set()
         self._heartbeat.stop()
-        if not failed or self._store is None:
+        store = self._store
+        if not failed or store is None:
             return
         with contextlib.suppress(RuntimeError, OSError):  # machine 0 is gone
-            self._say_own_error()
-            self._store.add(f"failed/{self.meeting.machine}", 1)
+            self._say_own_error(store)
+            store.add(self._failures(self.meeting.machine), 1)
+            if not self.meeting.machine:
+                store.set(_OVER, "")
             until = time.monotonic() + (_LAST_WORDS_SECONDS if not self.meeting.machine else 0.0)
-            while time.monotonic() < until and not all(self._store.add(f"failed/{n}", 0) for n in self._others):
+            while time.monotonic() < until and not all(store.add(self._failures(n), 0) for n in self._others):
                 time.sleep(_LOOK_SECONDS)
-            self._hear_error()
+            self._hear_error(store)
 
     # ---- the store
 
@@ -139,45 +153,45 @@ class Member:
         made: Any = dist.TCPStore  # type: ignore[attr-defined]
         patience = datetime.timedelta(seconds=_ANSWER_SECONDS)
         store = made(self._host, self._port, is_master=False, wait_for_workers=False, timeout=patience)
-        return dist.PrefixStore("graphmill", store)  # type: ignore[attr-defined]
+        return dist.PrefixStore(PREFIX, store)  # type: ignore[attr-defined]
 
-    def _wait_for_machine_0(self) -> None:
-        """Return once machine 0 can be reached; raises StageError where it is not there in time."""
-        import socket
-
-        until = time.monotonic() + self.meeting.patience_seconds
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection((self._host, self._port), timeout=2.0):
-                return
-            if time.monotonic() > until:
-                raise StageError(
-                    f"machine 0 could not be reached at {self.meeting.rendezvous} for "
-                    f"{self.meeting.patience_seconds:.0f} seconds; running again goes on from the last checkpoint"
-                )
-            time.sleep(_LOOK_SECONDS)
+    @staticmethod
+    def _failures(number: int) -> str:
+        return f"failed/{number}"
 
     # ---- threads
 
     def _talk(self) -> None:
         """Say what this machine runs, and look at what the others say; the store may not answer for a while."""
-        meeting = self.meeting
         failed_since: float | None = None
         while not self._ended.wait(_LOOK_SECONDS):
             try:
-                if self._store is None:
-                    store = self._connect()
-                    store.set(f"facts/{meeting.machine}", json.dumps(meeting.facts))
-                    self._store = store
-                self._say_own_error()
-                if self._hear_error() or self._differs():
+                store = self._join()
+                self._say_own_error(store)
+                if self._hear_error(store) or self._differs(store):
                     time.sleep(_LAST_WORDS_SECONDS)  # torchrun may end by itself, and others want to hear of it
                     self._leave(1)
-                if failed_since is None and any(self._store.add(f"failed/{number}", 0) for number in self._others):
-                    failed_since = time.monotonic()
+                failures = {number: store.add(self._failures(number), 0) for number in self._others}
+                if not self._gathered.is_set():
+                    self._before = failures
+                    if self._there.issuperset(self._others):
+                        self._gathered.set()
+                elif failures != self._before:
+                    failed_since = failed_since or time.monotonic()
             except (RuntimeError, OSError):  # the heartbeat tells for how long
                 self._store = None
             if failed_since is not None and time.monotonic() - failed_since > _LINGERING_SECONDS:
                 self._leave(1)
+
+    def _join(self) -> Any:
+        """Return the attempt's store; this machine has said there what it runs. Raises RuntimeError: there is none."""
+        if self._store is None:
+            store = self._connect()
+            if store.check([_OVER]):
+                raise RuntimeError("this is the attempt before, which has failed")
+            store.set(f"facts/{self.meeting.machine}", json.dumps(self.meeting.facts))
+            self._store, self._there = store, set()
+        return self._store
 
     def _look(self) -> None:
         """End torchrun where its ranks have ended long ago."""
@@ -191,31 +205,34 @@ class Member:
                 if time.monotonic() - alone_since > _LINGERING_SECONDS:
                     self._leave(0 if Path(self.meeting.result).exists() else 1)
 
-    def _say_own_error(self) -> None:
-        if self.meeting.own_home and Path(self.meeting.error).exists() and not self._store.check([_ERROR]):
-            self._store.set(_ERROR, Path(self.meeting.error).read_text())
+    def _say_own_error(self, store: Any) -> None:
+        if self.meeting.own_home and Path(self.meeting.error).exists() and not store.check([ERROR_KEY]):
+            store.set(ERROR_KEY, Path(self.meeting.error).read_text())
 
-    def _hear_error(self) -> bool:
+    def _hear_error(self, store: Any) -> bool:
         """Keep what another machine's rank raised; returns whether there is something."""
-        if not self._store.check([_ERROR]):
+        if not store.check([ERROR_KEY]):
             return False
         if not Path(self.meeting.error).exists():
-            write_atomic(Path(self.meeting.error), self._store.get(_ERROR))
+            write_atomic(Path(self.meeting.error), store.get(ERROR_KEY))
         return True
 
-    def _differs(self) -> bool:
-        """Whether another machine runs another job: both sides then say so by themselves."""
-        meeting = self.meeting
-        for number in set(self._others) - self._alike:
-            if not self._store.check([f"facts/{number}"]):
+    def _differs(self, store: Any) -> bool:
+        """Look who else is there; returns whether another machine runs another job: both then say so by themselves."""
+        meeting, mine = self.meeting, self.meeting.facts
+        for number in set(self._others) - self._there:
+            if not store.check([f"facts/{number}"]):
                 continue
-            theirs = json.loads(self._store.get(f"facts/{number}"))
-            mine = meeting.facts
-            said = difference(theirs, mine, meeting.machine) if meeting.machine else difference(mine, theirs, number)
+            self._there.add(number)
+            theirs = json.loads(store.get(f"facts/{number}"))
+            said = None
+            if not meeting.machine:
+                said = difference(mine, theirs, number)
+            elif not number:
+                said = difference(theirs, mine, meeting.machine)
             if said is not None:
                 write_error(Path(meeting.error), RecipeError(said))
                 return True
-            self._alike.add(number)
         return False
 
 

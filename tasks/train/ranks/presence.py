@@ -23,6 +23,7 @@ from tasks.storage.artifacts import is_locked, try_lock, write_atomic
 from tasks.storage.file_names import joined_name
 from tasks.storage.home import Home
 from tasks.train.ranks.agreement import data_difference, difference, evaluates_together, facts_of
+from tasks.train.ranks.tell import tell_others
 
 GONE_SECONDS = 45.0
 """A command that was killed may come back for so long."""
@@ -108,14 +109,24 @@ def present(home: Home, recipe: Recipe) -> Iterator[Here | None]:
     """Say during the block that this command is there; None where nobody looks.
 
     Machine 0 looks at the others meanwhile, and gives up (`ending.give_up`) where one refuses the job, has ended with
-    an error, or was killed and does not come back.
+    an error, or was killed and does not come back. Without a shared home an error that comes before the training is
+    told to those who wait for this machine's ranks.
     """
     train = recipe.train
-    if train.num_machines == 1 or not train.shared_home:
+    if train.num_machines == 1:
         yield None
         return
-    last = "evaluate" if evaluates_together(recipe) else "train"
     post = Post(home, recipe)
+    if not train.shared_home:
+        here = Here(post, train.machine_rank, Sign(""), shown=False)
+        try:
+            yield here
+        except GraphmillError as error:
+            if "partition" not in here.sign.keys:  # later the ranks' meeting tells (`meeting.py`)
+                tell_others(train, error)
+            raise
+        return
+    last = "evaluate" if evaluates_together(recipe) else "train"
     with post.holding(train.machine_rank) as held:
         sign = Sign(secrets.token_hex(8), facts_of(recipe, last))
         here = Here(post, train.machine_rank, sign, shown=held)

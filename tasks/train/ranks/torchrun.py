@@ -19,17 +19,11 @@ from tasks.train.worker import PARENT
 
 def run_with(meeting: Meeting, arguments: list[str]) -> None:
     """Run torchrun as one of several machines. Raises StageError where they do not come together in time."""
-    from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousTimeoutError
     from torch.distributed.run import main
 
-    with Member(meeting):
-        try:
-            main(arguments)
-        except (RendezvousTimeoutError, RendezvousConnectionError) as error:
-            raise StageError(
-                f"the {meeting.machines} machines did not come together within {meeting.patience_seconds:.0f} seconds: "
-                "see which of them is gone; running again goes on from the last checkpoint"
-            ) from error
+    with Member(meeting) as member:
+        member.wait_for_all()
+        main(arguments)
 
 
 def main(arguments: list[str]) -> int:
