@@ -10,8 +10,9 @@ seconds, or for ever.
 
 What must hold: the job ends with the metrics of an undisturbed one, or all commands that live end with one line that
 says why, within a minute of the fault; nothing runs on or lies about after that; and the same commands, started again,
-come to the same metrics. Metrics are equal to the last bit with two machines, and to `--tolerance` with three, where
-sums over ranks may be taken in another order.
+come to the same metrics. Where each machine has a home of its own, `joining` begins when they have heard of each other:
+who waits for a machine that it has never heard of waits for ten minutes. Metrics are equal to the last bit with two
+machines, and to `--tolerance` with three, where sums over ranks may be taken in another order.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from tasks.storage.temporary import PREFIX, lock_path
 PHASES = ("joining", "rehearsal", "batches", "validation", "checkpoint", "end", "evaluation")
 _UNTIL_EVALUATE = STAGES[: STAGES.index("evaluate") + 1]
 _PORT = 29400
-EPOCHS = 25
+EPOCHS = 15
 _RECIPE: dict[str, Any] = {
     "name": "faults",
     "dataset": {"name": "synthetic", "num_nodes": 6000, "num_edges": 40000, "num_classes": 8, "feature_dim": 16},
@@ -38,6 +38,7 @@ _RECIPE: dict[str, Any] = {
         "threads": 1,
         "device": "cpu",
     },
+    "evaluate": {"predictions": False},
     "model": {"name": "graphsage", "hidden_dim": 32, "num_layers": 2},
     "tracking": {"system_metrics": False},
 }
@@ -136,10 +137,11 @@ class Job:
     def reached(self, phase: str, epoch: int) -> bool:
         """Whether the job is in a phase now; of the training's phases at an epoch or later."""
         if phase == "evaluation":
-            return any(self._work("evaluate-*/job.json"))
+            running = self.machines.machines[0].running().values()
+            return any("-m" in words and words[words.index("-m") + 1] == "tasks.supervise" for words in running)
         logs = list(self._work("train-*/logs/*.log"))
         if phase == "joining":
-            return bool(logs)
+            return bool(logs) and (self.kind.shared_home or any("are there" in _text(path) for path in logs))
         if phase == "rehearsal":
             return any(path.name.startswith("rank-") for path in logs)
         if phase == "end":

@@ -170,7 +170,7 @@ def test_as_many_ranks_go_on_on_fewer_machines(
 
     found = alone(machines.home)
     assert found["artifacts"]["train"].endswith(work.name.removeprefix("train-"))
-    assert machines.result()["resumed_from_epoch"] >= 4
+    assert machines.result()["resumed_from_epoch"] > 0
     assert found["metrics"] == alone(tmp_path / "undisturbed")["metrics"]
 
 

@@ -13,7 +13,7 @@ import pytest
 from configs.errors import DataError, RecipeError, StageError
 from tasks.supervise import read_error, write_error
 from tasks.train.ranks import meeting
-from tasks.train.ranks.agreement import difference
+from tasks.train.ranks.agreement import STAGE, difference
 from tasks.train.ranks.meeting import Meeting, Member
 from tasks.train.ranks.tell import tell_others
 from tests.ports import free_port
@@ -35,6 +35,8 @@ class Machine:
             "num_ranks": 1,
             "rendezvous": f"127.0.0.1:{port}",
             "patience_seconds": 1.0,
+            "reach_seconds": 1.0,
+            "began": time.time(),
             "facts": FACTS,
             "result": str(self.work / "result.json"),
             "error": str(self.work / "error.json"),
@@ -127,9 +129,9 @@ def test_machines_wait_for_each_other_and_not_for_ever(tmp_path: Path) -> None:
     second = Machine(tmp_path, 1, port, 3)
     with pytest.raises(StageError, match="within 1 seconds: no sign of machine 0 and machine 2; running again"):
         second.member.wait_for_all()
-    first = Machine(tmp_path, 0, port, 3, patience_seconds=20.0)
+    first = Machine(tmp_path, 0, port, 3, patience_seconds=20.0, reach_seconds=20.0)
     wait_until(lambda: first.member._there == {1})
-    third = Machine(tmp_path, 2, port, 3, patience_seconds=20.0)
+    third = Machine(tmp_path, 2, port, 3, patience_seconds=20.0, reach_seconds=20.0)
     for machine in (first, third):
         machine.member.wait_for_all()
     for machine in (first, second, third):
@@ -169,3 +171,10 @@ def test_a_run_that_ends_before_its_ranks_come_tells_who_waits(tmp_path: Path, n
     assert isinstance(waiting.error, DataError)
     assert str(waiting.error) == f"machine {number} has ended: no such column"
     waiting.member.end(failed=True)
+
+
+def test_machines_at_other_stages_are_told_which() -> None:
+    found = difference({**FACTS, STAGE: "evaluate"}, {**FACTS, STAGE: "train"}, 1)
+    assert found is not None
+    assert found.startswith("machine 0 has come to evaluate and machine 1 to train")
+    assert "--force train" in found

@@ -9,6 +9,8 @@ from typing import Any
 from configs.schema import STAGES, Recipe
 from tasks.calls import load_stage
 
+STAGE = "stage"
+"""Among a meeting's facts: the stage whose ranks meet."""
 _MOST_SHOWN = 3
 _WAY_OUT = "Give all machines the same recipe, options and data"
 
@@ -38,6 +40,11 @@ def _flatten(values: Mapping[str, Any], prefix: str, facts: dict[str, Any]) -> N
 
 def difference(first: Mapping[str, Any], other: Mapping[str, Any], number: int) -> str | None:
     """Say what differs between machine 0's facts and those of machine `number`; None: nothing."""
+    if (now := first.get(STAGE)) != (there := other.get(STAGE)):
+        return (
+            f"machine 0 has come to {now} and machine {number} to {there}: one of them has finished a stage alone; "
+            "to do it again together give all machines --force train"
+        )
     names = [name for name in sorted(first.keys() | other.keys()) if first.get(name) != other.get(name)]
     if not names:
         return None

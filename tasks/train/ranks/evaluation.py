@@ -6,7 +6,7 @@ from pathlib import Path
 
 from configs.schema import Recipe
 from tasks.supervise import ALONE, ERROR_FILE, RESULT_FILE, Launcher
-from tasks.train.ranks.agreement import evaluates_together, facts_of
+from tasks.train.ranks.agreement import STAGE, evaluates_together, facts_of
 from tasks.train.ranks.launch import Place, rank_launcher
 
 
@@ -22,5 +22,10 @@ def launcher(recipe: Recipe, work: Path, training: str, *, again: bool = False) 
     """
     if not evaluates_together(recipe):
         return ALONE
-    place = Place(f"evaluate-{training}", facts_of(recipe, "evaluate"), work / RESULT_FILE, work / ERROR_FILE)
+    place = Place(
+        f"evaluate-{training}",
+        {**facts_of(recipe, "evaluate"), STAGE: "evaluate"},
+        work / RESULT_FILE,
+        work / ERROR_FILE,
+    )
     return rank_launcher(recipe.train, place, again=again)

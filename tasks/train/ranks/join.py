@@ -26,6 +26,7 @@ from tasks.train.job import ERROR, JOB, LOGS, RESULT, Job
 from tasks.train.ranks.agreement import evaluates_together
 from tasks.train.ranks.evaluation import launcher
 from tasks.train.ranks.launch import start_ranks, wait_for_ranks
+from tasks.train.ranks.meeting import UNREACHED_CODE
 from tasks.train.ranks.presence import FirstMachine, present
 
 _LOOK_SECONDS = 1.0
@@ -161,6 +162,12 @@ class _Helper:
             error = read_error(path.parent / ERROR)
             if error is not None:
                 raise error
+            self._first.check(self.keys)
+            if code == UNREACHED_CODE:
+                raise StageError(
+                    f"machine 0 is at work, but machine {train.machine_rank} cannot reach it at {train.rendezvous}: "
+                    "see to the network between them; running again goes on from the last checkpoint"
+                )
             self._wait(f"the ranks ended with {describe_exit(code)}; trying again as long as machine 0 does")
 
     def look(self) -> None:

@@ -27,6 +27,7 @@ from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, en
 from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
 from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
+from tasks.train.ranks.agreement import STAGE
 from tasks.train.ranks.meeting import MEETING, Meeting
 from tasks.train.ranks.rank_logs import SUPERVISOR_LOG, RankLogs
 from tasks.train.worker import PARENT
@@ -118,7 +119,9 @@ def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subproces
 
     `again`: the machines have met before, and do not wait long for each other.
     """
-    start = rank_launcher(job.train, Place(job.digest, job.facts, job.work / RESULT, job.work / ERROR), again=again)
+    start = rank_launcher(
+        job.train, Place(job.digest, {**job.facts, STAGE: "train"}, job.work / RESULT, job.work / ERROR), again=again
+    )
     with log.open("wb") as output:
         return subprocess.Popen(
             [sys.executable, *start.arguments, "-m", "tasks.train.worker", str(path)],
@@ -154,8 +157,6 @@ def rank_launcher(train: TrainBase, place: Place, *, again: bool = False) -> Lau
     ranks = [f"--nproc-per-node={train.num_ranks}", "--max-restarts=0"]
     if train.num_machines == 1:
         return Launcher([*program, *ranks, "--standalone"], environment(train))
-    # In one home machine 0 says how long; the others stay as long as they hear of it.
-    waiting = _MEETING_AGAIN_SECONDS if again and not _helps(train) else _MEETING_SECONDS
     assert train.rendezvous is not None
     host, _, port = train.rendezvous.rpartition(":")
     # Machine i has ranks i * num_ranks and on, as partition.machines and messages count: other rendezvous of torchrun
@@ -169,22 +170,23 @@ def rank_launcher(train: TrainBase, place: Place, *, again: bool = False) -> Lau
         f"--rdzv-id={place.name[:32]}",
     ]
     # Not on the command line, which other users see.
-    told = {MEETING: _meeting(train, place, waiting).dump()}
+    told = {MEETING: _meeting(train, place, again=again).dump()}
     return Launcher([*program, *ranks, *meeting], {**environment(train), **told})
 
 
-def _helps(train: TrainBase) -> bool:
-    """Whether this machine lends its ranks to machine 0's pipeline."""
-    return train.machine_rank > 0 and train.shared_home
-
-
-def _meeting(train: TrainBase, place: Place, waiting: float) -> Meeting:
+def _meeting(train: TrainBase, place: Place, *, again: bool) -> Meeting:
+    waiting = reaching = _MEETING_AGAIN_SECONDS if again else _MEETING_SECONDS
+    if train.machine_rank and train.shared_home:
+        # Machine 0 has written the job before it starts its ranks; as long as it is there it says how long all wait.
+        waiting, reaching = _MEETING_SECONDS, _MEETING_AGAIN_SECONDS
     return Meeting(
         machine=train.machine_rank,
         machines=train.num_machines,
         num_ranks=train.num_ranks,
         rendezvous=train.rendezvous or "",
         patience_seconds=waiting,
+        reach_seconds=reaching,
+        began=time.time(),
         facts=place.facts,
         result=str(place.result),
         error=str(place.error),

@@ -36,6 +36,8 @@ _LINGERING_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 3.0
 """Machine 0 stays for so long after a failure, to hear of the others why."""
 PREFIX, ERROR_KEY, _OVER = "graphmill", "error", "over"
+UNREACHED_CODE = 4
+"""Exit code of a machine that lends its ranks, and cannot reach machine 0."""
 MEETING = "GRAPHMILL_MEETING"
 """Variable of the environment that holds a `Meeting`; none where there is one machine."""
 
@@ -51,6 +53,10 @@ class Meeting:
     rendezvous: str
     patience_seconds: float
     """For all machines to be there."""
+    reach_seconds: float
+    """For machine 0 to be there."""
+    began: float
+    """By this machine's `time.time`: when it was started."""
     facts: dict[str, Any]
     """What decides the outcome (`agreement.facts_of`)."""
     result: str
@@ -84,7 +90,7 @@ class Member:
         """Other machines that have said what they run."""
         self._before: dict[int, int] = {}
         """How often others had failed when all were there."""
-        self._gathered = threading.Event()
+        self._joined, self._gathered = threading.Event(), threading.Event()
         self._ended = threading.Event()
         self._store: Any = None
         if not meeting.machine:
@@ -112,14 +118,21 @@ class Member:
 
     def wait_for_all(self) -> None:
         """Return once all machines are there. Raises StageError where they are not in time."""
-        patience = self.meeting.patience_seconds
-        if self._gathered.wait(patience):
+        meeting = self.meeting
+        if self._joined.wait(self._left(meeting.reach_seconds)) and self._gathered.wait(
+            self._left(meeting.patience_seconds)
+        ):
             return
+        patience = meeting.patience_seconds if self._joined.is_set() else meeting.reach_seconds
         missing = " and ".join(f"machine {number}" for number in self._others if number not in self._there)
         raise StageError(
-            f"the {self.meeting.machines} machines did not come together at {self.meeting.rendezvous} within "
-            f"{patience:.0f} seconds: no sign of {missing}; running again goes on from the last checkpoint"
+            f"the {meeting.machines} machines did not come together at {meeting.rendezvous} within {patience:.0f} "
+            f"seconds: no sign of {missing}; running again goes on from the last checkpoint"
         )
+
+    def _left(self, seconds: float) -> float:
+        """Return how much is left of so many seconds since this machine was started; its imports count."""
+        return max(1.0, self.meeting.began + seconds - time.time())
 
     def end(self, *, failed: bool) -> None:
         """Say how this machine's ranks ended, hear why those of others did, and take part no more."""
@@ -191,6 +204,7 @@ class Member:
                 raise RuntimeError("this is the attempt before, which has failed")
             store.set(f"facts/{self.meeting.machine}", json.dumps(self.meeting.facts))
             self._store, self._there = store, set()
+            self._joined.set()
         return self._store
 
     def _look(self) -> None:

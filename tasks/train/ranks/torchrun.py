@@ -13,7 +13,7 @@ from pathlib import Path
 from configs.errors import StageError
 from tasks.processes.children import die_with_parent
 from tasks.supervise import write_error
-from tasks.train.ranks.meeting import MEETING, Meeting, Member
+from tasks.train.ranks.meeting import MEETING, UNREACHED_CODE, Meeting, Member
 from tasks.train.worker import PARENT
 
 
@@ -23,6 +23,7 @@ def run_with(meeting: Meeting, arguments: list[str]) -> None:
 
     with Member(meeting) as member:
         member.wait_for_all()
+        print(f"all {meeting.machines} machines are there", flush=True)
         main(arguments)
 
 
@@ -39,8 +40,9 @@ def main(arguments: list[str]) -> int:
         run_with(meeting, arguments)
     except StageError as error:
         print(f"error: {error}", flush=True)
-        # Where all see one home machine 0 alone decides how the job goes on.
-        if (meeting.own_home or not meeting.machine) and not Path(meeting.error).exists():
+        if meeting.machine and not meeting.own_home:
+            return UNREACHED_CODE  # where all see one home, what lies in it is machine 0's to say
+        if not Path(meeting.error).exists():
             write_error(Path(meeting.error), error)
         return 1
     return 0
