@@ -15,10 +15,14 @@ from typing import Any
 import psutil
 import pytest
 
-from configs.errors import RecipeError
+from configs.errors import RecipeError, StageError
 from configs.load import load_recipe
 from tasks.storage.home import Home
+from tasks.train.ranks import join
 from tasks.train.ranks.join import join_training
+from tasks.train.ranks.launch import wait_for_ranks
+from tasks.train.ranks.meeting import UNREACHED_CODE
+from tasks.train.ranks.presence import FirstMachine
 from tests.flows.conftest import command, environment, write_recipe
 from tests.ports import free_port
 
@@ -201,3 +205,35 @@ def test_machine_0_does_not_join(tmp_path: Path) -> None:
     recipe = load_recipe(str(write_recipe(tmp_path, train=TRAIN)))
     with pytest.raises(RecipeError, match="machine 0 runs the pipeline"):
         join_training(recipe, Home.open(tmp_path / "home"))
+
+
+def made(home: Home, folder: Path) -> Any:
+    place = ["train.num_machines=2", "train.rendezvous=node1:29400", "train.machine_rank=1", "train.threads=1"]
+    recipe = load_recipe(str(write_recipe(folder, train=TRAIN)), place)
+    return join._Training(recipe, home, False, lambda _: None, FirstMachine(None))
+
+
+def test_a_machine_that_cannot_reach_machine_0_says_so(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = made(home, tmp_path)
+    (tmp_path / "job.json").write_text("{}")
+    monkeypatch.setattr(helper, "run_ranks", lambda path, again: UNREACHED_CODE)
+    with pytest.raises(StageError, match="machine 1 cannot reach it at node1:29400"):
+        helper._lend(tmp_path / "job.json")
+
+
+def test_ranks_end_when_machine_0_is_gone(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = made(home, tmp_path)
+    looks: list[int] = []
+
+    def check(keys: object) -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            raise StageError("machine 0 is gone")
+
+    monkeypatch.setattr(helper._first, "check", check)
+    ranks = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    with pytest.raises(StageError, match="machine 0 is gone"):
+        wait_for_ranks(ranks, helper.look)
+    assert ranks.returncode == -signal.SIGTERM

@@ -175,7 +175,7 @@ class _Watched:
         if sign.refuses:
             return RecipeError(sign.refuses)
         if sign.ended:
-            return error_of(sign.ended["kind"], f"machine {self._number} has ended: {sign.ended['message']}")
+            return _ended_with(sign.ended, self._number)
         if alive or sign.ended is not None:
             self._gone_since = 0.0
             return None
@@ -183,6 +183,13 @@ class _Watched:
         if time.monotonic() - self._gone_since < GONE_SECONDS:
             return None
         return gone(self._number, self._gone_since)
+
+
+def _ended_with(ended: Mapping[str, str], number: int) -> GraphmillError:
+    """Return the error that a machine has ended with; what speaks of a machine already is left as it is."""
+    message = ended["message"]
+    named = message.startswith("machine")
+    return error_of(ended["kind"], message if named else f"machine {number} has ended: {message}")
 
 
 def gone(number: int, since: float) -> StageError:
@@ -240,7 +247,7 @@ class FirstMachine:
 
     def _ended(self, sign: Sign) -> None:
         if sign.ended:
-            raise error_of(sign.ended["kind"], f"machine 0 has ended: {sign.ended['message']}")
+            raise _ended_with(sign.ended, 0)
         self._gone_since = self._gone_since or time.monotonic()
         if time.monotonic() - self._gone_since > GONE_SECONDS:
             if sign.ended is None:
