@@ -59,7 +59,7 @@ def run_job(module: str, job: object, context: StageContext, launcher: Launcher 
         WorkerDiedError: it died; the message ends with what it said last.
         OSError: its disk is full; `disk_errors` says so.
     """
-    job_path, result_path, error_path = (context.work / name for name in (JOB_FILE, RESULT_FILE, ERROR_FILE))
+    job_path, result_path, error_path = context.work / JOB_FILE, context.work / RESULT_FILE, context.work / ERROR_FILE
     for path in (result_path, error_path):  # of an attempt before
         path.unlink(missing_ok=True)
     write_atomic(job_path, to_json(job))

@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from configs.errors import GraphmillError, RecipeError, StageError, error_of, kind_of
 from configs.schema import Recipe
 from tasks.processes import ending
 from tasks.storage.artifacts import is_locked, try_lock, write_atomic
-from tasks.storage.file_names import joined_name
+from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 from tasks.train.ranks.agreement import data_difference, difference, evaluates_together, facts_of
 from tasks.train.ranks.tell import tell_others
@@ -81,8 +82,8 @@ class Post:
                     return
             time.sleep(0.05)
 
-    def _path(self, number: int) -> Any:
-        return self._home.locks / f"{joined_name(['machine', str(number), self._rendezvous])}.json"
+    def _path(self, number: int) -> Path:
+        return self._home.locks / f"{file_name(f'machine-{number}-{self._rendezvous}')}.json"
 
 
 class Here:
