@@ -68,10 +68,12 @@ def _run(job: EvaluateJob, context: StageContext, recipe: Recipe, training: str)
     """Run the evaluation's process, or all ranks': again where one of these dies."""
     from tasks.supervise import WorkerDiedError, run_job
     from tasks.train.ranks.evaluation import launcher
+    from tasks.train.ranks.launch import FIRST_SECONDS, waiting_again
 
     restarts = recipe.train.max_restarts if evaluates_together(recipe) else 0
     for attempt in range(restarts + 1):
-        start = launcher(recipe, context.work, training, again=attempt > 0)
+        waiting = waiting_again(context) if attempt else FIRST_SECONDS
+        start = launcher(recipe, context.work, training, waiting)
         try:
             return run_job("tasks.evaluate.worker", job, context, start)
         except WorkerDiedError as error:

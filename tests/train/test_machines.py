@@ -218,7 +218,7 @@ def test_a_machine_that_cannot_reach_machine_0_says_so(
 ) -> None:
     helper = made(home, tmp_path)
     (tmp_path / "job.json").write_text("{}")
-    monkeypatch.setattr(helper, "run_ranks", lambda path, again: UNREACHED_CODE)
+    monkeypatch.setattr(helper, "run_ranks", lambda path: UNREACHED_CODE)
     with pytest.raises(StageError, match="machine 1 cannot reach it at node1:29400"):
         helper._lend(tmp_path / "job.json")
 

@@ -16,7 +16,7 @@ from configs.schema import Recipe
 from tasks.processes import ending
 from tasks.storage.home import Home
 from tasks.train.ranks import presence
-from tasks.train.ranks.presence import FirstMachine, Post, present
+from tasks.train.ranks.presence import FirstMachine, Post, announced, present
 from tests.train.test_training import recipe
 
 MACHINES = ("train.num_machines=2", "train.rendezvous=node1:29400")
@@ -164,3 +164,15 @@ def test_with_homes_of_their_own_errors_before_the_training_are_told(
     there = present(home, made(1, "train.shared_home=false"))
     end_with(DataError("no such column"), there, lambda here: here.note(stage, "key"))
     assert told == (["no such column"] if stage == "ingest" else [])
+
+
+def test_a_command_is_seen_before_its_pipeline_begins(home: Home) -> None:
+    with announced(home, made(0)) as early:
+        assert Post(home, made(0)).read(0)[1]
+        with present(home, made(0)) as here:
+            assert here is early
+        assert Post(home, made(0)).read(0)[0].ended is None
+    sign, alive = Post(home, made(0)).read(0)
+    assert sign is not None
+    assert sign.ended == {}
+    assert not alive

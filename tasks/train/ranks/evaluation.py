@@ -7,10 +7,10 @@ from pathlib import Path
 from configs.schema import Recipe
 from tasks.supervise import ALONE, ERROR_FILE, RESULT_FILE, Launcher
 from tasks.train.ranks.agreement import STAGE, evaluates_together, facts_of
-from tasks.train.ranks.launch import Place, rank_launcher
+from tasks.train.ranks.launch import FIRST_SECONDS, Place, rank_launcher
 
 
-def launcher(recipe: Recipe, work: Path, training: str, *, again: bool = False) -> Launcher:
+def launcher(recipe: Recipe, work: Path, training: str, waiting: int = FIRST_SECONDS) -> Launcher:
     """Return what starts this machine's processes of an evaluation.
 
     Args:
@@ -18,7 +18,7 @@ def launcher(recipe: Recipe, work: Path, training: str, *, again: bool = False) 
         work: folder of the evaluation.
         training: key of what is evaluated; machines with homes of their own have it in common, but not its files'
             digests, and so not the evaluation's key.
-        again: the machines have met for it before.
+        waiting: seconds for all machines to be there.
     """
     if not evaluates_together(recipe):
         return ALONE
@@ -28,4 +28,4 @@ def launcher(recipe: Recipe, work: Path, training: str, *, again: bool = False) 
         work / RESULT_FILE,
         work / ERROR_FILE,
     )
-    return rank_launcher(recipe.train, place, again=again)
+    return rank_launcher(recipe.train, place, waiting)

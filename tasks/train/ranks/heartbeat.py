@@ -20,6 +20,7 @@ from tasks.train.strategies.base import Ranks
 SILENCE_SECONDS = 20.0
 """A connection that is cut for less than this only slows the training."""
 _BEAT_SECONDS = 2.0
+GIVEN_UP = "its ranks are given up"
 LOST_CODE = 3
 """Exit code of a rank that ends because of another machine."""
 
@@ -110,5 +111,5 @@ def _connect() -> Any:
 
 
 def _end(cause: str) -> NoReturn:
-    print(f"warning: {cause}; its ranks are given up", flush=True)
+    print(f"warning: {cause}; {GIVEN_UP}", flush=True)
     os._exit(LOST_CODE)  # the main thread waits in a collective

@@ -113,7 +113,7 @@ class _Helper:
         """Return the files of the jobs that machine 0 may be at."""
         raise NotImplementedError
 
-    def run_ranks(self, path: Path, *, again: bool) -> int:
+    def run_ranks(self, path: Path) -> int:
         """Run this machine's ranks of a job to the end; return the exit code. Raises OSError: it is gone."""
         raise NotImplementedError
 
@@ -152,7 +152,7 @@ class _Helper:
         self._message(f"machine {train.machine_rank} lends {train.num_ranks} rank(s) for {self.stage}")
         try:
             version = _version(path)
-            code = self.run_ranks(path, again=self._lent_at is not None)
+            code = self.run_ranks(path)
         except OSError:  # it has just been removed
             return
         self._lent_at = time.monotonic()
@@ -208,11 +208,11 @@ class _Training(_Helper):
         """Several with self-training: those of its first rounds lie deeper."""
         return sorted(work.rglob(JOB), key=lambda path: -len(path.parts))
 
-    def run_ranks(self, path: Path, *, again: bool) -> int:
+    def run_ranks(self, path: Path) -> int:
         job = dataclasses.replace(Job.load(path), train=self._recipe.train)
         logs = path.parent / LOGS
         logs.mkdir(exist_ok=True)
-        process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log", again=again)
+        process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log")
         return wait_for_ranks(process, self.look)
 
 
@@ -224,8 +224,8 @@ class _Evaluation(_Helper):
         """One."""
         return list(work.glob(JOB_FILE))
 
-    def run_ranks(self, path: Path, *, again: bool) -> int:
-        start = launcher(self._recipe, path.parent, self.keys["train"], again=again)
+    def run_ranks(self, path: Path) -> int:
+        start = launcher(self._recipe, path.parent, self.keys["train"])
         command = [sys.executable, *start.arguments, "-m", "tasks.supervise", "tasks.evaluate.worker", str(path)]
         process = subprocess.Popen(
             command, cwd=ROOT, env=start.environment, stdin=subprocess.DEVNULL, start_new_session=True

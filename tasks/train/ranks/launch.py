@@ -28,14 +28,19 @@ from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
 from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
 from tasks.train.ranks.agreement import STAGE
+from tasks.train.ranks.heartbeat import GIVEN_UP
 from tasks.train.ranks.meeting import MEETING, Meeting
 from tasks.train.ranks.rank_logs import SUPERVISOR_LOG, RankLogs
 from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1
-_MEETING_SECONDS, _MEETING_AGAIN_SECONDS = 600, 30
-"""How long machines wait for each other at first, and once ranks of theirs have ended: with 20 seconds of silence
-before that, and torchrun's own start and end, nobody waits for longer than a minute for a machine that is gone."""
+FIRST_SECONDS = 600
+"""How long machines wait for each other at first."""
+_AGAIN_SECONDS, _AFTER_SILENCE_SECONDS = 45, 25
+"""And once ranks of theirs have ended: less after a machine's silence, which was waited for already. With torchrun's
+own start and end nobody waits for longer than a minute for a machine that is gone."""
+_REACH_SECONDS = 30
+"""For machine 0 to be reached, where its job is there to be seen."""
 _JOINING_SECONDS = 60
 """For torchrun of all machines, once they are there."""
 # An NFS client may not see a new file for so long (acdirmax).
@@ -57,7 +62,8 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
     for restarts in range(job.train.max_restarts + 1):
         for name in (ERROR, RESULT, PROGRESS):
             (job.work / name).unlink(missing_ok=True)
-        code = _run_once(job, path, watcher, again=restarts > 0)
+        waiting = waiting_again(context) if restarts else FIRST_SECONDS
+        code = _run_once(job, path, watcher, waiting)
         if _has_result(job, code):
             return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
         error = read_error(job.work / ERROR)
@@ -90,13 +96,18 @@ def _has_result(job: AnyJob, code: int) -> bool:
     return True
 
 
-def _run_once(job: AnyJob, path: Path, watcher: Watcher, *, again: bool) -> int:
+def waiting_again(context: StageContext) -> int:
+    """Return how many seconds machines wait for each other after a failed attempt."""
+    return _AFTER_SILENCE_SECONDS if any(GIVEN_UP in text for text in context.warnings) else _AGAIN_SECONDS
+
+
+def _run_once(job: AnyJob, path: Path, watcher: Watcher, waiting: int) -> int:
     """Start the processes, pass on what they report until they end, and leave none behind."""
     logs = job.work / LOGS
     logs.mkdir(exist_ok=True)
     for log in logs.glob("rank-*.log"):
         log.unlink()
-    process = start_ranks(job, path, logs / SUPERVISOR_LOG, again=again)
+    process = start_ranks(job, path, logs / SUPERVISOR_LOG, waiting)
     code = wait_for_ranks(process, watcher.look)
     watcher.look()
     watcher.attempt_over()
@@ -114,13 +125,13 @@ def wait_for_ranks(process: subprocess.Popen[bytes], look: Callable[[], None] = 
     return process.returncode
 
 
-def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subprocess.Popen[bytes]:
+def start_ranks(job: AnyJob, path: Path, log: Path, waiting: int = FIRST_SECONDS) -> subprocess.Popen[bytes]:
     """Start this machine's ranks of the job that is written at `path`; they lead a group of their own.
 
-    `again`: the machines have met before, and do not wait long for each other.
+    `waiting`: seconds for all machines to be there.
     """
     start = rank_launcher(
-        job.train, Place(job.digest, {**job.facts, STAGE: "train"}, job.work / RESULT, job.work / ERROR), again=again
+        job.train, Place(job.digest, {**job.facts, STAGE: "train"}, job.work / RESULT, job.work / ERROR), waiting
     )
     with log.open("wb") as output:
         return subprocess.Popen(
@@ -148,8 +159,11 @@ class Place:
     """File with what a rank raised on purpose."""
 
 
-def rank_launcher(train: TrainBase, place: Place, *, again: bool = False) -> Launcher:
-    """Return what starts this machine's ranks of a program: torchrun, unless there is one rank."""
+def rank_launcher(train: TrainBase, place: Place, waiting: int = FIRST_SECONDS) -> Launcher:
+    """Return what starts this machine's ranks of a program: torchrun, unless there is one rank.
+
+    `waiting`: seconds for all machines to be there.
+    """
     if train.num_ranks == 1 and train.num_machines == 1:
         return Launcher((), environment(train))
     program = ["-m", "tasks.train.ranks.torchrun"]
@@ -170,22 +184,20 @@ def rank_launcher(train: TrainBase, place: Place, *, again: bool = False) -> Lau
         f"--rdzv-id={place.name[:32]}",
     ]
     # Not on the command line, which other users see.
-    told = {MEETING: _meeting(train, place, again=again).dump()}
+    told = {MEETING: _meeting(train, place, waiting).dump()}
     return Launcher([*program, *ranks, *meeting], {**environment(train), **told})
 
 
-def _meeting(train: TrainBase, place: Place, *, again: bool) -> Meeting:
-    waiting = reaching = _MEETING_AGAIN_SECONDS if again else _MEETING_SECONDS
-    if train.machine_rank and train.shared_home:
-        # Machine 0 has written the job before it starts its ranks; as long as it is there it says how long all wait.
-        waiting, reaching = _MEETING_SECONDS, _MEETING_AGAIN_SECONDS
+def _meeting(train: TrainBase, place: Place, waiting: int) -> Meeting:
+    # Where all see one home machine 0 has written the job before it starts its ranks.
+    helps = train.machine_rank > 0 and train.shared_home
     return Meeting(
         machine=train.machine_rank,
         machines=train.num_machines,
         num_ranks=train.num_ranks,
         rendezvous=train.rendezvous or "",
         patience_seconds=waiting,
-        reach_seconds=reaching,
+        reach_seconds=_REACH_SECONDS if helps else waiting,
         began=time.time(),
         facts=place.facts,
         result=str(place.result),
@@ -248,7 +260,7 @@ class Watcher:
         self._logs = RankLogs(job.work / LOGS, context.message, self._warn)
 
     def _warn(self, text: str) -> None:
-        if "its ranks are given up" in text:
+        if GIVEN_UP in text:
             self.cause = text.partition(";")[0]
         self.context.warn(text)
 

@@ -97,7 +97,7 @@ class Member:
             self.server = self._open_store()
 
     def __enter__(self) -> Member:
-        from tasks.train.ranks.heartbeat import LOST_CODE, Heartbeat
+        from tasks.train.ranks.heartbeat import GIVEN_UP, LOST_CODE, Heartbeat
         from tasks.train.strategies.base import Ranks
 
         meeting = self.meeting
@@ -105,7 +105,7 @@ class Member:
         ranks = Ranks(meeting.machine * size, meeting.machines * size, 0, size)
 
         def lost(cause: str) -> None:
-            print(f"warning: {cause}; its ranks are given up", flush=True)
+            print(f"warning: {cause}; {GIVEN_UP}", flush=True)
             self._leave(LOST_CODE)
 
         self._heartbeat = Heartbeat(ranks, self._connect, lost, gathering=True)

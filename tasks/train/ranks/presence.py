@@ -26,7 +26,7 @@ from tasks.storage.home import Home
 from tasks.train.ranks.agreement import data_difference, difference, evaluates_together, facts_of
 from tasks.train.ranks.tell import tell_others
 
-GONE_SECONDS = 45.0
+GONE_SECONDS = 50.0
 """A command that was killed may come back for so long."""
 _LOOK_SECONDS = 1.0
 _OWN_WORDS_SECONDS = 3.0
@@ -60,7 +60,7 @@ class Post:
 
     def read(self, number: int) -> tuple[Sign | None, bool]:
         """Return a machine's sign, and whether its command lives; None: it has left none."""
-        path = self._path(number)
+        path = self.path(number)
         alive = is_locked(path.with_suffix(".lock"))
         try:
             return Sign(**json.loads(path.read_text(encoding="utf-8"))), alive
@@ -69,20 +69,21 @@ class Post:
 
     def write(self, number: int, sign: Sign) -> None:
         """Leave a machine's sign."""
-        write_atomic(self._path(number), json.dumps(asdict(sign)).encode())
+        write_atomic(self.path(number), json.dumps(asdict(sign)).encode())
 
     @contextlib.contextmanager
     def holding(self, number: int) -> Iterator[bool]:
         """Hold a machine's lock; gives False where another command has it."""
         until = time.monotonic() + _LOCK_SECONDS
         while True:
-            with try_lock(self._path(number).with_suffix(".lock")) as held:
+            with try_lock(self.path(number).with_suffix(".lock")) as held:
                 if held or time.monotonic() > until:  # who looks at a lock takes it for a moment
                     yield held
                     return
             time.sleep(0.05)
 
-    def _path(self, number: int) -> Path:
+    def path(self, number: int) -> Path:
+        """Return where a machine's sign is."""
         return self._home.locks / f"{file_name(f'machine-{number}-{self._rendezvous}')}.json"
 
 
@@ -91,13 +92,13 @@ class Here:
 
     def __init__(self, post: Post, number: int, sign: Sign, *, shown: bool) -> None:
         """`shown`: others are to see it."""
-        self.post, self.number, self.sign, self._shown = post, number, sign, shown
+        self.post, self.number, self.sign, self.shown = post, number, sign, shown
         self.change()
 
     def change(self, **values: Any) -> None:
         """Say something else."""
         self.sign = replace(self.sign, **values)
-        if self._shown:
+        if self.shown:
             self.post.write(self.number, self.sign)
 
     def note(self, stage: str, key: str) -> None:
@@ -105,35 +106,33 @@ class Here:
         self.change(keys={**self.sign.keys, stage: key})
 
 
-@contextlib.contextmanager
-def present(home: Home, recipe: Recipe) -> Iterator[Here | None]:
-    """Say during the block that this command is there; None where nobody looks.
+_announced: dict[Path, Here] = {}
+"""Of this process, by their signs."""
 
-    Machine 0 looks at the others meanwhile, and gives up (`ending.give_up`) where one refuses the job, has ended with
-    an error, or was killed and does not come back. Without a shared home an error that comes before the training is
-    told to those who wait for this machine's ranks.
+
+@contextlib.contextmanager
+def announced(home: Home, recipe: Recipe) -> Iterator[Here | None]:
+    """Say during the block that this command is there, and after it how it ended; None where nobody looks.
+
+    Blocks inside of another one share its sign.
+
+    Args:
+        home: that all machines see.
+        recipe: of the job, with the versions of all that it names.
     """
     train = recipe.train
-    if train.num_machines == 1:
+    if train.num_machines == 1 or not train.shared_home:
         yield None
         return
-    post = Post(home, recipe)
-    if not train.shared_home:
-        here = Here(post, train.machine_rank, Sign(""), shown=False)
-        try:
-            yield here
-        except GraphmillError as error:
-            if "partition" not in here.sign.keys:  # later the ranks' meeting tells (`meeting.py`)
-                tell_others(train, error)
-            raise
-        return
     last = "evaluate" if evaluates_together(recipe) else "train"
+    post = Post(home, recipe)
+    place = post.path(train.machine_rank)
+    if place in _announced:
+        yield _announced[place]
+        return
     with post.holding(train.machine_rank) as held:
-        sign = Sign(secrets.token_hex(8), facts_of(recipe, last))
-        here = Here(post, train.machine_rank, sign, shown=held)
-        over = threading.Event()
-        if held and not train.machine_rank:
-            threading.Thread(target=_look, args=(here, train.num_machines, over), daemon=True, name="presence").start()
+        here = Here(post, train.machine_rank, Sign(secrets.token_hex(8), facts_of(recipe, last)), shown=held)
+        _announced[place] = here
         try:
             yield here
         except GraphmillError as error:
@@ -146,6 +145,34 @@ def present(home: Home, recipe: Recipe) -> Iterator[Here | None]:
             raise
         else:
             here.change(ended={})
+        finally:
+            del _announced[place]
+
+
+@contextlib.contextmanager
+def present(home: Home, recipe: Recipe) -> Iterator[Here | None]:
+    """Be announced during the block.
+
+    Machine 0 looks at the others meanwhile, and gives up (`ending.give_up`) where one refuses the job, has ended with
+    an error, or was killed and does not come back. Without a shared home an error that comes before the training is
+    told to those who wait for this machine's ranks.
+    """
+    train = recipe.train
+    if train.num_machines > 1 and not train.shared_home:
+        own = Here(Post(home, recipe), train.machine_rank, Sign(""), shown=False)
+        try:
+            yield own
+        except GraphmillError as error:
+            if "partition" not in own.sign.keys:  # later the ranks' meeting tells (`meeting.py`)
+                tell_others(train, error)
+            raise
+        return
+    with announced(home, recipe) as here:
+        over = threading.Event()
+        if here is not None and here.shown and not train.machine_rank:
+            threading.Thread(target=_look, args=(here, train.num_machines, over), daemon=True, name="presence").start()
+        try:
+            yield here
         finally:
             over.set()
 
