@@ -221,6 +221,8 @@ def test_a_machine_that_cannot_reach_machine_0_says_so(
     monkeypatch.setattr(helper, "run_ranks", lambda path: UNREACHED_CODE)
     with pytest.raises(StageError, match="machine 1 cannot reach it at node1:29400"):
         helper._lend(tmp_path / "job.json")
+    helper._first.alive = False  # it was killed, and may come back
+    helper._lend(tmp_path / "job.json")
 
 
 def test_ranks_end_when_machine_0_is_gone(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,10 @@ def test_one_that_was_killed_is_waited_for_a_while(home: Home, given_up: list[Ex
         with killed(0, home):
             Post(home, made(0)).write(0, presence.Sign("first", here.sign.facts if here else {}))
             check(first, 0.3)
+            assert first.alive
         began = time.monotonic()
+        first.check({})
+        assert not first.alive
         with pytest.raises(StageError, match="machine 0 is gone: its command was killed"):
             check(first)
         assert time.monotonic() - began >= 1

@@ -163,7 +163,7 @@ class _Helper:
             if error is not None:
                 raise error
             self._first.check(self.keys)
-            if code == UNREACHED_CODE:
+            if code == UNREACHED_CODE and self._first.alive:
                 raise StageError(
                     f"machine 0 is at work, but machine {train.machine_rank} cannot reach it at {train.rendezvous}: "
                     "see to the network between them; running again goes on from the last checkpoint"

@@ -36,7 +36,7 @@ from tasks.train.worker import PARENT
 _POLL_SECONDS = 0.1
 FIRST_SECONDS = 600
 """How long machines wait for each other at first."""
-_AGAIN_SECONDS, _AFTER_SILENCE_SECONDS = 45, 25
+_AGAIN_SECONDS, _AFTER_SILENCE_SECONDS = 45, 20
 """And once ranks of theirs have ended: less after a machine's silence, which was waited for already. With torchrun's
 own start and end nobody waits for longer than a minute for a machine that is gone."""
 _REACH_SECONDS = 30

@@ -234,6 +234,8 @@ class FirstMachine:
 
     def __init__(self, here: Here | None) -> None:
         self._here = here
+        self.alive = True
+        """Whether its command was there at the last look, as far as can be seen."""
         self._seen: str | None = None
         self._gone_since = 0.0
 
@@ -250,6 +252,7 @@ class FirstMachine:
         sign, alive = self._here.post.read(0)
         if sign is None:
             return
+        self.alive = alive
         if alive and sign.ended is None:
             self._gone_since = 0.0
             self._compare(sign, keys)
