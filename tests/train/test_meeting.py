@@ -107,6 +107,22 @@ def test_a_machine_whose_ranks_failed_ends_those_of_the_others(tmp_path: Path) -
     machines[0].member.end(failed=False)
 
 
+def test_a_machine_leaves_though_the_store_answers_no_more(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 0, free_port())
+    wait_until(lambda: machine.member._store)
+
+    class Cut:
+        """A store behind a network that is cut: it neither answers nor fails."""
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_: time.sleep(30)
+
+    machine.member._store = Cut()
+    began = time.monotonic()
+    machine.member.end(failed=True)
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.parametrize("done", [True, False])
 def test_torchrun_does_not_stay_when_its_ranks_have_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool

@@ -138,9 +138,13 @@ class Member:
         """Say how this machine's ranks ended, hear why those of others did, and take part no more."""
         self._ended.set()
         self._heartbeat.stop()
-        store = self._store
-        if not failed or store is None:
-            return
+        if failed and self._store is not None:
+            # In a thread: where the network is cut a store's answer may take minutes.
+            last_words = threading.Thread(target=self._say_why, args=(self._store,), name="meeting", daemon=True)
+            last_words.start()
+            last_words.join(2 * _LAST_WORDS_SECONDS)
+
+    def _say_why(self, store: Any) -> None:
         with contextlib.suppress(RuntimeError, OSError):  # machine 0 is gone
             self._say_own_error(store)
             store.add(self._failures(self.meeting.machine), 1)

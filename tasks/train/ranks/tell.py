@@ -23,7 +23,7 @@ from tasks.processes.children import ROOT, die_with_parent
 _REACH_SECONDS = 2.0
 _STAY_SECONDS = 5.0
 """For others to hear of it, who look several times a second."""
-_MOST_SECONDS = 60.0
+_MOST_SECONDS = 30.0
 
 
 def tell_others(train: TrainBase, error: GraphmillError) -> None:
