@@ -189,8 +189,8 @@ class Job:
         return any("starting again" in line or "starts again" in line for line in self.said(0))
 
     def has_checkpoint(self) -> bool:
-        """Whether there is something to go on from."""
-        return any(True for _ in self._work("train-*/last.pt")) or any(self.homes[0].glob("artifacts/train/*/last.pt"))
+        """Whether there is a training to go on with."""
+        return any(True for _ in self._work("train-*/last.pt"))
 
     def left_running(self, seconds: float = 5.0) -> list[str]:
         """Return what still runs on the machines so many seconds after the commands have ended."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,8 @@ from tasks.train.ranks.presence import FirstMachine, present
 _LOOK_SECONDS = 1.0
 _MESSAGE_SECONDS = 60.0
 _GONE_SECONDS = 60.0
+_LINES_SAID = 15
+"""Of an evaluation's ranks that failed."""
 
 
 def join_training(
@@ -227,10 +230,22 @@ class _Evaluation(_Helper):
     def run_ranks(self, path: Path) -> int:
         start = launcher(self._recipe, path.parent, self.keys["train"])
         command = [sys.executable, *start.arguments, "-m", "tasks.supervise", "tasks.evaluate.worker", str(path)]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=start.environment, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        return wait_for_ranks(process, self.look)
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=start.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            code = wait_for_ranks(process, self.look)
+            output.seek(0)
+            said = output.read().decode(errors="replace").splitlines()
+        for line in said[-_LINES_SAID:] if code else ():
+            self._message(f"the ranks said: {line}")
+        return code
 
 
 def _version(path: Path) -> tuple[Path, int]:
