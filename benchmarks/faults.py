@@ -5,8 +5,8 @@
 Machines are network namespaces of this one (root, `ip` and control groups are needed), with one rank of one thread
 each, and one home that all see, or one each. Every fault falls on a job of its own, `graphmill run` on each machine, at
 a random moment of a random phase: a rank, what starts the ranks, or the command itself is killed (SIGKILL); a whole
-machine is turned off, and its command started again after some seconds, or never; a machine's network is cut for five
-seconds, or for ever.
+machine is turned off, and its command started again after some seconds, or never (one that comes too late for the
+others waits for these to be started again); a machine's network is cut for five seconds, or for ever.
 
 What must hold: the job ends with the metrics of an undisturbed one, or all commands that live end with one line that
 says why, within a minute of the fault; nothing runs on or lies about after that; and the same commands, started again,
@@ -175,14 +175,17 @@ def run(job: Job, fault: Fault, wanted: Any, tolerance: float) -> Outcome:
     struck = time.monotonic()
     strike(job, fault)
     after(job, fault)
-    ended = job.wait(struck + _WHOLE_SECONDS)
+    returned = fault.machine if fault.act == "turn off and on" else None
+    ended = job.wait(struck + _WHOLE_SECONDS, returned)
     outcome.end_seconds = time.monotonic() - struck
     if not ended:
         troubles.append(f"still running: {job.left_running(0.1)}")
         for number in range(fault.kind.machines):
             job.machines.kill(number)
-    killed = {fault.machine} if fault.act in ("turn off", "kill command") else set()
     codes = job.codes()
+    killed = {fault.machine} if fault.act in ("turn off", "kill command") else set()
+    if returned is not None and codes[returned] is None:
+        killed = {returned}  # it came too late, and waits for the others, which a scheduler starts again
     done = codes[0] == 0 and not [code for number, code in enumerate(codes) if code and number not in killed]
     if done:
         outcome.what = "went on" if not job.restarted() else "went on, restarted"
@@ -196,8 +199,9 @@ def run(job: Job, fault: Fault, wanted: Any, tolerance: float) -> Outcome:
         ]
         if outcome.end_seconds > _LAST_SECONDS:
             troubles.append(f"ended {outcome.end_seconds:.0f} s after the fault")
-    troubles += job.left_running()
-    troubles += job.left_behind(finished=done and not killed and fault.act != "turn off and on")
+    if None not in codes:
+        troubles += job.left_running()
+        troubles += job.left_behind(finished=done and not killed and fault.act != "turn off and on")
     if not done or killed:
         outcome.again_equal = start_again(job, fault, wanted, tolerance, outcome, troubles)
     outcome.troubles = tuple(troubles)

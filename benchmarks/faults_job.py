@@ -108,9 +108,11 @@ class Job:
             self.processes[number] = self.machines.start(number, [*command, *only], {"COLUMNS": "200"}, log)
 
     def start_all(self) -> None:
-        """Start all machines' commands, the last one first."""
+        """Start the commands of all machines where none runs, the last one first."""
         for number in reversed(range(self.kind.machines)):
-            self.start(number)
+            process = self.processes[number]
+            if process is None or process.poll() is not None:
+                self.start(number)
 
     def log(self, number: int) -> Path:
         """What a machine's commands said."""
@@ -120,9 +122,15 @@ class Job:
         """Return the lines of a machine's last command."""
         return self.log(number).read_text(errors="replace").rpartition("--- start ")[2].splitlines()[1:]
 
-    def wait(self, deadline: float) -> bool:
-        """Wait until all commands have ended; False: some had not at the deadline (of `time.monotonic`)."""
-        while any(process is not None and process.poll() is None for process in self.processes):
+    def wait(self, deadline: float, besides: int | None = None) -> bool:
+        """Wait until all commands have ended; False: some had not at the deadline (of `time.monotonic`).
+
+        `besides`: a machine that need not have ended where another one's command has failed.
+        """
+        while any(code is None for code in self.codes()):
+            others = [code for number, code in enumerate(self.codes()) if number != besides]
+            if besides is not None and all(others):
+                return True
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)
