@@ -57,23 +57,26 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         or recipe.train.threads,
         copies=not recipe.train.shared_home,
     )
-    fields = _run(job, context, recipe, train.manifest.key)
+    fields = _run(job, context, recipe, train)
     for note in fields["report"].get("notes", []):
         context.message(note)
     _report_outcome(context, fields)
     return fields
 
 
-def _run(job: EvaluateJob, context: StageContext, recipe: Recipe, training: str) -> dict[str, Any]:
+def _run(job: EvaluateJob, context: StageContext, recipe: Recipe, train: Parent) -> dict[str, Any]:
     """Run the evaluation's process, or all ranks': again where one of these dies."""
     from tasks.supervise import WorkerDiedError, run_job
     from tasks.train.ranks.evaluation import launcher
-    from tasks.train.ranks.launch import FIRST_SECONDS, waiting_again
+    from tasks.train.ranks.launch import waiting_after, waiting_again
 
-    restarts = recipe.train.max_restarts if evaluates_together(recipe) else 0
+    ranked = evaluates_together(recipe)
+    waiting = waiting_after(train.folder / train.manifest.last_checkpoint) if ranked else 0
+    restarts = recipe.train.max_restarts if ranked else 0
     for attempt in range(restarts + 1):
-        waiting = waiting_again(context) if attempt else FIRST_SECONDS
-        start = launcher(recipe, context.work, training, waiting)
+        if attempt:
+            waiting = waiting_again(context)
+        start = launcher(recipe, context.work, train.manifest.key, waiting)
         try:
             return run_job("tasks.evaluate.worker", job, context, start)
         except WorkerDiedError as error:

@@ -20,7 +20,7 @@ from configs.load import load_recipe
 from tasks.storage.home import Home
 from tasks.train.ranks import join
 from tasks.train.ranks.join import join_training
-from tasks.train.ranks.launch import wait_for_ranks
+from tasks.train.ranks.launch import FIRST_SECONDS, wait_for_ranks, waiting_after
 from tasks.train.ranks.meeting import UNREACHED_CODE
 from tasks.train.ranks.presence import FirstMachine
 from tests.flows.conftest import command, environment, write_recipe
@@ -239,3 +239,13 @@ def test_ranks_end_when_machine_0_is_gone(home: Home, tmp_path: Path, monkeypatc
     with pytest.raises(StageError, match="machine 0 is gone"):
         wait_for_ranks(ranks, helper.look)
     assert ranks.returncode == -signal.SIGTERM
+
+
+def test_machines_that_were_together_a_moment_ago_do_not_wait_long(tmp_path: Path) -> None:
+    last = tmp_path / "last.pt"
+    last.touch()
+    assert 40 <= waiting_after(last) <= 50
+    os.utime(last, (time.time() - 20,) * 2)
+    assert 100 <= waiting_after(last) <= 110
+    os.utime(last, (time.time() - 3600,) * 2)
+    assert waiting_after(last) == FIRST_SECONDS

@@ -39,6 +39,8 @@ FIRST_SECONDS = 600
 _AGAIN_SECONDS, _AFTER_SILENCE_SECONDS = 45, 20
 """And once ranks of theirs have ended: less after a machine's silence, which was waited for already. With torchrun's
 own start and end nobody waits for longer than a minute for a machine that is gone."""
+_NEXT_SECONDS, _NEXT_TIMES = 40, 3
+"""At the next stage: so many, and so many times as long as this machine took until it had come there."""
 _REACH_SECONDS = 30
 """For machine 0 to be reached, where its job is there to be seen."""
 _JOINING_SECONDS = 60
@@ -99,6 +101,15 @@ def _has_result(job: AnyJob, code: int) -> bool:
 def waiting_again(context: StageContext) -> int:
     """Return how many seconds machines wait for each other after a failed attempt."""
     return _AFTER_SILENCE_SECONDS if any(GIVEN_UP in text for text in context.warnings) else _AGAIN_SECONDS
+
+
+def waiting_after(last: Path) -> int:
+    """Return how many seconds machines wait for each other at the next stage, once they have left `last` together.
+
+    They were together a moment ago, or it is an artifact of long ago, and nobody knows when the others come.
+    """
+    seconds = max(0.0, time.time() - last.stat().st_mtime)
+    return int(min(FIRST_SECONDS, _NEXT_SECONDS + _NEXT_TIMES * seconds))
 
 
 def _run_once(job: AnyJob, path: Path, watcher: Watcher, waiting: int) -> int:
