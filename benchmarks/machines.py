@@ -23,9 +23,10 @@ from benchmarks.network_relay import DEVICE, address
 ROOT = Path(__file__).resolve().parent.parent
 _GROUPS = Path("/sys/fs/cgroup/memory")
 _CPU_GROUPS = Path("/sys/fs/cgroup/cpuacct")
+_SHARED_MEMORY = Path("/dev/shm")
 # A namespace comes with a /sys of its own, where a program would not find the limit of its memory.
 _MOUNTS = (
-    "mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory"
+    'mount --bind "$0" /dev/shm && mount -t tmpfs tmpfs /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory'
     " && mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory"
 )
 _SAMPLE_SECONDS = 0.1
@@ -47,6 +48,8 @@ class Machine:
     number: int
     namespace: str
     group: Path
+    shared_memory: Path
+    """What its processes see as /dev/shm."""
     peak_bytes: int = 0
     """Most anonymous and shared memory of its processes so far, page cache left out."""
     processes: list[subprocess.Popen[Any]] = field(default_factory=list)
@@ -78,6 +81,14 @@ class Machine:
             found[name] = int(value)
         self.peak_bytes = max(self.peak_bytes, found.get("rss", 0) + found.get("shmem", 0))
 
+    def running(self) -> dict[int, list[str]]:
+        """Return the processes that run on it, with their arguments, by process id."""
+        found = {}
+        for pid in map(int, (self.group / "cgroup.procs").read_text().split()):
+            with contextlib.suppress(OSError):
+                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        return found
+
 
 class Machines:
     """So many machines; a context, which ends all that runs on them."""
@@ -94,13 +105,16 @@ class Machines:
         if reason:
             raise RuntimeError(reason)
         tag = f"gm{os.getpid()}{name}"
-        self.machines = [Machine(i, f"{tag}-{i}", _GROUPS / f"{tag}-{i}") for i in range(count)]
+        self.machines = [
+            Machine(i, f"{tag}-{i}", _GROUPS / f"{tag}-{i}", _SHARED_MEMORY / f"{tag}-{i}") for i in range(count)
+        ]
         self._ended = threading.Event()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that this context ends
         for machine in self.machines:
             subprocess.run(["ip", "netns", "add", machine.namespace], check=True)
             machine.group.mkdir()
+            machine.shared_memory.mkdir()
             if _CPU_GROUPS.is_dir():
                 machine.cpu_group.mkdir()
             if memory_bytes is not None:
@@ -125,14 +139,15 @@ class Machines:
     def start(
         self, number: int, command: Sequence[str], environment: dict[str, str] | None = None, output: IO[Any] | int = -1
     ) -> subprocess.Popen[Any]:
-        """Start a command on a machine, with a /dev/shm of its own."""
+        """Start a command on a machine, with the machine's own /dev/shm."""
         machine = self.machines[number]
         inside = _MOUNTS + ' && exec "$@"'
         groups = [machine.group, *([machine.cpu_group] if machine.cpu_group.is_dir() else [])]
         # Where the real machine's memory runs out, these are the first to go.
         first = ["echo 1000 > /proc/self/oom_score_adj", *(f'echo $$ > "{group}/cgroup.procs"' for group in groups)]
         join = " && ".join([*first, 'exec "$@"'])
-        enter = ["ip", "netns", "exec", machine.namespace, "unshare", "-m", "sh", "-c", inside, "sh"]
+        enter = ["ip", "netns", "exec", machine.namespace, "unshare", "-m", "sh", "-c", inside]
+        enter.append(str(machine.shared_memory))
         process = subprocess.Popen(
             ["sh", "-c", join, "sh", *enter, *command],
             cwd=ROOT,
@@ -146,16 +161,18 @@ class Machines:
         return process
 
     def kill(self, number: int) -> None:
-        """Turn a machine off: all its processes end at once."""
+        """Turn a machine off: all its processes end at once, and its memory is lost."""
         machine = self.machines[number]
         for _ in range(20):
             pids = (machine.group / "cgroup.procs").read_text().split()
             if not pids:
-                return
+                break
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
             time.sleep(0.05)
+        for path in machine.shared_memory.iterdir():
+            path.unlink()
 
     def address(self, number: int) -> str:
         """Return a machine's address."""
@@ -176,6 +193,7 @@ class Machines:
             for group in (machine.group, machine.cpu_group):
                 with contextlib.suppress(OSError):
                     group.rmdir()
+            shutil.rmtree(machine.shared_memory, ignore_errors=True)
 
     def _sample(self) -> None:
         while not self._ended.wait(_SAMPLE_SECONDS):

@@ -49,6 +49,7 @@ from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.temporary import temporary_folder
 from tasks.storage.trusted_code import remember_in_home
+from tasks.train.ranks.presence import Here, present
 
 
 def _run_name() -> str:
@@ -132,8 +133,8 @@ def train_graph(
         stack.enter_context(recorded(place, record))
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
-        with _other_machines(place, checked, selection, listener):
-            _run_stages(_Run(place, checked, selection, record, listener))
+        with _other_machines(place, checked, selection, listener), _present(place, checked, selection) as here:
+            _run_stages(_Run(place, checked, selection, record, listener, here))
         conclude(place, record)
         log_cached_publication(place, checked, record)
         leave_artifact(lambda: result_text(place, record), "result", f"{record.recipe}: what came of it")
@@ -158,6 +159,11 @@ def _other_machines(
     if selection.force:
         options += ["--force", ",".join(sorted(selection.force))]
     return machines_by_ssh(recipe, home, options, say)
+
+
+def _present(home: Home, recipe: Recipe, selection: Selection) -> AbstractContextManager[Here | None]:
+    """Say to the other machines of a training that this one is there, and look at them."""
+    return present(home, recipe) if "train" in selection.stages else nullcontext()
 
 
 def _as_begun(recipe: Recipe, home: Home) -> Recipe:
@@ -201,9 +207,16 @@ class _Run:
     """One pass over the selected stages."""
 
     def __init__(
-        self, home: Home, recipe: Recipe, selection: Selection, record: RunRecord, listener: RunListener
+        self,
+        home: Home,
+        recipe: Recipe,
+        selection: Selection,
+        record: RunRecord,
+        listener: RunListener,
+        here: Here | None,
     ) -> None:
-        self.home = home
+        """`here`: what other machines see of this one."""
+        self.home, self.here = home, here
         self.recipe = recipe
         self.selection = selection
         self.record = record
@@ -216,6 +229,8 @@ class _Run:
         for name in self.selection.all:
             self.record.stages[name] = self._run(name) if name in self.selection.stages else self._find_existing(name)
             self.record.write(self.home)
+            if self.here is not None:
+                self.here.note(name, str(self.record.stages[name]["key"]))
             if name == "preprocess" and "train" in self.selection.stages:
                 check_labels(self.recipe, self.record.parent_keys(("ingest", "preprocess")), self.home)
 

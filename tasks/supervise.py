@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,12 @@ from tasks.storage.stored import of_kind, read_json
 Job = TypeVar("Job")
 _PARENT = "GRAPHMILL_PARENT_PID"
 _LINES_KEPT = 15
-JOB_FILE, RESULT_FILE = "job.json", "result.json"
+JOB_FILE, RESULT_FILE, ERROR_FILE = "job.json", "result.json", "error.json"
+_WARNING = "warning: "
+
+
+class WorkerDiedError(StageError):
+    """The worker, or one of several, ended without an outcome: another attempt may go well."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +55,25 @@ def run_job(module: str, job: object, context: StageContext, launcher: Launcher 
     The module passes its `main`'s argument on to `finish_job`.
 
     Raises:
-        GraphmillError: as the worker did.
-        StageError: it died; the message ends with what it said last.
+        GraphmillError: as the worker did, or one of several.
+        WorkerDiedError: it died; the message ends with what it said last.
         OSError: its disk is full; `disk_errors` says so.
     """
-    job_path, result_path = context.work / JOB_FILE, context.work / RESULT_FILE
+    job_path, result_path, error_path = context.work / JOB_FILE, context.work / RESULT_FILE, context.work / ERROR_FILE
+    for path in (result_path, error_path):  # of an attempt before
+        path.unlink(missing_ok=True)
     write_atomic(job_path, to_json(job))
-    run_worker(module, job_path, context, launcher)
-    outcome = json.loads(result_path.read_text(encoding="utf-8"))
-    for path in (job_path, result_path):  # they hold this machine's paths
-        path.unlink()
+    try:
+        run_worker(module, job_path, context, launcher)
+    except WorkerDiedError:  # whatever becomes of the others once there is an outcome
+        if not result_path.exists() and not error_path.exists():
+            raise
+    error = None if result_path.exists() else read_error(error_path)
+    outcome = {} if error else json.loads(result_path.read_text(encoding="utf-8"))
+    for path in (job_path, result_path, error_path):  # they hold this machine's paths
+        path.unlink(missing_ok=True)
+    if error is not None:
+        raise error
     if "error" in outcome:
         raise error_of(outcome["error"], outcome["message"])
     fields: dict[str, Any] = outcome["fields"]
@@ -94,10 +109,24 @@ def _outcome(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, An
         return {"error": "StageError", "message": text}
 
 
+def write_error(path: Path, error: GraphmillError) -> None:
+    """Leave what one of several processes raised on purpose for the one that started them (`read_error`)."""
+    write_atomic(path, json.dumps({"kind": kind_of(error), "message": str(error)}).encode())
+
+
+def read_error(path: Path) -> GraphmillError | None:
+    """Return what a process raised on purpose: another attempt would end the same. None: nothing."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return error_of(content["kind"], content["message"])
+
+
 def run_worker(module: str, argument: Path, context: StageContext, launcher: Launcher = ALONE) -> None:
     """Run `main(argument)` of a module and pass on its progress (JSON lines on standard output).
 
-    Raises StageError: it died; the message ends with what it said last. OSError: its disk is full (see `disk_errors`).
+    Raises WorkerDiedError: the message ends with what it said last. OSError: its disk is full (see `disk_errors`).
     """
     command = [sys.executable, *launcher.arguments, "-m", "tasks.supervise", module, str(argument)]
     environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), _PARENT: str(os.getpid())}
@@ -127,7 +156,7 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
         raise OSError(code, os.strerror(code))
     if code:
         text = "".join(last_lines).strip()
-        raise StageError(f"{context.stage} ended with {describe_exit(code)}; it said last:\n{text}")
+        raise WorkerDiedError(f"{context.stage} ended with {describe_exit(code)}; it said last:\n{text}")
 
 
 def _keep_lines(stream: IO[bytes], last_lines: deque[str]) -> None:
@@ -140,7 +169,11 @@ def _report_line(line: bytes, context: StageContext, last_lines: deque[str]) -> 
         progress = json.loads(line)
         context.progress(progress["done"], progress["total"], progress["unit"], progress["note"])
     except (ValueError, KeyError, TypeError):
-        last_lines.append(line.decode(errors="replace"))
+        text = line.decode(errors="replace")
+        if text.startswith(_WARNING):
+            context.warn(text.removeprefix(_WARNING).strip())
+        else:
+            last_lines.append(text)
 
 
 def report_progress(done: float, total: float, unit: str, note: str) -> None:
@@ -150,7 +183,21 @@ def report_progress(done: float, total: float, unit: str, note: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Become the worker: `arguments` are the module and its `main`'s argument."""
-    die_with_parent(None if "TORCHELASTIC_RUN_ID" in os.environ else int(os.environ[_PARENT]))
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        die_with_parent(int(os.environ[_PARENT]))
+        return _call(arguments)
+    die_with_parent()
+    code = 1
+    try:
+        code = _call(arguments)
+    except Exception:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a thread of gloo's may wait for a rank that is gone, and the interpreter's end for the thread
+
+
+def _call(arguments: list[str]) -> int:
     code: int = importlib.import_module(arguments[0]).main(Path(arguments[1]))
     return code
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from socket import gethostname
@@ -89,9 +89,20 @@ def run(home: Home, request: RunRequest) -> None:
         if request.as_json:
             print(json.dumps(failure_json(home, request.recipe, ending.TerminatedError())), flush=True)
 
-    with ending.closing(say_cancelled):
+    with ending.closing(say_cancelled), _seen_by_others(home, request, selection):
         record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
     _show(home, request, record)
+
+
+def _seen_by_others(home: Home, request: RunRequest, selection: Selection) -> AbstractContextManager[object]:
+    """Let other machines of a training see that this command is there, long before a server has started."""
+    recipe = load_own_recipe(request.recipe, request.overrides)
+    if "train" not in selection.stages or recipe.train.num_machines == 1:
+        return nullcontext()
+    from tasks.train.ranks.presence import announced
+
+    check_home(home)
+    return announced(home, with_versions(recipe, home))
 
 
 def _show(home: Home, request: RunRequest, record: RunRecord) -> None:

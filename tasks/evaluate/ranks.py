@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import torch.distributed as dist
 
 from models.base import GraphModel
 from tasks.evaluators.prediction import Prediction
@@ -17,12 +18,15 @@ from tasks.inference.predictor import Predictor
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Ranges
+from tasks.storage.artifacts import atomic_file
+from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.ranks.collectives import from_main, joined
+from tasks.train.ranks.collectives import from_main
 from tasks.train.strategies.base import Ranks
 
 _NODES, _SPLIT, _END = "nodes", "split", "end"
+_SENT_BYTES = 1 << 24
 
 
 class RankedPredictor(Predictor):
@@ -37,18 +41,28 @@ class RankedPredictor(Predictor):
             scratch=alone.scratch,
         )
         self._parts = parts
+        self.interrupted = False
+        """Whether an error came while all ranks computed: the others wait in the middle of it."""
+
+    @contextmanager
+    def _all_ranks(self, asked: str, argument: Any) -> Iterator[None]:
+        """Have the other ranks compute too during the block."""
+        self.interrupted = True
+        from_main((asked, argument))
+        yield
+        self.interrupted = False
 
     def node_scores(self, model: GraphModel, nodes: Array) -> Array:
         """Score distinct nodes, int64 (n,), ascending: float32 (n, C)."""
-        from_main((_NODES, nodes))
-        return _node_scores(self._parts, model, nodes)
+        with self._all_ranks(_NODES, nodes):
+            return _node_scores(self._parts, model, nodes)
 
     def predict(self, model: GraphModel, split: str) -> Prediction:
         """Score a split."""
         if self.store.manifest.task != "link" or f"{split}_negative" not in self.store:
             return super().predict(model, split)
-        from_main((_SPLIT, split))
-        return self._parts.predict(model, split)
+        with self._all_ranks(_SPLIT, split):
+            return self._parts.predict(model, split)
 
 
 def _node_scores(parts: PartPredictor, model: GraphModel, nodes: Array) -> Array:
@@ -57,25 +71,35 @@ def _node_scores(parts: PartPredictor, model: GraphModel, nodes: Array) -> Array
 
 
 @contextmanager
-def together(opened: Opened, ranks: Ranks) -> Iterator[Predictor | None]:
-    """Join the ranks; yield rank 0's predictor, and None on the others, which compute until rank 0 has ended."""
-    with joined(ranks, torch.device("cpu")):
-        manifest = opened.store.manifest
-        assert isinstance(manifest, PartitionManifest)
-        bounds = np.asarray(manifest.rank_bounds(ranks.world_size))
-        exchange = Exchange(ranks.rank, ranks.world_size)
-        part = PartGraph(opened.store, bounds, exchange, ranks.local_size)
-        alone = opened.predictor
-        ranges = Ranges(part.bounds, exchange)
-        parts = PartPredictor(part, ranges, device=alone.device, batch_size=alone.batch_size, scratch=alone.scratch)
-        if not ranks.is_main:
-            _serve(parts, opened.model)
-            yield None
-            return
-        try:
-            yield RankedPredictor(alone, parts)
-        finally:
-            from_main((_END, None))
+def together(opened: Opened, ranks: Ranks) -> Iterator[RankedPredictor | None]:
+    """Yield rank 0's predictor, and None on the others, which compute until rank 0 has ended; all have joined."""
+    manifest = opened.store.manifest
+    assert isinstance(manifest, PartitionManifest)
+    bounds = np.asarray(manifest.rank_bounds(ranks.world_size))
+    exchange = Exchange(ranks.rank, ranks.world_size)
+    part = PartGraph(opened.store, bounds, exchange, ranks.local_size)
+    alone = opened.predictor
+    ranges = Ranges(part.bounds, exchange)
+    parts = PartPredictor(part, ranges, device=alone.device, batch_size=alone.batch_size, scratch=alone.scratch)
+    if not ranks.is_main:
+        _serve(parts, opened.model)
+        yield None
+        return
+    predictor = RankedPredictor(alone, parts)
+    yield predictor
+    from_main((_END, None))
+
+
+def send_files(folder: Path, names: Sequence[str], *, writes: bool) -> None:
+    """Give a copy of rank 0's files to ranks that write one into their machine's `folder`; all ranks together."""
+    main = dist.get_rank() == 0
+    for name in names:
+        path = folder / file_name(name)
+        with path.open("rb") if main else nullcontext() as source, ExitStack() as stack:
+            target = stack.enter_context(atomic_file(path)) if writes and not main else None
+            while content := from_main(source.read(_SENT_BYTES) if source is not None else b""):
+                if target is not None:
+                    target.write(content)
 
 
 def _serve(parts: PartPredictor, model: GraphModel) -> None:

@@ -11,9 +11,10 @@ from configs.training import TrainConfig
 from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.manifests import EvalReport
+from tasks.train.ranks.agreement import evaluates_together
 
 if TYPE_CHECKING:
-    from tasks.supervise import Launcher
+    from tasks.evaluate.worker import EvaluateJob
 
 MOST_LABELLED = 50_000
 """Nodes of which F1 by share of labels is measured; as many are drawn where there are more. 20,000 of 128 numbers and
@@ -33,10 +34,10 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
     Raises:
         UserError: the evaluator or a split does not fit the data or the model, or training diverged.
-        StageError: the process died; the message ends with what it said last.
+        StageError: the process died, or one of several more often than train.max_restarts; the message ends with what
+            it said last.
     """
     from tasks.evaluate.worker import EvaluateJob
-    from tasks.supervise import run_job
 
     train = parents["train"]
     job = EvaluateJob(
@@ -52,27 +53,37 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         label_shares=list(recipe.evaluate.label_shares or ()),
         most_labelled=MOST_LABELLED,
         device=recipe.train.device,
-        threads=train.manifest.threads * (1 if _in_parts(recipe) else recipe.train.num_ranks) or recipe.train.threads,
+        threads=train.manifest.threads * (1 if evaluates_together(recipe) else recipe.train.num_ranks)
+        or recipe.train.threads,
+        copies=not recipe.train.shared_home,
     )
-    fields = run_job("tasks.evaluate.worker", job, context, _launcher(recipe, context))
+    fields = _run(job, context, recipe, train)
     for note in fields["report"].get("notes", []):
         context.message(note)
     _report_outcome(context, fields)
     return fields
 
 
-def _in_parts(recipe: Recipe) -> bool:
-    """Whether all ranks of the training evaluate, each its own parts of the graph."""
-    together = getattr(getattr(recipe.train, "strategy", None), "evaluates_together", False)
-    return together and recipe.train.num_ranks * recipe.train.num_machines > 1
+def _run(job: EvaluateJob, context: StageContext, recipe: Recipe, train: Parent) -> dict[str, Any]:
+    """Run the evaluation's process, or all ranks': again where one of these dies."""
+    from tasks.supervise import WorkerDiedError, run_job
+    from tasks.train.ranks.evaluation import launcher
+    from tasks.train.ranks.launch import waiting_after, waiting_again
 
-
-def _launcher(recipe: Recipe, context: StageContext) -> Launcher:
-    """Return what starts the evaluation's processes."""
-    from tasks.supervise import ALONE
-    from tasks.train.ranks.launch import launcher
-
-    return launcher(recipe.train, context.work.name) if _in_parts(recipe) else ALONE
+    ranked = evaluates_together(recipe)
+    waiting = waiting_after(train.folder / train.manifest.last_checkpoint) if ranked else 0
+    restarts = recipe.train.max_restarts if ranked else 0
+    for attempt in range(restarts + 1):
+        if attempt:
+            waiting = waiting_again(context)
+        start = launcher(recipe, context.work, train.manifest.key, waiting)
+        try:
+            return run_job("tasks.evaluate.worker", job, context, start)
+        except WorkerDiedError as error:
+            if attempt == restarts:
+                raise
+            context.warn(f"a rank of the evaluation died, and it starts again: {str(error).splitlines()[0]}")
+    raise AssertionError
 
 
 def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from configs.errors import DataError, GraphmillError
+from configs.errors import DataError, GraphmillError, error_of, kind_of
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
@@ -31,7 +31,7 @@ from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.processes.mapped import rows_at_random
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import GraphManifest
-from tasks.supervise import finish_job, read_job, report_progress
+from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, write_error
 
 # Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
 _MAX_UNSPLIT_NUMBERS = 1 << 28
@@ -60,6 +60,8 @@ class EvaluateJob(ScoringJob):
     """Shares of labels at which vectors are measured; none: the usual ones."""
     most_labelled: int
     """Nodes of which they are measured, at most."""
+    copies: bool = False
+    """Whether each machine has a home of its own, and keeps a copy of the outcome."""
 
 
 class Evaluation:
@@ -255,30 +257,56 @@ def measure(evaluator: Evaluator, extras: Sequence[Evaluator], prediction: Predi
 
 
 def evaluate(job: EvaluateJob) -> dict[str, Any]:
-    """Evaluate, with other ranks where there are some; they return nothing."""
-    from tasks.evaluate.ranks import together
+    """Return what rank 0 has found, on all ranks where there are several. Raises what it raised."""
+    outcome = _outcome(job)
+    if "kind" in outcome:
+        raise error_of(outcome["kind"], outcome["message"])
+    fields: dict[str, Any] = outcome["fields"]
+    return fields
+
+
+def _outcome(job: EvaluateJob) -> dict[str, Any]:
+    """Evaluate; return rank 0's `fields`, or `kind` and `message` of its error once all have left in peace."""
+    import torch
+
+    from tasks.evaluate.ranks import send_files, together
+    from tasks.train.ranks.collectives import from_main, joined
     from tasks.train.strategies.base import Ranks
 
     evaluation, ranks = Evaluation(job), Ranks.here()
     if ranks.world_size == 1:
-        return evaluation.run()
-    failed: GraphmillError | None = None
-    fields: dict[str, Any] = {}
-    with together(evaluation.opened, ranks) as predictor:
-        if predictor is not None:
-            evaluation.predictor = predictor
-            try:
-                fields = evaluation.run()
-            except GraphmillError as error:  # raised once the other ranks have left in peace
-                failed = error
-    if failed is not None:
-        raise failed
-    return fields
+        return {"fields": evaluation.run()}
+    outcome: dict[str, Any] = {}
+    with joined(ranks, torch.device("cpu")):
+        with together(evaluation.opened, ranks) as predictor:
+            if predictor is not None:
+                evaluation.predictor = predictor
+                try:
+                    outcome = {"fields": evaluation.run()}
+                except GraphmillError as error:
+                    if predictor.interrupted:
+                        raise
+                    outcome = {"kind": kind_of(error), "message": str(error)}
+        outcome = from_main(outcome)
+        if job.copies and job.predictions and "fields" in outcome:
+            send_files(job.work, [outcome["fields"]["predictions"]], writes=ranks.local_rank == 0)
+    return outcome
 
 
 def main(job_path: Path) -> int:
-    """Evaluate; only rank 0 has something to say."""
-    if os.environ.get("RANK", "0") != "0":
-        evaluate(read_job(job_path, EvaluateJob))
-        return 0
-    return finish_job(job_path, EvaluateJob, evaluate)
+    """Evaluate; only rank 0 has something to say, and the first rank of each home."""
+    rank = int(os.environ.get("RANK", "0"))
+    job = read_job(job_path, EvaluateJob)
+    if rank == 0 or (job.copies and os.environ["LOCAL_RANK"] == "0"):
+        return finish_job(job_path, EvaluateJob, evaluate)
+    from tasks.train.ranks.failures import final_error
+
+    try:
+        _outcome(job)
+    except Exception as error:
+        final = final_error(error, rank)
+        if final is None:
+            raise
+        write_error(job_path.with_name(ERROR_FILE), final)
+        return 1
+    return 0

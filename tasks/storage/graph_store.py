@@ -123,7 +123,7 @@ def open_array(path: Path, entry: ArrayEntry) -> Array:
 def open_rows(path: Path, entry: ArrayEntry, start: int, stop: int) -> Array:
     """Memory-map rows start to stop - 1 of a `.npy` file; its other bytes may be missing (holes of a sparse file).
 
-    Raises IntegrityError unless dtype and shape are those of the manifest.
+    Raises IntegrityError unless dtype and shape are those of the manifest, and the file is as long.
     """
     with path.open("rb") as file:
         version = np.lib.format.read_magic(file)
@@ -135,7 +135,11 @@ def open_rows(path: Path, entry: ArrayEntry, start: int, stop: int) -> Array:
     rows = (stop - start, *entry.shape[1:])
     if 0 in rows:
         return np.empty(rows, dtype)
-    offset = begin + start * dtype.itemsize * math.prod(entry.shape[1:])
+    row_bytes = dtype.itemsize * math.prod(entry.shape[1:])
+    offset = begin + start * row_bytes
+    size, wanted = path.stat().st_size, begin + entry.shape[0] * row_bytes
+    if size < wanted:
+        raise IntegrityError(f"{path} has {size:,} bytes, {wanted:,} were written")
     return np.memmap(path, dtype, "r", offset=offset, shape=rows)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -101,6 +101,8 @@ class Job(Generic[Section]):
     work: Path
     digest: str
     """Digest of the configuration and the graph; a checkpoint of another one is refused."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What decides the outcome, by option; machines of a job compare theirs."""
     warm: WarmStart | None = None
     """Training whose weights this one begins with."""
     teacher: Path | None = None
@@ -113,8 +115,11 @@ class Job(Generic[Section]):
         """Take what training needs out of a recipe."""
         content = json.dumps([stage_config(recipe), graph_digest, *([warm.key] if warm else [])], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
+        from tasks.train.ranks.agreement import facts_of  # which reads this stage's configuration here
+
         train = recipe.train.model_copy(update={"threads": threads_per_rank(recipe.train)})
-        return AnyJob(recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, warm)
+        facts = {**facts_of(recipe, "train"), "the partitioned graph": graph_digest[:12]}
+        return AnyJob(recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, facts, warm)
 
     def save(self) -> Path:
         """Write the job into its work folder, and a copy of the user's own model file."""

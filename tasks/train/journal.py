@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -39,6 +40,8 @@ class Progress:
     """Why a training that was to begin with earlier weights did not; empty: it did; None: it was not to."""
     metrics_bytes: int = 0
     """Length of metrics.jsonl; what lies beyond was written after the checkpoint."""
+    metrics_records: int = 0
+    """Records in it: machines with homes of their own write them with their own times, and so in other lengths."""
 
 
 class Journal:
@@ -69,10 +72,7 @@ class Journal:
         """Step and time at which this process had taken its first step."""
         self._started = self._began - progress.seconds
         if writes:
-            metrics = work / METRICS
-            metrics.touch()
-            if metrics.stat().st_size > progress.metrics_bytes:
-                os.truncate(metrics, progress.metrics_bytes)
+            self._records = _cut_back(work / METRICS, progress)
 
     def record(self, values: dict[str, float]) -> None:
         """Append a record of metrics."""
@@ -87,6 +87,7 @@ class Journal:
         }
         with (self.work / METRICS).open("a") as file:
             file.write(json.dumps(line) + "\n")
+        self._records += 1
 
     def note_checkpoint(self) -> None:
         """Bring `progress` up to date for a checkpoint: what it says of the metrics' file is on the disk then."""
@@ -95,6 +96,7 @@ class Journal:
             with (self.work / METRICS).open("rb") as file:
                 os.fsync(file.fileno())
                 self.progress.metrics_bytes = os.fstat(file.fileno()).st_size
+            self.progress.metrics_records = self._records
 
     def write_progress(self, note: str = "", *, force: bool = False) -> None:
         """Write how far the training is, twice a second at most."""
@@ -156,3 +158,16 @@ class Journal:
             "seconds": progress.seconds,
         }
         write_atomic(self.work / RESULT, json.dumps(content).encode())
+
+
+def _cut_back(metrics: Path, progress: Progress) -> int:
+    """Remove the records that were written after the checkpoint; return how many are left."""
+    metrics.touch()
+    with metrics.open("r+b") as file:
+        if progress.metrics_records:
+            kept = sum(map(len, itertools.islice(file, progress.metrics_records)))
+        else:  # an older checkpoint, or none
+            kept = progress.metrics_bytes
+        file.truncate(min(kept, os.fstat(file.fileno()).st_size))
+        file.seek(0)
+        return sum(1 for _ in file)

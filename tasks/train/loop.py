@@ -32,7 +32,7 @@ from tasks.train.optimizers import describe_rate
 from tasks.train.part_validation import PartValidation
 from tasks.train.pipeline import Pipeline, pipeline_sizes
 from tasks.train.precision import check_precision, feature_dtype, set_determinism, set_kernels, step_products
-from tasks.train.ranks.collectives import from_main, joined, largest, sum_over_ranks
+from tasks.train.ranks.collectives import from_main, joined, largest, sum_over_ranks, wait_for_all
 from tasks.train.saving import Checkpoints
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
@@ -167,6 +167,7 @@ class Trainer:
                 self._finish_round()
         self._save_last()
         self.checkpoints.finish()
+        wait_for_all()  # where each machine keeps its own outcome, all have one from the same moment on
         self.journal.finish(checkpoint.count_parameters(self.model), str(self.device))
 
     def _next_batch(self) -> int:

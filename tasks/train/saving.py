@@ -13,7 +13,7 @@ from tasks.train.embeddings.shards import read_shards, remove_others, whole_tabl
 from tasks.train.job import BEST, LAST, GnnJob
 from tasks.train.journal import Progress
 from tasks.train.optimization import Optimization
-from tasks.train.ranks.collectives import from_main
+from tasks.train.ranks.collectives import from_main, wait_for_all
 from tasks.train.strategies.base import Ranks
 
 _SHARDS = "shards"
@@ -42,15 +42,18 @@ class Checkpoints:
         if self.writes:
             state = checkpoint.best_state(self.model, self.job.digest, progress.epoch, progress.best_metric)
             checkpoint.save_atomic(state if shards is None else {**state, _SHARDS: shards}, self.job.work / BEST)
-            remove_others(self.job.work, "best", shards)
+        self._remove_others("best", shards)
 
     def save_last(self, progress: Progress, totals: list[float]) -> None:
         """Keep all that a run needs to go on; `totals` are the present epoch's of all ranks."""
         embedding = self.optimization.embedding
         tables = {} if embedding is None else embedding.tensors()
         shards = self._write_shards("last", tables) if self._ranges else None
-        if not self.writes:
-            return
+        if self.writes:
+            self._write_last(progress, totals, shards)
+        self._remove_others("last", shards)
+
+    def _write_last(self, progress: Progress, totals: list[float], shards: dict[str, Any] | None) -> None:
         state = {
             "config_digest": self.job.digest,
             "progress": {**dataclasses.asdict(progress), "epoch_totals": totals},
@@ -63,7 +66,13 @@ class Checkpoints:
             del state["embedding"]
             state[_SHARDS] = shards
         checkpoint.save_atomic(state, self.job.work / LAST)
-        remove_others(self.job.work, "last", shards)
+
+    def _remove_others(self, name: str, shards: dict[str, Any] | None) -> None:
+        """Remove the tables of the checkpoint before; all ranks together."""
+        if shards is not None and not self.job.train.shared_home:
+            wait_for_all()  # the job goes on from rank 0's checkpoint: until that is written, the one before holds
+        if self.writes:
+            remove_others(self.job.work, name, shards)
 
     def restore(self) -> Progress | None:
         """Go on from the last checkpoint of rank 0's machine: only one is sure to be there. None: there is none."""

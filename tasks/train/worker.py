@@ -7,15 +7,14 @@ ends with exit code 2: trying again would not help.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
 from pathlib import Path
 
-from configs.errors import GraphmillError, kind_of
+from configs.errors import GraphmillError
 from tasks.processes.children import die_with_parent
-from tasks.storage.artifacts import write_atomic
+from tasks.supervise import write_error
 from tasks.train.job import ERROR, LOGS, Job
 
 PARENT = "GRAPHMILL_PARENT_PID"
@@ -47,8 +46,7 @@ def main(job_path: Path) -> int:
         final = final_error(error, rank)
         if final is None:
             os._exit(1)  # peers may wait in a collective for ever: leave at once, torchrun ends them
-        content = {"kind": kind_of(final), "message": str(final)}
-        write_atomic(work / ERROR, json.dumps(content).encode())
+        write_error(work / ERROR, final)
         return FINAL_ERROR_CODE
     return 0
 

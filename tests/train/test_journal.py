@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tasks.train import journal
-from tasks.train.job import PROGRESS
+from tasks.train.job import METRICS, PROGRESS
 from tasks.train.journal import Journal, Progress
 
 
@@ -32,3 +34,28 @@ def test_the_first_step_and_the_first_seconds_say_nothing_of_the_time_left(
     assert left() is None
     progress.step, clock = 11, 40.0
     assert left() == 89.0  # a second a step, whatever the first one took
+
+
+def test_what_was_recorded_after_the_checkpoint_is_cut_back_on_machines_with_other_times(tmp_path: Path) -> None:
+    saved: dict[str, Any] = {}
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder, seconds in zip(folders, (1.0, 12345.678), strict=True):
+        folder.mkdir()
+        progress = Progress(seconds=seconds)
+        kept = Journal(folder, progress, total_steps=9, epochs=9, world_size=2, writes=True)
+        for step in (1, 2, 3):
+            progress.step = step
+            kept.record({"loss": 0.5})
+            if step == 2:
+                kept.note_checkpoint()
+                saved = dataclasses.asdict(progress) if folder is folders[0] else saved
+    for folder in folders:  # both go on from the first one's checkpoint
+        Journal(folder, Progress(**saved), total_steps=9, epochs=9, world_size=2, writes=True)
+        lines = (folder / METRICS).read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_an_older_checkpoint_says_the_length_only(tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_text('{"step": 1}\n{"step": 2}\n')
+    Journal(tmp_path, Progress(metrics_bytes=12), total_steps=9, epochs=9, world_size=1, writes=True)
+    assert (tmp_path / METRICS).read_text() == '{"step": 1}\n'

@@ -15,10 +15,14 @@ from typing import Any
 import psutil
 import pytest
 
-from configs.errors import RecipeError
+from configs.errors import RecipeError, StageError
 from configs.load import load_recipe
 from tasks.storage.home import Home
+from tasks.train.ranks import join
 from tasks.train.ranks.join import join_training
+from tasks.train.ranks.launch import FIRST_SECONDS, wait_for_ranks, waiting_after
+from tasks.train.ranks.meeting import UNREACHED_CODE
+from tasks.train.ranks.presence import FirstMachine
 from tests.flows.conftest import command, environment, write_recipe
 from tests.ports import free_port
 
@@ -34,12 +38,13 @@ class Machines:
         self.homes = [self.home, self.home]
         self.processes: list[subprocess.Popen[str]] = []
         self._recipe = write_recipe(folder, train={**TRAIN, **train})
-        self._options = ["train.num_machines=2", f"train.rendezvous=127.0.0.1:{free_port()}"]
+        self.options = ["train.num_machines=2", f"train.rendezvous=127.0.0.1:{free_port()}"]
 
     def start(self, rank: int, *options: str) -> subprocess.Popen[str]:
-        arguments = ["run", str(self._recipe), *self._options, f"train.machine_rank={rank}", "--only", UP_TO_TRAIN]
+        arguments = ["run", str(self._recipe), *self.options, f"train.machine_rank={rank}"]
+        only = () if "--only" in options else ("--only", UP_TO_TRAIN)
         process = subprocess.Popen(
-            command(self.homes[rank], *arguments, *options),
+            command(self.homes[rank], *arguments, *only, *options),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -50,7 +55,7 @@ class Machines:
 
     def join(self) -> Path:
         """Join as machine 1 without a process of its own."""
-        recipe = load_recipe(str(self._recipe), [*self._options, "train.machine_rank=1"])
+        recipe = load_recipe(str(self._recipe), [*self.options, "train.machine_rank=1"])
         return join_training(recipe, Home.open(self.home))
 
     def wait_for_epoch(self, epoch: int) -> None:
@@ -144,7 +149,103 @@ def test_a_machine_that_dies_and_comes_back_goes_on_from_the_checkpoint(
     assert result["resumed_from_epoch"] > 0
 
 
+PARTS = {"strategy": "partitioned", "loader": {"name": "neighbor", "fanout": [4, 4], "batch_size": 64}}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("embeddings", ["dense", "sparse"])
+def test_as_many_ranks_go_on_on_fewer_machines(
+    make_machines: Callable[..., Machines], tmp_path: Path, embeddings: str
+) -> None:
+    train = {**PARTS, "epochs": 60, "embeddings": embeddings}
+    machines = make_machines(**train)
+    together = "--only", f"{UP_TO_TRAIN},evaluate", f"dataset.feature_dim={0 if embeddings == 'sparse' else 8}"
+    processes = [machines.start(rank, *together) for rank in (0, 1)]
+    machines.wait_for_epoch(5)
+    for process in processes:
+        _end(process)
+    (work,) = machines.home.glob("work/train-*")
+
+    def alone(home: Path) -> dict[str, Any]:
+        machines.homes[0], machines.options = home, ["train.num_ranks=2"]
+        outcome: dict[str, Any] = json.loads(_finish(machines.start(0, *together, "--json"))[0].splitlines()[-1])
+        return outcome
+
+    found = alone(machines.home)
+    assert found["artifacts"]["train"].endswith(work.name.removeprefix("train-"))
+    assert machines.result()["resumed_from_epoch"] > 0
+    assert found["metrics"] == alone(tmp_path / "undisturbed")["metrics"]
+
+
+@pytest.mark.slow
+def test_a_metric_that_does_not_fit_is_told_on_all_machines(make_machines: Callable[..., Machines]) -> None:
+    machines = make_machines(**PARTS)
+    together = "--only", f"{UP_TO_TRAIN},evaluate"
+    processes = [machines.start(rank, *together, "evaluate.evaluator=hits") for rank in (0, 1)]
+    for process in processes:
+        _, said = process.communicate(timeout=280)
+        assert process.returncode == 2, said
+        (error,) = [line for line in said.splitlines() if line.startswith("error:")]
+        assert "hits" in error
+
+
+@pytest.mark.slow
+def test_a_machine_with_other_options_is_told_so_and_so_is_machine_0(make_machines: Callable[..., Machines]) -> None:
+    machines = make_machines(epochs=400)
+    processes = [machines.start(0), machines.start(1, "train.learning_rate=0.02")]
+    for process in processes:
+        _, said = process.communicate(timeout=280)
+        assert process.returncode == 2, said
+        (error,) = [line for line in said.splitlines() if line.startswith("error:")]
+        assert "train.learning_rate is 0.003 on machine 0 and 0.02 on machine 1" in error
+
+
 def test_machine_0_does_not_join(tmp_path: Path) -> None:
     recipe = load_recipe(str(write_recipe(tmp_path, train=TRAIN)))
     with pytest.raises(RecipeError, match="machine 0 runs the pipeline"):
         join_training(recipe, Home.open(tmp_path / "home"))
+
+
+def made(home: Home, folder: Path) -> Any:
+    place = ["train.num_machines=2", "train.rendezvous=node1:29400", "train.machine_rank=1", "train.threads=1"]
+    recipe = load_recipe(str(write_recipe(folder, train=TRAIN)), place)
+    return join._Training(recipe, home, False, lambda _: None, FirstMachine(None))
+
+
+def test_a_machine_that_cannot_reach_machine_0_says_so(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = made(home, tmp_path)
+    (tmp_path / "job.json").write_text("{}")
+    monkeypatch.setattr(helper, "run_ranks", lambda path: UNREACHED_CODE)
+    with pytest.raises(StageError, match="machine 1 cannot reach it at node1:29400"):
+        helper._lend(tmp_path / "job.json")
+    helper._first.alive = False  # it was killed, and may come back
+    helper._lend(tmp_path / "job.json")
+
+
+def test_ranks_end_when_machine_0_is_gone(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = made(home, tmp_path)
+    looks: list[int] = []
+
+    def check(keys: object) -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            raise StageError("machine 0 is gone")
+
+    monkeypatch.setattr(helper._first, "check", check)
+    ranks = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    with pytest.raises(StageError, match="machine 0 is gone"):
+        wait_for_ranks(ranks, helper.look)
+    assert ranks.returncode == -signal.SIGTERM
+
+
+def test_machines_that_were_together_a_moment_ago_do_not_wait_long(tmp_path: Path) -> None:
+    last = tmp_path / "last.pt"
+    last.touch()
+    assert 40 <= waiting_after(last) <= 50
+    os.utime(last, (time.time() - 20,) * 2)
+    assert 100 <= waiting_after(last) <= 110
+    os.utime(last, (time.time() - 3600,) * 2)
+    assert waiting_after(last) == FIRST_SECONDS

@@ -15,7 +15,7 @@ from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from models.base import GraphModel
 from tasks.stage import Parent
-from tasks.train import checkpoint
+from tasks.train import checkpoint, saving
 from tasks.train.gnn import trainings
 from tasks.train.job import BEST, LAST, RESULT
 from tasks.train.strategies.base import Ranks
@@ -67,6 +67,32 @@ def test_learns_embeddings_as_on_the_whole_graph(tmp_path: Path, world_size: int
                 found = parts["model"] if table in parts["model"] else parts["embedding"]
                 assert torch.equal(found[table], rows), (kind, name, table)
         assert not list((tmp_path / f"{kind}-parts").glob("*.tables"))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_checkpoint_before_holds_on_all_machines_until_rank_0_has_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    graph = without_features(rich_graph(tmp_path / "graph"))
+    options = (*PARTS, "train.loader=neighbor", "train.epochs=1", "train.embeddings.name=sparse")
+    done: list[str] = []
+
+    def noted(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def note(*args: Any, **options: Any) -> Any:
+            done.append(name)
+            return real(*args, **options)
+
+        monkeypatch.setattr(module, name, note)
+
+    for module, name in ((checkpoint, "save_atomic"), (saving, "wait_for_all"), (saving, "remove_others")):
+        noted(module, name)
+    with own_settings():
+        job = make_job(recipe("node", *options, f"train.shared_home={str(shared).lower()}"), graph, tmp_path / "work")
+        make_trainer(job).run()
+    steps = ["save_atomic", "remove_others"] if shared else ["save_atomic", "wait_for_all", "remove_others"]
+    assert done[: 2 * len(steps)] == 2 * steps  # the best, and the last
 
 
 LINKS = {

@@ -20,6 +20,7 @@ from tasks.train.strategies.base import Ranks
 SILENCE_SECONDS = 20.0
 """A connection that is cut for less than this only slows the training."""
 _BEAT_SECONDS = 2.0
+GIVEN_UP = "its ranks are given up"
 LOST_CODE = 3
 """Exit code of a rank that ends because of another machine."""
 
@@ -33,6 +34,8 @@ class Heartbeat:
         connect: Callable[[], Any],
         lost: Callable[[str], None],
         silence_seconds: float = SILENCE_SECONDS,
+        *,
+        gathering: bool = False,
     ) -> None:
         """Begin.
 
@@ -41,13 +44,15 @@ class Heartbeat:
             connect: returns a store of torch.distributed.
             lost: called once, with the cause in a line, from a thread.
             silence_seconds: how long another machine may be silent.
+            gathering: the machines are only coming together: one counts from when it was first heard of.
         """
         self._ranks, self._connect, self._lost, self._silence = ranks, connect, lost, silence_seconds
         self._machine = ranks.rank // ranks.local_size
         self._ended = threading.Event()
-        now = time.monotonic()
-        self._answered = now
-        self._heard = dict.fromkeys(range(ranks.world_size // ranks.local_size), now)
+        self._name = "gathering" if gathering else "heartbeat"
+        begun: float | None = None if gathering else time.monotonic()
+        self._answered = begun
+        self._heard: dict[int, float | None] = dict.fromkeys(range(ranks.world_size // ranks.local_size), begun)
         for work in (self._beat, self._watch):
             threading.Thread(target=work, name="heartbeat", daemon=True).start()
 
@@ -62,7 +67,7 @@ class Heartbeat:
             try:
                 store = store or self._connect()
                 for machine in counts:
-                    count = store.add(f"heartbeat/{machine}", int(machine == self._machine))
+                    count = store.add(f"{self._name}/{machine}", int(machine == self._machine))
                     if count != counts[machine]:
                         counts[machine], self._heard[machine] = count, time.monotonic()
                 self._answered = time.monotonic()
@@ -78,11 +83,14 @@ class Heartbeat:
                 self._lost(cause)
 
     def _cause(self) -> str | None:
-        now, first = time.monotonic(), self._answered
-        if now - first > self._silence:
-            return f"machine 0 has not answered machine {self._machine} for {now - first:.0f} seconds"
+        now, answered = time.monotonic(), self._answered
+        if answered is None:
+            return None
+        if now - answered > self._silence:
+            return f"machine 0 has not answered machine {self._machine} for {now - answered:.0f} seconds"
         for machine, heard in self._heard.items():
-            if now - heard > self._silence:
+            # Until the last answer: after it the others may well be there, and this machine hear of none.
+            if heard is not None and answered - heard > self._silence:
                 ranks = machine * self._ranks.local_size, (machine + 1) * self._ranks.local_size - 1
                 of = f"rank {ranks[0]}" if ranks[0] == ranks[1] else f"ranks {ranks[0]} to {ranks[1]}"
                 return f"machine {machine} ({of}) has not been heard of for {now - heard:.0f} seconds"
@@ -103,5 +111,5 @@ def _connect() -> Any:
 
 
 def _end(cause: str) -> NoReturn:
-    print(f"warning: {cause}; its ranks are given up", flush=True)
+    print(f"warning: {cause}; {GIVEN_UP}", flush=True)
     os._exit(LOST_CODE)  # the main thread waits in a collective

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,16 +19,22 @@ from pathlib import Path
 from configs.errors import IntegrityError, RecipeError, StageError
 from configs.schema import STAGES, Recipe
 from tasks.calls import ParentGoneError, expected_key, find_stage
-from tasks.processes.children import ROOT, describe_exit, end_group
+from tasks.processes.children import ROOT, describe_exit
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
-from tasks.supervise import JOB_FILE, RESULT_FILE
-from tasks.train.job import JOB, LOGS, RESULT, Job
-from tasks.train.ranks.launch import environment, raise_final_error, start_ranks, torchrun, wait_for_ranks
+from tasks.supervise import JOB_FILE, RESULT_FILE, read_error
+from tasks.train.job import ERROR, JOB, LOGS, RESULT, Job
+from tasks.train.ranks.agreement import evaluates_together
+from tasks.train.ranks.evaluation import launcher
+from tasks.train.ranks.launch import start_ranks, wait_for_ranks
+from tasks.train.ranks.meeting import UNREACHED_CODE
+from tasks.train.ranks.presence import FirstMachine, present
 
 _LOOK_SECONDS = 1.0
 _MESSAGE_SECONDS = 60.0
 _GONE_SECONDS = 60.0
+_LINES_SAID = 15
+"""Of an evaluation's ranks that failed."""
 
 
 def join_training(
@@ -48,16 +55,17 @@ def join_training(
         message: called with what is waited for and what ends.
 
     Raises:
-        RecipeError: this is machine 0.
+        RecipeError: this is machine 0, or machine 0 runs another job.
         StageError: machine 0 ended without a result.
-        UserError, IntegrityError: what a rank raised.
+        UserError, IntegrityError: what a rank raised, or what machine 0 ended with.
     """
     if recipe.train.machine_rank == 0:
         raise RecipeError("machine 0 runs the pipeline; only machines with train.machine_rank above 0 join it")
-    folder = _Training(recipe, home, force, message).run()
-    strategy = getattr(recipe.train, "strategy", None)
-    if evaluates and getattr(strategy, "evaluates_together", False):
-        _Evaluation(recipe, home, force, message).run()
+    with present(home, recipe) as here:
+        first = FirstMachine(here)
+        folder = _Training(recipe, home, force, message, first).run()
+        if evaluates and evaluates_together(recipe):
+            _Evaluation(recipe, home, force, message, first).run()
     return folder
 
 
@@ -68,8 +76,13 @@ class _Helper:
     result: str
     """File that the stage's job leaves when it is done."""
 
-    def __init__(self, recipe: Recipe, home: Home, force: bool, message: Callable[[str], None]) -> None:
+    def __init__(
+        self, recipe: Recipe, home: Home, force: bool, message: Callable[[str], None], first: FirstMachine
+    ) -> None:
         self._recipe = recipe
+        self._first = first
+        self.keys: dict[str, str] = {}
+        """Of stages, as far as machine 0 has come."""
         self._home = home
         self._store = ArtifactStore(home)
         self._began = time.time() if force else 0.0
@@ -79,10 +92,12 @@ class _Helper:
         self._done: set[tuple[Path, int]] = set()
         self._lent_at: float | None = None
         """When ranks that were lent last ended."""
+        self._looked_at = 0.0
 
     def run(self) -> Path:
         while True:
             key = self._key()
+            self._first.check(self.keys)
             if key is None:
                 self._wait("waiting for machine 0 to prepare the graph")
                 continue
@@ -101,7 +116,7 @@ class _Helper:
         """Return the files of the jobs that machine 0 may be at."""
         raise NotImplementedError
 
-    def run_ranks(self, path: Path, *, again: bool) -> int:
+    def run_ranks(self, path: Path) -> int:
         """Run this machine's ranks of a job to the end; return the exit code. Raises OSError: it is gone."""
         raise NotImplementedError
 
@@ -110,13 +125,16 @@ class _Helper:
     def _key(self) -> str | None:
         """Return the stage's key, or None as long as a stage before it has not run."""
         keys: dict[str, str] = {}
+        self.keys = keys
         try:
-            for name in STAGES[: STAGES.index(self.stage)]:
-                found = find_stage(name, self._recipe, keys, self._home)
-                if found is None:
-                    return None
-                keys[name] = found.manifest.key
-            return expected_key(self.stage, self._recipe, keys, self._home)
+            for name in STAGES[: STAGES.index(self.stage) + 1]:
+                key = expected_key(name, self._recipe, keys, self._home)
+                if name == self.stage:
+                    return key
+                keys[name] = key
+                if find_stage(name, self._recipe, keys, self._home) is None:
+                    break
+            return None
         except (ParentGoneError, IntegrityError):  # machine 0 makes it again
             return None
 
@@ -137,15 +155,29 @@ class _Helper:
         self._message(f"machine {train.machine_rank} lends {train.num_ranks} rank(s) for {self.stage}")
         try:
             version = _version(path)
-            code = self.run_ranks(path, again=self._lent_at is not None)
+            code = self.run_ranks(path)
         except OSError:  # it has just been removed
             return
         self._lent_at = time.monotonic()
         if code == 0:
             self._done.add(version)
         else:
-            raise_final_error(path.parent)
+            error = read_error(path.parent / ERROR)
+            if error is not None:
+                raise error
+            self._first.check(self.keys)
+            if code == UNREACHED_CODE and self._first.alive:
+                raise StageError(
+                    f"machine 0 is at work, but machine {train.machine_rank} cannot reach it at {train.rendezvous}: "
+                    "see to the network between them; running again goes on from the last checkpoint"
+                )
             self._wait(f"the ranks ended with {describe_exit(code)}; trying again as long as machine 0 does")
+
+    def look(self) -> None:
+        """Look from time to time whether machine 0 is still there; its ranks may not have come yet."""
+        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._first.check(self.keys)
+            self._looked_at = time.monotonic()
 
     def _give_up_late(self, key: str) -> None:
         """Raise StageError where machine 0 works on the stage no more and nothing has come of it."""
@@ -179,12 +211,12 @@ class _Training(_Helper):
         """Several with self-training: those of its first rounds lie deeper."""
         return sorted(work.rglob(JOB), key=lambda path: -len(path.parts))
 
-    def run_ranks(self, path: Path, *, again: bool) -> int:
+    def run_ranks(self, path: Path) -> int:
         job = dataclasses.replace(Job.load(path), train=self._recipe.train)
         logs = path.parent / LOGS
         logs.mkdir(exist_ok=True)
-        process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log", again=again)
-        return wait_for_ranks(process, job)
+        process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log")
+        return wait_for_ranks(process, self.look)
 
 
 class _Evaluation(_Helper):
@@ -195,17 +227,25 @@ class _Evaluation(_Helper):
         """One."""
         return list(work.glob(JOB_FILE))
 
-    def run_ranks(self, path: Path, *, again: bool) -> int:
-        train = self._recipe.train
-        start = torchrun(train, path.parent.name, again=again)
-        command = [sys.executable, *start, "-m", "tasks.supervise", "tasks.evaluate.worker", str(path)]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment(train), stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        try:
-            return process.wait()
-        finally:
-            end_group(process)
+    def run_ranks(self, path: Path) -> int:
+        start = launcher(self._recipe, path.parent, self.keys["train"])
+        command = [sys.executable, *start.arguments, "-m", "tasks.supervise", "tasks.evaluate.worker", str(path)]
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=start.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            code = wait_for_ranks(process, self.look)
+            output.seek(0)
+            said = output.read().decode(errors="replace").splitlines()
+        for line in said[-_LINES_SAID:] if code else ():
+            self._message(f"the ranks said: {line}")
+        return code
 
 
 def _version(path: Path) -> tuple[Path, int]:

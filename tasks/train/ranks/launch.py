@@ -8,34 +8,43 @@ children ask the kernel to be killed when it goes (tasks/processes/children.py),
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from configs.errors import StageError, error_of
+from configs.errors import StageError
 from configs.training import TrainBase
 from configs.trust import for_children
-from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, has_children, tail
+from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
 from tasks.stage import StageContext
-from tasks.supervise import Launcher
+from tasks.supervise import Launcher, read_error
 from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
-from tasks.train.ranks.rank_logs import RankLogs
+from tasks.train.ranks.agreement import STAGE
+from tasks.train.ranks.heartbeat import GIVEN_UP
+from tasks.train.ranks.meeting import MEETING, Meeting
+from tasks.train.ranks.rank_logs import SUPERVISOR_LOG, RankLogs
 from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1
-_SUPERVISOR_LOG = "launch.log"
-_MEETING_SECONDS, _MEETING_AGAIN_SECONDS = 600, 60
-"""How long machines wait for each other at first, and once a training of theirs has ended."""
-_LINGERING_SECONDS = 5.0
-"""torchrun may wait for another machine's store long after its ranks have ended."""
+FIRST_SECONDS = 600
+"""How long machines wait for each other at first."""
+_AGAIN_SECONDS, _AFTER_SILENCE_SECONDS = 45, 20
+"""And once ranks of theirs have ended: less after a machine's silence, which was waited for already. With torchrun's
+own start and end nobody waits for longer than a minute for a machine that is gone."""
+_NEXT_SECONDS, _NEXT_TIMES = 40, 3
+"""At the next stage: so many, and so many times as long as this machine took until it had come there."""
+_REACH_SECONDS = 30
+"""For machine 0 to be reached, where its job is there to be seen."""
+_JOINING_SECONDS = 60
+"""For torchrun of all machines, once they are there."""
 # An NFS client may not see a new file for so long (acdirmax).
 _NETWORK_FILE_SECONDS = 60.0
 
@@ -44,8 +53,9 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
     """Run to the end; return what the worker wrote into result.json, and `restarts`.
 
     Raises:
-        UserError, IntegrityError: what a rank raised.
-        StageError: ranks died more often than train.max_restarts; the message ends with what they said last.
+        UserError, IntegrityError: what a rank raised, on whichever machine.
+        StageError: ranks died more often than train.max_restarts (the message ends with what they said last), or the
+            machines did not come together again.
     """
     path = job.save()
     if (job.work / LAST).exists():
@@ -54,15 +64,13 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
     for restarts in range(job.train.max_restarts + 1):
         for name in (ERROR, RESULT, PROGRESS):
             (job.work / name).unlink(missing_ok=True)
-        code = _run_once(job, path, watcher, again=restarts > 0)
-        if code == 0 and _has_result(job):
+        waiting = waiting_again(context) if restarts else FIRST_SECONDS
+        code = _run_once(job, path, watcher, waiting)
+        if _has_result(job, code):
             return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
-        raise_final_error(job.work)
-        if restarts and job.train.num_machines > 1 and not any((job.work / LOGS).glob("rank-*.log")):
-            raise StageError(
-                f"the {job.train.num_machines} machines did not come together again within {_MEETING_AGAIN_SECONDS} "
-                "seconds: see which of them is gone; running again goes on from the last checkpoint"
-            )
+        error = read_error(job.work / ERROR)
+        if error is not None:
+            raise _with_cause(error, watcher) if isinstance(error, StageError) else error
         if restarts < job.train.max_restarts:
             context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
     raise StageError(
@@ -71,9 +79,17 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
     )
 
 
-def _has_result(job: AnyJob) -> bool:
-    """Whether rank 0 has written its result; what another machine wrote may take a moment to be seen here."""
-    network = job.train.num_machines > 1 and job.train.shared_home
+def _with_cause(error: StageError, watcher: Watcher) -> StageError:
+    """Return the error with what ranks have said of a machine before, if anything."""
+    return StageError(f"{error} ({watcher.cause})") if watcher.cause else error
+
+
+def _has_result(job: AnyJob, code: int) -> bool:
+    """Whether the training is done: all else is written when its result is, whatever becomes of ranks after that.
+
+    What another machine wrote may take a moment to be seen here.
+    """
+    network = code == 0 and job.train.num_machines > 1 and job.train.shared_home
     patience = time.monotonic() + (_NETWORK_FILE_SECONDS if network else 0.0)
     while not (job.work / RESULT).exists():
         if time.monotonic() >= patience:
@@ -82,46 +98,57 @@ def _has_result(job: AnyJob) -> bool:
     return True
 
 
-def _run_once(job: AnyJob, path: Path, watcher: Watcher, *, again: bool) -> int:
+def waiting_again(context: StageContext) -> int:
+    """Return how many seconds machines wait for each other after a failed attempt."""
+    return _AFTER_SILENCE_SECONDS if any(GIVEN_UP in text for text in context.warnings) else _AGAIN_SECONDS
+
+
+def waiting_after(last: Path) -> int:
+    """Return how many seconds machines wait for each other at the next stage, once they have left `last` together.
+
+    They were together a moment ago, or it is an artifact of long ago, and nobody knows when the others come.
+    """
+    seconds = max(0.0, time.time() - last.stat().st_mtime)
+    return int(min(FIRST_SECONDS, _NEXT_SECONDS + _NEXT_TIMES * seconds))
+
+
+def _run_once(job: AnyJob, path: Path, watcher: Watcher, waiting: int) -> int:
     """Start the processes, pass on what they report until they end, and leave none behind."""
     logs = job.work / LOGS
     logs.mkdir(exist_ok=True)
     for log in logs.glob("rank-*.log"):
         log.unlink()
-    process = start_ranks(job, path, logs / _SUPERVISOR_LOG, again=again)
-    code = wait_for_ranks(process, job, watcher.look)
+    process = start_ranks(job, path, logs / SUPERVISOR_LOG, waiting)
+    code = wait_for_ranks(process, watcher.look)
     watcher.look()
     watcher.attempt_over()
     return code
 
 
-def wait_for_ranks(process: subprocess.Popen[bytes], job: AnyJob, look: Callable[[], None] = lambda: None) -> int:
+def wait_for_ranks(process: subprocess.Popen[bytes], look: Callable[[], None] = lambda: None) -> int:
     """Return the exit code once the ranks have ended, and leave no process; `look` is called all the time."""
-    ranks_seen, alone_since = False, math.inf
-    lingers = job.train.num_machines > 1
     try:
-        while process.poll() is None and time.monotonic() - alone_since < _LINGERING_SECONDS:
+        while process.poll() is None:
             time.sleep(_POLL_SECONDS)
             look()
-            if not lingers or has_children(process.pid) or (job.work / RESULT).exists():
-                ranks_seen, alone_since = True, math.inf
-            elif ranks_seen:
-                alone_since = min(alone_since, time.monotonic())
     finally:  # also where the run is cancelled or interrupted
         end_group(process)
     return process.returncode
 
 
-def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subprocess.Popen[bytes]:
+def start_ranks(job: AnyJob, path: Path, log: Path, waiting: int = FIRST_SECONDS) -> subprocess.Popen[bytes]:
     """Start this machine's ranks of the job that is written at `path`; they lead a group of their own.
 
-    `again`: the machines have met before, and do not wait long for each other.
+    `waiting`: seconds for all machines to be there.
     """
+    start = rank_launcher(
+        job.train, Place(job.digest, {**job.facts, STAGE: "train"}, job.work / RESULT, job.work / ERROR), waiting
+    )
     with log.open("wb") as output:
         return subprocess.Popen(
-            command(job.train, path, job.digest, again=again),
+            [sys.executable, *start.arguments, "-m", "tasks.train.worker", str(path)],
             cwd=ROOT,
-            env=environment(job.train),
+            env=start.environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -129,45 +156,72 @@ def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subproces
         )
 
 
-def command(train: TrainBase, job: Path, run_id: str, *, again: bool = False) -> list[str]:
-    """Return the command of a job: a worker by itself, or torchrun for several ranks or machines."""
-    worker = ["-m", "tasks.train.worker", str(job)]
+@dataclass(frozen=True)
+class Place:
+    """Where the ranks of a program meet, and what they leave."""
+
+    name: str
+    """By which they find each other."""
+    facts: dict[str, Any]
+    """What decides the outcome (`agreement.facts_of`)."""
+    result: Path
+    """File that is left on this machine."""
+    error: Path
+    """File with what a rank raised on purpose."""
+
+
+def rank_launcher(train: TrainBase, place: Place, waiting: int = FIRST_SECONDS) -> Launcher:
+    """Return what starts this machine's ranks of a program: torchrun, unless there is one rank.
+
+    `waiting`: seconds for all machines to be there.
+    """
     if train.num_ranks == 1 and train.num_machines == 1:
-        return [sys.executable, *worker]
-    return [sys.executable, *torchrun(train, run_id, again=again), *worker]
-
-
-def launcher(train: TrainBase, run_id: str) -> Launcher:
-    """Return what starts this machine's ranks of a program."""
-    return Launcher(torchrun(train, run_id), environment(train))
-
-
-def torchrun(train: TrainBase, run_id: str, *, again: bool = False) -> list[str]:
-    """Return the arguments of Python that start this machine's ranks; the program's own follow."""
+        return Launcher((), environment(train))
+    program = ["-m", "tasks.train.ranks.torchrun"]
     # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
     ranks = [f"--nproc-per-node={train.num_ranks}", "--max-restarts=0"]
     if train.num_machines == 1:
-        place = ["--standalone"]
-    else:
-        waiting = _MEETING_AGAIN_SECONDS if again else _MEETING_SECONDS
-        place = [
-            f"--nnodes={train.num_machines}",
-            f"--node-rank={train.machine_rank}",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={train.rendezvous}",
-            # Given explicitly: torchrun would guess it from host names, and a Service's name is no host's.
-            f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'},join_timeout={waiting}",
-            f"--rdzv-id={run_id[:16]}",
-            *([f"--local-addr={found[0]}"] if (found := own_address(train)) else []),
-        ]
-    return ["-m", "tasks.train.ranks.torchrun", *ranks, *place]
+        return Launcher([*program, *ranks, "--standalone"], environment(train))
+    assert train.rendezvous is not None
+    host, _, port = train.rendezvous.rpartition(":")
+    # Machine i has ranks i * num_ranks and on, as partition.machines and messages count: other rendezvous of torchrun
+    # give ranks by the order of addresses as texts.
+    meeting = [
+        f"--nnodes={train.num_machines}",
+        f"--node-rank={train.machine_rank}",
+        f"--master-addr={host.strip('[]')}",
+        f"--master-port={port}",
+        f"--rdzv-conf=timeout={_JOINING_SECONDS}",
+        f"--rdzv-id={place.name[:32]}",
+    ]
+    # Not on the command line, which other users see.
+    told = {MEETING: _meeting(train, place, waiting).dump()}
+    return Launcher([*program, *ranks, *meeting], {**environment(train), **told})
 
 
-def own_address(train: TrainBase) -> tuple[str, str] | None:
-    """Return this machine's address as machine 0 sees it, and the network interface that has it.
+def _meeting(train: TrainBase, place: Place, waiting: int) -> Meeting:
+    # Where all see one home machine 0 has written the job before it starts its ranks.
+    helps = train.machine_rank > 0 and train.shared_home
+    return Meeting(
+        machine=train.machine_rank,
+        machines=train.num_machines,
+        num_ranks=train.num_ranks,
+        rendezvous=train.rendezvous or "",
+        patience_seconds=waiting,
+        reach_seconds=_REACH_SECONDS if helps else waiting,
+        began=time.time(),
+        facts=place.facts,
+        result=str(place.result),
+        error=str(place.error),
+        own_home=not train.shared_home,
+    )
 
-    Torch would take what the host's name resolves to, which on many machines is the loopback or nothing at all. None:
-    one machine, or no way to machine 0 is known.
+
+def _own_interface(train: TrainBase) -> str | None:
+    """Return the network interface by which machine 0 is reached.
+
+    Gloo would take the one of the address that the host's name resolves to, which on many machines is the loopback or
+    nothing at all. None: one machine, or no way to machine 0 is known.
     """
     if train.num_machines == 1 or train.rendezvous is None:
         return None
@@ -181,17 +235,17 @@ def own_address(train: TrainBase) -> tuple[str, str] | None:
         return None
     for interface, found in psutil.net_if_addrs().items():
         if any(entry.address == address for entry in found):
-            return address, interface
+            return interface
     return None
 
 
 def environment(train: TrainBase) -> dict[str, str]:
     """Return the environment of the ranks' processes."""
     threads = str(train.threads)
-    found = own_address(train)
+    interface = _own_interface(train)
     return {
         **WORKER_ENVIRONMENT,
-        **({"GLOO_SOCKET_IFNAME": found[1]} if found else {}),
+        **({"GLOO_SOCKET_IFNAME": interface} if interface else {}),
         **os.environ,
         **for_children(),
         PARENT: str(os.getpid()),
@@ -212,7 +266,14 @@ class Watcher:
         self.context = context
         self.passed_on = self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
         self._lines, self._offset, self._seen = 0, 0, ""
-        self._logs = RankLogs(job.work / LOGS, context.message, context.warn)
+        self.cause = ""
+        """What ranks have said last of a machine that is lost."""
+        self._logs = RankLogs(job.work / LOGS, context.message, self._warn)
+
+    def _warn(self, text: str) -> None:
+        if GIVEN_UP in text:
+            self.cause = text.partition(";")[0]
+        self.context.warn(text)
 
     def look(self) -> None:
         """Pass on what is new."""
@@ -260,15 +321,6 @@ def describe_progress(state: dict[str, Any]) -> str:
         minutes, seconds = divmod(int(state["eta_seconds"]), 60)
         parts.append(f"{minutes}:{seconds:02d} left")
     return ", ".join(parts + ([state["note"]] if state["note"] else []))
-
-
-def raise_final_error(work: Path) -> None:
-    """Raise what a rank raised on purpose: another attempt would end the same."""
-    path = work / ERROR
-    if not path.exists():
-        return
-    content = json.loads(path.read_text())
-    raise error_of(content["kind"], content["message"])
 
 
 def _tails(logs: Path) -> str:

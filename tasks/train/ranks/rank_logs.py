@@ -11,10 +11,14 @@ from pathlib import Path
 _LINES_A_LOOK = 100
 _LINE_CHARACTERS = 2000
 _WARNING = "warning: "
+SUPERVISOR_LOG = "launch.log"
+"""What torchrun says."""
 
 
 class RankLogs:
-    """Follows `rank-N.log` files and passes on each whole line as `rank N: line`, and each warning once."""
+    """Follows `rank-N.log` files and passes on each whole line as `rank N: line`, and each warning once.
+
+    Of torchrun's own log warnings only are passed on."""
 
     def __init__(self, folder: Path, message: Callable[[str], None], warn: Callable[[str], None]) -> None:
         self._folder = folder
@@ -31,6 +35,10 @@ class RankLogs:
                 self._pass_on(rank, line[:_LINE_CHARACTERS])
             if len(lines) > _LINES_A_LOOK:
                 self._message(f"{rank}: {len(lines) - _LINES_A_LOOK} more lines in {path}")
+
+        for line in self._new_lines(self._folder / SUPERVISOR_LOG):
+            if line.startswith(_WARNING):  # the rest is torchrun's own
+                self._pass_on("", line)
 
     def _pass_on(self, rank: str, line: str) -> None:
         warning = line.removeprefix(_WARNING)

@@ -1,15 +1,61 @@
-"""torchrun that does not outlive the process that started it: `python -m tasks.train.ranks.torchrun ARGUMENTS`."""
+"""torchrun that does not outlive the process that started it: `python -m tasks.train.ranks.torchrun ARGUMENTS`.
+
+Several machines talk to each other while it runs (`meeting.py`).
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
+from pathlib import Path
 
+from configs.errors import StageError
 from tasks.processes.children import die_with_parent
+from tasks.supervise import write_error
+from tasks.train.ranks.meeting import MEETING, UNREACHED_CODE, Meeting, Member
 from tasks.train.worker import PARENT
 
-if __name__ == "__main__":
-    die_with_parent(int(os.environ[PARENT]))
+
+def run_with(meeting: Meeting, arguments: list[str]) -> None:
+    """Run torchrun as one of several machines. Raises StageError where they do not come together in time."""
     from torch.distributed.run import main
 
-    main(sys.argv[1:])
+    with Member(meeting) as member:
+        member.wait_for_all()
+        print(f"all {meeting.machines} machines are there", flush=True)
+        main(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Start this machine's ranks and wait for them."""
+    die_with_parent(int(os.environ[PARENT]))
+    if MEETING not in os.environ:
+        from torch.distributed.run import main as run
+
+        run(arguments)
+        return 0
+    meeting = Meeting.parse(os.environ[MEETING])
+    try:
+        run_with(meeting, arguments)
+    except StageError as error:
+        print(f"error: {error}", flush=True)
+        if meeting.machine and not meeting.own_home:
+            return UNREACHED_CODE  # where all see one home, what lies in it is machine 0's to say
+        if not Path(meeting.error).exists():
+            write_error(Path(meeting.error), error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = 1
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads wait for other machines, and would abort the interpreter's own end

@@ -1,0 +1,67 @@
+"""Whether two machines of a job are at the same work, and in words what differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from configs.schema import STAGES, Recipe
+from tasks.calls import load_stage
+
+STAGE = "stage"
+"""Among a meeting's facts: the stage whose ranks meet."""
+_MOST_SHOWN = 3
+_WAY_OUT = "Give all machines the same recipe, options and data"
+
+
+def evaluates_together(recipe: Recipe) -> bool:
+    """Whether all ranks of the training evaluate, each its own parts of the graph."""
+    together = getattr(getattr(recipe.train, "strategy", None), "evaluates_together", False)
+    return together and recipe.train.num_ranks * recipe.train.num_machines > 1
+
+
+def facts_of(recipe: Recipe, last: str) -> dict[str, Any]:
+    """Return what decides the outcome of the stages up to `last`, as plain values by option: `train.learning_rate`."""
+    facts: dict[str, Any] = {}
+    for name in STAGES[: STAGES.index(last) + 1]:
+        _flatten(load_stage(name).config(recipe), "", facts)
+    found: dict[str, Any] = json.loads(json.dumps(facts, default=str))  # as they come from another machine
+    return found
+
+
+def _flatten(values: Mapping[str, Any], prefix: str, facts: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            _flatten(value, f"{prefix}{name}.", facts)
+        else:
+            facts[prefix + name] = value
+
+
+def difference(first: Mapping[str, Any], other: Mapping[str, Any], number: int) -> str | None:
+    """Say what differs between machine 0's facts and those of machine `number`; None: nothing."""
+    if (now := first.get(STAGE)) != (there := other.get(STAGE)):
+        return (
+            f"machine 0 has come to {now} and machine {number} to {there}: one of them has finished a stage alone; "
+            "to do it again together give all machines --force train"
+        )
+    names = [name for name in sorted(first.keys() | other.keys()) if first.get(name) != other.get(name)]
+    if not names:
+        return None
+    said = [
+        f"{name} is {_shown(first, name)} on machine 0 and {_shown(other, name)} on machine {number}" for name in names
+    ]
+    more = f", and {len(said) - _MOST_SHOWN} more" if len(said) > _MOST_SHOWN else ""
+    return f"machines 0 and {number} do not run the same job: {'; '.join(said[:_MOST_SHOWN])}{more}. {_WAY_OUT}"
+
+
+def data_difference(stage: str, number: int) -> str:
+    """Say that the options agree up to a stage, and what it reads does not."""
+    return (
+        f"machines 0 and {number} do not run the same job: {stage} reads other data on machine {number}, though the "
+        f"options are the same. {_WAY_OUT}: files that a recipe names must be the same everywhere"
+    )
+
+
+def _shown(facts: Mapping[str, Any], name: str) -> str:
+    return repr(facts[name])[:80] if name in facts else "not there"

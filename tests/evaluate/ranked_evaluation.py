@@ -1,0 +1,17 @@
+"""What each rank of tests/evaluate/test_ranks.py runs: `python -m tests.evaluate.ranked_evaluation WORK`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tasks.evaluate import worker
+from tests.train.two_processes import end
+
+if __name__ == "__main__":
+    rank = os.environ["RANK"]
+    os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = "0", "1"  # a machine each
+    code = worker.main(Path(sys.argv[1]) / rank / "job.json")
+    (Path(sys.argv[1]) / rank / "code").write_text(str(code))
+    end()

@@ -1,0 +1,118 @@
+"""An evaluation by two ranks, each on a machine of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic_core import to_json
+
+from tasks.evaluate.worker import EvaluateJob
+from tasks.stage import Parent
+from tasks.supervise import read_error
+from tests.finished import dataset, trained
+from tests.sampling.part_graphs import rich_graph
+from tests.train.two_processes import run_program
+
+ACCURACY: dict[str, Any] = {"name": "accuracy"}
+
+
+def one_type(folder: Path) -> Parent:
+    """A graph in parts, with nodes of one type."""
+    parent = rich_graph(folder)
+    manifest = parent.manifest.model_copy(update={"node_types": ("node",), "type_offsets": (0, 301)})
+    (folder / "manifest.json").write_text(manifest.model_dump_json())
+    return Parent(manifest, folder)
+
+
+@pytest.fixture(scope="module")
+def parents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("parents")
+    graph = one_type(folder / "graph")
+    return {
+        "graph": graph.folder,
+        "train": trained(folder / "train", graph, "graphsage").folder,
+        "data": dataset(folder / "data", graph, list(range(301))).folder,
+    }
+
+
+class Ended:
+    """What a rank left in its work folder."""
+
+    def __init__(self, work: Path) -> None:
+        self.code = int((work / "code").read_text())
+        path = work / "result.json"
+        self.result = json.loads(path.read_text()) if path.exists() else None
+        self.error = read_error(work / "error.json")
+        self.predictions = path.with_name("predictions.parquet")
+
+
+def evaluated(folder: Path, parents: dict[str, Path], *, copies: bool, **changes: Any) -> list[Ended]:
+    for rank in range(2):
+        work = folder / str(rank)
+        work.mkdir(parents=True)
+        job = EvaluateJob(
+            checkpoint=parents["train"] / "best.pt",
+            graph=changes.get("graph", parents["graph"]),
+            dataset=parents["data"],
+            work=work,
+            evaluator=changes.get("evaluator", ACCURACY),
+            splits=changes.get("splits", ["valid", "test"]),
+            batch_size=64,
+            predictions=True,
+            label_shares=[],
+            most_labelled=100,
+            device="cpu",
+            threads=1,
+            copies=copies,
+        )
+        (work / "job.json").write_bytes(to_json(job))
+    run_program("tests.evaluate.ranked_evaluation", 2, str(folder))
+    return [Ended(folder / str(rank)) for rank in range(2)]
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_machines_with_homes_of_their_own_keep_a_copy_each(
+    tmp_path: Path, parents: dict[str, Path], copies: bool
+) -> None:
+    first, second = evaluated(tmp_path, parents, copies=copies)
+    assert first.code == second.code == 0
+    assert set(first.result["fields"]["metrics"]) == {"valid", "test"}
+    if copies:
+        assert second.result == first.result
+        assert second.predictions.read_bytes() == first.predictions.read_bytes()
+    else:
+        assert second.result is None
+        assert not second.predictions.exists()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "copies"), [("metric", True), ("metric", False), ("labels", True), ("split", False)]
+)
+def test_a_mistake_is_told_in_its_own_words(
+    tmp_path: Path, parents: dict[str, Path], copies: bool, mistake: str
+) -> None:
+    changes: dict[str, Any] = {}
+    if mistake == "metric":  # all ranks see it
+        changes["evaluator"], kind, said = {"name": "hits"}, "RecipeError", "hits"
+    elif mistake == "split":  # only rank 0 looks
+        changes["splits"], kind, said = ["extra"], "DataError", "has no extra_idx; leave that split out"
+    else:  # when all ranks have computed
+        graph = one_type(tmp_path / "graph").folder
+        label = np.load(graph / "label.npy")
+        label[np.load(graph / "test_idx.npy")] = -1
+        np.save(graph / "label.npy", label)
+        changes["graph"], kind, said = graph, "DataError", "the split holds no labelled row"
+    first, second = evaluated(tmp_path, parents, copies=copies, **changes)
+    assert first.result["error"] == kind
+    assert said in first.result["message"]
+    if copies:
+        assert second.result == first.result
+    elif mistake == "metric":
+        assert str(second.error) == first.result["message"]
+        assert second.code == 1
+    else:
+        assert (second.result, second.error, second.code) == (None, None, 0)

@@ -1,0 +1,196 @@
+"""What machines of a job tell each other while their ranks run; here they are threads of one process."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.errors import DataError, RecipeError, StageError
+from tasks.supervise import read_error, write_error
+from tasks.train.ranks import meeting
+from tasks.train.ranks.agreement import STAGE, difference
+from tasks.train.ranks.meeting import Meeting, Member
+from tasks.train.ranks.tell import tell_others
+from tests.ports import free_port
+from tests.train.test_training import recipe
+
+FACTS = {"train.epochs": 3, "train.learning_rate": 0.01}
+
+
+class Machine:
+    """A machine that takes part, and with which codes it was told to leave."""
+
+    def __init__(self, folder: Path, number: int, port: int, count: int = 2, **options: Any) -> None:
+        self.codes: list[int] = []
+        self.work = folder / f"machine-{number}"
+        self.work.mkdir()
+        told: dict[str, Any] = {
+            "machine": number,
+            "machines": count,
+            "num_ranks": 1,
+            "rendezvous": f"127.0.0.1:{port}",
+            "patience_seconds": 1.0,
+            "reach_seconds": 1.0,
+            "began": time.time(),
+            "facts": FACTS,
+            "result": str(self.work / "result.json"),
+            "error": str(self.work / "error.json"),
+            "own_home": True,
+            **options,
+        }
+        self.member = Member(Meeting.parse(Meeting(**told).dump()), self.codes.append)
+        self.member.__enter__()
+
+    @property
+    def error(self) -> Exception | None:
+        return read_error(self.work / "error.json")
+
+
+def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "_LAST_WORDS_SECONDS", 0.5)
+    monkeypatch.setattr(meeting, "_LINGERING_SECONDS", 1.0)
+
+
+def test_machines_with_other_jobs_are_told_what_differs(tmp_path: Path) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, 0, port), Machine(tmp_path, 1, port, facts={**FACTS, "train.epochs": 4})]
+    wait_until(lambda: all(machine.codes for machine in machines))
+    for machine in machines:
+        assert isinstance(machine.error, RecipeError)
+        assert "train.epochs is 3 on machine 0 and 4 on machine 1" in str(machine.error)
+        machine.member.end(failed=False)
+
+
+def test_machines_with_the_same_job_are_left_alone(tmp_path: Path) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, number, port, 3) for number in range(3)]
+    time.sleep(2)
+    for machine in machines:
+        assert not machine.codes
+        assert machine.error is None
+        machine.member.end(failed=False)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_what_a_rank_raised_reaches_machines_with_homes_of_their_own(tmp_path: Path, number: int) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, other, port, 3) for other in range(3)]
+    write_error(machines[number].work / "error.json", DataError("a value is none", path="features.csv", row=3))
+    wait_until(lambda: all(machine.error for machine in machines))
+    for machine in machines:
+        assert isinstance(machine.error, DataError)
+        assert str(machine.error) == "features.csv (row 3): a value is none"
+        machine.member.end(failed=True)
+
+
+def test_a_machine_whose_ranks_failed_ends_those_of_the_others(tmp_path: Path) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, number, port) for number in (0, 1)]
+    machines[0].member.wait_for_all()
+    machines[1].member.end(failed=True)
+    wait_until(lambda: machines[0].codes)
+    assert machines[0].codes[0] == 1
+    assert machines[0].error is None  # nothing that another attempt would meet again
+    machines[0].member.end(failed=False)
+
+
+def test_a_machine_leaves_though_the_store_answers_no_more(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 0, free_port())
+    wait_until(lambda: machine.member._store)
+
+    class Cut:
+        """A store behind a network that is cut: it neither answers nor fails."""
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_: time.sleep(30)
+
+    machine.member._store = Cut()
+    began = time.monotonic()
+    machine.member.end(failed=True)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_torchrun_does_not_stay_when_its_ranks_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    ranks = [True]
+    monkeypatch.setattr(meeting, "has_children", lambda _: ranks[0])
+    machine = Machine(tmp_path, 0, free_port())
+    if done:
+        (machine.work / "result.json").write_text("{}")
+    time.sleep(2)
+    assert not machine.codes
+    ranks[0] = False
+    wait_until(lambda: machine.codes)
+    assert machine.codes[0] == (0 if done else 1)
+    machine.member.end(failed=False)
+
+
+def test_machines_wait_for_each_other_and_not_for_ever(tmp_path: Path) -> None:
+    port = free_port()
+    second = Machine(tmp_path, 1, port, 3)
+    with pytest.raises(StageError, match="within 1 seconds: no sign of machine 0 and machine 2; running again"):
+        second.member.wait_for_all()
+    first = Machine(tmp_path, 0, port, 3, patience_seconds=20.0, reach_seconds=20.0)
+    wait_until(lambda: first.member._there == {1})
+    third = Machine(tmp_path, 2, port, 3, patience_seconds=20.0, reach_seconds=20.0)
+    for machine in (first, third):
+        machine.member.wait_for_all()
+    for machine in (first, second, third):
+        assert not machine.codes
+        machine.member.end(failed=False)
+
+
+def test_a_machine_does_not_join_an_attempt_that_has_failed(tmp_path: Path) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, number, port) for number in (0, 1)]
+    for machine in machines:
+        machine.member.wait_for_all()
+    for machine in reversed(machines):
+        machine.member.end(failed=True)
+    (tmp_path / "again").mkdir()
+    again = Machine(tmp_path / "again", 1, port)
+    with pytest.raises(StageError, match="no sign of machine 0;"):
+        again.member.wait_for_all()
+    again.member.end(failed=True)
+
+
+def test_differences_are_named_and_not_too_many() -> None:
+    assert difference(FACTS, json.loads(json.dumps(FACTS)), 1) is None
+    found = difference({**FACTS, "a": 1, "b": 2, "c": 3}, {**FACTS, "a": 2, "train.epochs": 4, "d": "x"}, 2)
+    assert found is not None
+    assert "a is 1 on machine 0 and 2 on machine 2; b is 2 on machine 0 and not there on machine 2" in found
+    assert ", and 2 more. Give all machines the same recipe" in found
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_run_that_ends_before_its_ranks_come_tells_who_waits(tmp_path: Path, number: int) -> None:
+    port = free_port()
+    place = ("train.num_machines=2", f"train.rendezvous=127.0.0.1:{port}", f"train.machine_rank={number}")
+    waiting = Machine(tmp_path, 1 - number, port)
+    tell_others(recipe("node", *place, "train.shared_home=false").train, DataError("no such column"))
+    wait_until(lambda: waiting.error)
+    assert isinstance(waiting.error, DataError)
+    assert str(waiting.error) == f"machine {number} has ended: no such column"
+    waiting.member.end(failed=True)
+
+
+def test_machines_at_other_stages_are_told_which() -> None:
+    found = difference({**FACTS, STAGE: "evaluate"}, {**FACTS, STAGE: "train"}, 1)
+    assert found is not None
+    assert found.startswith("machine 0 has come to evaluate and machine 1 to train")
+    assert "--force train" in found

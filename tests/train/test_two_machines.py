@@ -1,0 +1,91 @@
+"""Two machines with homes of their own, whose supervisors are threads of this process; their ranks are real."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.errors import IntegrityError, RecipeError
+from tasks.stage import StageContext
+from tasks.storage.caching import PickleCache
+from tasks.storage.home import Home
+from tasks.train.ranks.launch import run_job
+from tests.ports import free_port
+from tests.sampling.part_graphs import rich_graph
+from tests.train.in_process import make_job
+from tests.train.test_training import recipe
+
+
+class Machine:
+    """One of the two; its outcome is a result or an error."""
+
+    def __init__(self, folder: Path, number: int, port: int, *options: str) -> None:
+        self.home = Home.open(folder / f"home-{number}")
+        self.graph = rich_graph(folder / f"graph-{number}")
+        self.outcome: Any = None
+        place = (
+            "train.num_machines=2",
+            f"train.machine_rank={number}",
+            f"train.rendezvous=127.0.0.1:{port}",
+            "train.shared_home=false",
+        )
+        common = ("train.loader=neighbor", "train.strategy=partitioned", "train.epochs=2")
+        self._recipe = recipe("node", *common, *place, *options)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        work = self.home.work / "train-here"
+        context = StageContext("train", work, self.home, PickleCache(self.home))
+        try:
+            self.outcome = run_job(make_job(self._recipe, self.graph, work), context)
+        except Exception as error:
+            self.outcome = error
+
+    def end(self) -> Any:
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+        return self.outcome
+
+
+def ends(machines: list[Machine]) -> list[Any]:
+    for machine in machines:
+        machine.start()
+    return [machine.end() for machine in machines]
+
+
+def test_what_only_a_rank_of_another_machine_sees_is_told_on_machine_0(tmp_path: Path) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, number, port) for number in (0, 1)]
+    damaged = machines[1].graph.folder / "feat.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-700])
+    began = time.monotonic()
+    first, second = ends(machines)
+    assert isinstance(first, IntegrityError), first
+    assert "feat.npy" in str(first)
+    assert str(first) == str(second)
+    assert time.monotonic() - began < 60  # once, and without waiting for each other
+
+
+def test_another_recipe_is_told_on_both_machines(tmp_path: Path) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, 0, port), Machine(tmp_path, 1, port, "train.learning_rate=0.5")]
+    began = time.monotonic()
+    for outcome in ends(machines):
+        assert isinstance(outcome, RecipeError), outcome
+        assert "train.learning_rate is 0.01 on machine 0 and 0.5 on machine 1" in str(outcome)
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.slow
+def test_both_train_the_same(tmp_path: Path) -> None:
+    port = free_port()
+    first, second = ends([Machine(tmp_path, number, port) for number in (0, 1)])
+    assert first["epochs_run"] == second["epochs_run"] == 2
+    assert first["best_metric"] == second["best_metric"]
