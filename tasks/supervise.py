@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from configs.errors import GraphmillError, StageError, error_of, kind_of
 from configs.trust import for_children
-from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
+from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group, killed_ranks
 from tasks.processes.memory import out_of_memory
 from tasks.stage import StageContext
 from tasks.storage.artifacts import FULL_DISK, write_atomic
@@ -156,7 +156,8 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
         raise OSError(code, os.strerror(code))
     if code:
         text = "".join(last_lines).strip()
-        raise WorkerDiedError(f"{context.stage} ended with {describe_exit(code)}; it said last:\n{text}")
+        how = describe_exit(code) + killed_ranks(text)
+        raise WorkerDiedError(f"{context.stage} ended with {how}; it said last:\n{text}")
 
 
 def _keep_lines(stream: IO[bytes], last_lines: deque[str]) -> None:

@@ -124,6 +124,13 @@ def describe_exit(code: int) -> str:
     return f"signal {signal.Signals(-code).name}{hint}"
 
 
+def killed_ranks(said: str) -> str:
+    """Return what to add to the end of a job of ranks by what torchrun has said of it: nothing, or who was killed."""
+    if f"Signal {signal.SIGKILL.value} (SIGKILL)" not in said:
+        return ""
+    return "; a rank was killed by SIGKILL, as the kernel does where memory runs out"
+
+
 def tail(path: Path, lines: int = 15) -> str:
     """Return the last lines of a log, or an empty string."""
     try:

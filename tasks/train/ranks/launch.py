@@ -23,7 +23,7 @@ import psutil
 from configs.errors import StageError
 from configs.training import TrainBase
 from configs.trust import for_children
-from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
+from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, killed_ranks, tail
 from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
 from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
@@ -73,9 +73,10 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
             raise _with_cause(error, watcher) if isinstance(error, StageError) else error
         if restarts < job.train.max_restarts:
             context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
+    said = _tails(job.work / LOGS)
     raise StageError(
-        f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}; "
-        f"running again continues from the last checkpoint. The ranks said last:\n{_tails(job.work / LOGS)}"
+        f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}{killed_ranks(said)}; "
+        f"running again continues from the last checkpoint. The ranks said last:\n{said}"
     )
 
 
