@@ -83,6 +83,15 @@ def test_another_recipe_is_told_on_both_machines(tmp_path: Path) -> None:
     assert time.monotonic() - began < 60
 
 
+def test_a_training_that_was_finished_when_its_run_was_killed_is_not_trained_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1, free_port())  # machine 0 has its artifact, and comes to this training no more
+    work = machine.home.work / "train-here"
+    work.mkdir(parents=True)
+    (work / "result.json").write_text('{"epochs_run": 2}')
+    machine.start()
+    assert machine.end() == {"epochs_run": 2, "restarts": 0}
+
+
 @pytest.mark.slow
 def test_both_train_the_same(tmp_path: Path) -> None:
     port = free_port()

@@ -39,7 +39,7 @@ FIRST_SECONDS = 600
 _AGAIN_SECONDS, _AFTER_SILENCE_SECONDS = 45, 20
 """And once ranks of theirs have ended: less after a machine's silence, which was waited for already. With torchrun's
 own start and end nobody waits for longer than a minute for a machine that is gone."""
-_NEXT_SECONDS, _NEXT_TIMES = 40, 3
+_NEXT_SECONDS, _NEXT_TIMES = 30, 2
 """At the next stage: so many, and so many times as long as this machine took until it had come there."""
 _REACH_SECONDS = 30
 """For machine 0 to be reached, where its job is there to be seen."""
@@ -58,6 +58,11 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
             machines did not come together again.
     """
     path = job.save()
+    if (job.work / RESULT).exists():
+        # All is written, and was not made an artifact yet when the run was killed. Other machines, with homes of their
+        # own, may have theirs.
+        context.message("was finished when the run was killed")
+        return _result(job, 0)
     if (job.work / LAST).exists():
         context.message("goes on from the last checkpoint of a training that was interrupted")
     watcher = Watcher(job, context)
@@ -67,7 +72,7 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
         waiting = waiting_again(context) if restarts else FIRST_SECONDS
         code = _run_once(job, path, watcher, waiting)
         if _has_result(job, code):
-            return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
+            return _result(job, restarts)
         error = read_error(job.work / ERROR)
         if error is not None:
             raise _with_cause(error, watcher) if isinstance(error, StageError) else error
@@ -78,6 +83,10 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
         f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}{killed_ranks(said)}; "
         f"running again continues from the last checkpoint. The ranks said last:\n{said}"
     )
+
+
+def _result(job: AnyJob, restarts: int) -> dict[str, Any]:
+    return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
 
 
 def _with_cause(error: StageError, watcher: Watcher) -> StageError:
