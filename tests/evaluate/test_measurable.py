@@ -152,7 +152,7 @@ def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("flows.pipeline.check_labels", refuse)
     monkeypatch.setattr("flows.pipeline._Run._run", lambda _, name: done.append(name))
     run: Any = _Run.__new__(_Run)
-    run.home, run.recipe, run.selection, run.record = None, None, selection, record
+    run.home, run.recipe, run.selection, run.record, run.here = None, None, selection, record, None
     with pytest.raises(DataError):
         run.stages()
     assert done == ["ingest", "preprocess"]

@@ -40,7 +40,7 @@ def run_program(module: str, count: int, *arguments: str) -> None:
         for rank in range(count)
     ]
     try:
-        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+        said = [rank.communicate(timeout=300)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
