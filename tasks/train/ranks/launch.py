@@ -36,10 +36,10 @@ from tasks.train.worker import PARENT
 _POLL_SECONDS = 0.1
 FIRST_SECONDS = 600
 """How long machines wait for each other at first."""
-_AGAIN_SECONDS, _AFTER_SILENCE_SECONDS = 45, 20
+_AGAIN_SECONDS, _AFTER_SILENCE_SECONDS = 38, 20
 """And once ranks of theirs have ended: less after a machine's silence, which was waited for already. With torchrun's
 own start and end nobody waits for longer than a minute for a machine that is gone."""
-_NEXT_SECONDS, _NEXT_TIMES = 30, 2
+_NEXT_SECONDS, _NEXT_TIMES = 22, 2
 """At the next stage: so many, and so many times as long as this machine took until it had come there."""
 _REACH_SECONDS = 30
 """For machine 0 to be reached, where its job is there to be seen."""

@@ -26,7 +26,7 @@ from tasks.storage.home import Home
 from tasks.train.ranks.agreement import data_difference, difference, evaluates_together, facts_of
 from tasks.train.ranks.tell import tell_others
 
-GONE_SECONDS = 50.0
+GONE_SECONDS = 45.0
 """A command that was killed may come back for so long."""
 _LOOK_SECONDS = 1.0
 _OWN_WORDS_SECONDS = 3.0
