@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 
+from tasks.train.ranks.rank_logs import GIVEN_UP
 from tasks.train.strategies.base import Ranks
 
 SILENCE_SECONDS = 20.0
 """A connection that is cut for less than this only slows the training."""
 _BEAT_SECONDS = 2.0
-GIVEN_UP = "its ranks are given up"
 LOST_CODE = 3
 """Exit code of a rank that ends because of another machine."""
 

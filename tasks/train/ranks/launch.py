@@ -28,9 +28,8 @@ from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
 from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
 from tasks.train.ranks.agreement import STAGE
-from tasks.train.ranks.heartbeat import GIVEN_UP
 from tasks.train.ranks.meeting import MEETING, Meeting
-from tasks.train.ranks.rank_logs import SUPERVISOR_LOG, RankLogs
+from tasks.train.ranks.rank_logs import GIVEN_UP, SUPERVISOR_LOG, RankLogs
 from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1

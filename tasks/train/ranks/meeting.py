@@ -97,7 +97,8 @@ class Member:
             self.server = self._open_store()
 
     def __enter__(self) -> Member:
-        from tasks.train.ranks.heartbeat import GIVEN_UP, LOST_CODE, Heartbeat
+        from tasks.train.ranks.heartbeat import LOST_CODE, Heartbeat
+        from tasks.train.ranks.rank_logs import GIVEN_UP
         from tasks.train.strategies.base import Ranks
 
         meeting = self.meeting

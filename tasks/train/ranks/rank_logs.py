@@ -11,6 +11,8 @@ from pathlib import Path
 _LINES_A_LOOK = 100
 _LINE_CHARACTERS = 2000
 _WARNING = "warning: "
+GIVEN_UP = "its ranks are given up"
+"""In the warning about a machine that has fallen silent."""
 SUPERVISOR_LOG = "launch.log"
 """What torchrun says."""
 
