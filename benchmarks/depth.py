@@ -51,14 +51,14 @@ class Deep:
     def __init__(self, graph: str, folder: str, overrides: list[str]) -> None:
         from configs.registry import MODELS
         from models.losses import LOSSES
-        from tasks.sampling.features import FeatureSource
+        from tasks.sampling.rows.features import FeatureSource
         from tasks.storage.graph_facts import graph_facts
         from tasks.storage.graph_store import GraphStore
         from tasks.storage.manifests import PartitionManifest
         from tasks.train.loaders.base import TrainingData
         from tasks.train.loaders.configs import FullConfig
         from tasks.train.loaders.full import FullLoader
-        from tasks.train.optimizers import make_optimizer
+        from tasks.train.optimization.optimizers import make_optimizer
 
         recipe = graph_recipe(graph, tuple(overrides))
         torch.set_num_threads(recipe.train.threads or 2)

@@ -19,11 +19,11 @@ from benchmarks.embeddings_peers import Job, Paced, serve, take_stdout, timed
 from benchmarks.gnn_graphs import RECIPES, graph_recipe
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from models.kernels.row_tables import RowTable
-from models.kernels.vector import Lanes, load, prefetch, store
+from models.kernels.simd.vector import Lanes, load, prefetch, store
+from models.kernels.tables.row_tables import RowTable
 from tasks.processes.children import die_with_parent
 from tasks.processes.device import use_threads
-from tasks.sampling.walks import Walks
+from tasks.sampling.walks.random_walks import Walks
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job as TrainingJob
 from tasks.train.strategies.base import Ranks

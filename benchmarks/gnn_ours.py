@@ -14,7 +14,7 @@ import torch
 from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
 from configs.schema import Recipe
-from models.kernels.adjacency import Adjacency
+from models.kernels.sparse.adjacency import Adjacency
 from tasks.train import loop
 from tasks.train.job import Job
 from tasks.train.pipeline import Pipeline
@@ -195,7 +195,7 @@ class Aggregation(Contender):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        from models.kernels.spmm import weighted_sum
+        from models.kernels.sparse.spmm import weighted_sum
 
         self.threads_used()
         arrays = Arrays(settings.graph)
@@ -230,7 +230,7 @@ class Attention(Contender):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        from models.kernels.attention import gat_attention
+        from models.kernels.attention.gat import gat_attention
         from models.kernels.backends import take_triton
 
         take_triton(settings.device == "cuda")

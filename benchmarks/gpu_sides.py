@@ -19,8 +19,8 @@ from models.block import Batch
 from tasks.processes.device import use_threads
 from tasks.train.job import AnyJob, GnnJob
 from tasks.train.loop import Trainer
+from tasks.train.optimization.precision import set_determinism, step_products
 from tasks.train.pipeline import Pipeline, Upload, pipeline_sizes
-from tasks.train.precision import set_determinism, step_products
 from tasks.train.strategies.base import Ranks
 
 STAGES = ("make", "upload", "forward", "backward", "optimizer")

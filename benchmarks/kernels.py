@@ -35,13 +35,13 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from benchmarks.partition import machine, status, synthetic  # noqa: E402
 from models.dgl_adapter import load_dgl, make_handle, use_threads  # noqa: E402
-from models.kernels.adjacency import Adjacency  # noqa: E402
-from models.kernels.dense import linear  # noqa: E402
-from models.kernels.dropout import relu_dropout  # noqa: E402
-from models.kernels.edge_softmax import edge_softmax, reference_edge_softmax  # noqa: E402
-from models.kernels.sddmm import reference_sddmm, sddmm  # noqa: E402
-from models.kernels.segment import segment_reduce  # noqa: E402
-from models.kernels.spmm import reference_spmm, spmm  # noqa: E402
+from models.kernels.dense.dropout import relu_dropout  # noqa: E402
+from models.kernels.dense.linear import linear  # noqa: E402
+from models.kernels.sparse.adjacency import Adjacency  # noqa: E402
+from models.kernels.sparse.edge_softmax import edge_softmax, reference_edge_softmax  # noqa: E402
+from models.kernels.sparse.sddmm import reference_sddmm, sddmm  # noqa: E402
+from models.kernels.sparse.segment import segment_reduce  # noqa: E402
+from models.kernels.sparse.spmm import reference_spmm, spmm  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 MALLOC = {"tuned": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}, "stock": {}}

@@ -21,12 +21,12 @@ import torch
 from models.block import Batch, Block, Inputs
 from models.configs import GraphSageConfig
 from models.graphsage import GraphSage
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.in_edges import Seeds
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods.in_edges import Seeds
+from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.neighbor import Neighborhoods

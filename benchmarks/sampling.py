@@ -34,9 +34,9 @@ import torch
 from configs.registry import DATASETS
 from models.dgl_adapter import load_dgl, use_threads
 from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.in_edges import Method
-from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.in_edges import Method
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.manifests import ArrayEntry
 from tasks.train.loaders.neighbor import Neighborhoods

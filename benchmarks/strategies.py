@@ -111,7 +111,7 @@ def run(
     """Train and measure; returns accuracies in percent."""
     from tasks.evaluators.evaluators import make_evaluator
     from tasks.inference.predictor import Predictor
-    from tasks.train.checkpoint import load_model
+    from tasks.train.state.checkpoint import load_model
 
     recipe = make_recipe(args, *options, f"train.num_ranks={ranks}", f"seed={seed}", loader=loader)
     began = time.monotonic()

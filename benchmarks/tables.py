@@ -27,8 +27,8 @@ from benchmarks.gnn_graphs import prepare
 from benchmarks.gnn_report import machine, print_machine
 from configs.load import build_recipe
 from configs.schema import Recipe
-from models.kernels.device_tables import DeviceTable
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.row_tables import RowTable
 from models.vectors import Meeting
 from tasks.processes.memory import available_bytes
 from tasks.storage.artifacts import write_atomic
@@ -123,7 +123,7 @@ class Contest:
 
     def steps(self, dim: int, rounds: int) -> dict[str, tuple[float, float]]:
         """Millions of pairs trained a second, and GB/s of rows read and written, by how."""
-        from models.kernels.skipgram_triton import Concurrency, train_pairs
+        from models.kernels.skipgram.train_pairs_triton import Concurrency, train_pairs
 
         centres, contexts, counts = self.pairs.fill(self.chunks)
         num_nodes, pairs = self.cpu.grid.tables.num_nodes, int(counts.sum())

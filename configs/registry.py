@@ -295,8 +295,8 @@ LOADERS = Registry(
     place="train.loader",
     configs=(
         "tasks.train.loaders.configs",
-        "tasks.train.loaders.pair_configs",
-        "tasks.train.loaders.triple_configs",
+        "tasks.train.loaders.samples.pair_configs",
+        "tasks.train.loaders.samples.triple_configs",
     ),
     default="auto",
     renamed={"saint": "saint_node, saint_edge or saint_walk"},

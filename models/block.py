@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from models import dgl_adapter
-from models.kernels.adjacency import Adjacency
-from models.kernels.spmm import spmm, weighted_sum
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.spmm import spmm, weighted_sum
 
 T = TypeVar("T", bound="_Movable")
 V = TypeVar("V")

@@ -17,7 +17,7 @@ from models.dilation import dilate
 from models.dropout import Dropout, draw_key
 from models.facts import GraphFacts
 from models.genconv import GenConv
-from models.kernels.segment import segment_broadcast, segment_reduce
+from models.kernels.sparse.segment import segment_broadcast, segment_reduce
 from models.layers import Activation, Stack, make_norm, normalise, own_rows
 from models.recompute import recomputed
 from models.reversible import ReversibleLayer, run_reversibly

@@ -18,7 +18,7 @@ from models.dgl_adapter import give_degrees, load_dgl
 from models.dgl_convolutions import complete_options, find_convolution
 from models.encoders import EdgeEncoder
 from models.facts import GraphFacts
-from models.kernels.dense import Linear
+from models.kernels.dense.linear import Linear
 from models.layers import BatchNorm, own_rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.kernels.dropout import dropout
+from models.kernels.dense.dropout import dropout
 
 
 def draw_key() -> int:

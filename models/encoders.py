@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from models.dropout import Dropout
-from models.kernels.dense import Linear
+from models.kernels.dense.linear import Linear
 from models.layers import Activation
 from models.node_types import TypedLinear
 
 if TYPE_CHECKING:
     from models.block import Block, Inputs
     from models.facts import GraphFacts
-    from models.kernels.message import EdgeTerm
+    from models.kernels.sparse.message import EdgeTerm
 
 # Up to so many combinations of an edge's categories are encoded once for all edges. OGB's bonds have 60.
 MAX_COMBINATIONS = 4096

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from models.kernels.adjacency import Adjacency
-from models.kernels.product import multiply
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.product import multiply
 
 _CHUNK_ROWS = 1 << 15
 _OVERSAMPLING = 10

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from configs.registry import MODELS
 from models.factorization import unit_rows
-from models.kernels.spmm import weighted_sum
+from models.kernels.sparse.spmm import weighted_sum
 from models.vector_configs import FastRPConfig
 from models.vectors import FactoredModel, FactorGraph
 

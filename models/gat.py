@@ -14,9 +14,9 @@ from models.block import Block
 from models.configs import AttentionConfig, GatConfig
 from models.dropout import draw_key
 from models.facts import GraphFacts
-from models.kernels.adjacency import Adjacency
-from models.kernels.attention import gat_attention
-from models.kernels.dense import Linear, linear_pair
+from models.kernels.attention.gat import gat_attention
+from models.kernels.dense.linear import Linear, linear_pair
+from models.kernels.sparse.adjacency import Adjacency
 from models.layers import own_rows
 
 

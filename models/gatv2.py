@@ -9,8 +9,8 @@ from configs.registry import MODELS
 from models.block import Block
 from models.configs import Gatv2Config
 from models.gat import AttentionModel, Heads
-from models.kernels.dense import Linear
-from models.kernels.gatv2 import gatv2_attention
+from models.kernels.attention.gatv2 import gatv2_attention
+from models.kernels.dense.linear import Linear
 from models.layers import own_rows
 
 

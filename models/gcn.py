@@ -9,8 +9,8 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block
 from models.configs import GcnConfig
-from models.kernels.dense import Linear
-from models.kernels.spmm import weighted_sum
+from models.kernels.dense.linear import Linear
+from models.kernels.sparse.spmm import weighted_sum
 from models.layers import own_rows
 
 

@@ -10,8 +10,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from models.block import Block, aggregate
 from models.encoders import EdgeEncoder
-from models.kernels.dense import Linear
-from models.kernels.message import message_sum, power_aggregate, softmax_aggregate
+from models.kernels.dense.linear import Linear
+from models.kernels.sparse.message import message_sum, power_aggregate, softmax_aggregate
 from models.layers import Stack, hidden_layers, own_rows
 
 if TYPE_CHECKING:

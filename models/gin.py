@@ -13,9 +13,9 @@ from models.block import Batch, Block, aggregate
 from models.configs import GinConfig
 from models.encoders import EdgeEncoder
 from models.facts import GraphFacts
-from models.kernels.dense import Linear
-from models.kernels.message import message_sum
-from models.kernels.segment import segment_exchange
+from models.kernels.dense.linear import Linear
+from models.kernels.sparse.message import message_sum
+from models.kernels.sparse.segment import segment_exchange
 from models.layers import Stack, hidden_layers, own_rows
 from models.virtual_node import VirtualNode, refuse_without_graphs
 

@@ -12,8 +12,8 @@ from models.base import GraphModel
 from models.block import Block, aggregate
 from models.configs import GraphSageConfig
 from models.facts import GraphFacts
-from models.kernels.convolve import convolve
-from models.kernels.dense import Linear
+from models.kernels.dense.convolve import convolve
+from models.kernels.dense.linear import Linear
 from models.layers import own_rows
 
 

@@ -11,7 +11,7 @@ from configs.registry import MODELS
 from models.vector_configs import Pairing, RowsConfig
 
 Similarity = Literal["dot", "l1", "l2", "complex"]
-"""How a query is compared with an entity's row; see `models.kernels.similarity`."""
+"""How a query is compared with an entity's row; see `models.kernels.similarity.rows`."""
 
 
 class KnowledgeConfig(RowsConfig):

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from models.dropout import Dropout
-from models.kernels.batch_norm import Running, batch_norm
-from models.kernels.dense import Linear
-from models.kernels.dropout import elu_dropout, relu_dropout
+from models.kernels.dense.batch_norm import Running, batch_norm
+from models.kernels.dense.dropout import elu_dropout, relu_dropout
+from models.kernels.dense.linear import Linear
 
 if TYPE_CHECKING:
     from models.block import Block

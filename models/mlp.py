@@ -12,7 +12,7 @@ from models.base import GraphModel
 from models.block import Block
 from models.configs import MlpConfig
 from models.facts import GraphFacts
-from models.kernels.dense import Linear
+from models.kernels.dense.linear import Linear
 from models.layers import own_rows
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from configs.registry import MODELS
 from models.factorization import EdgeMatrix, low_rank, unit_rows
-from models.kernels.adjacency import Adjacency
+from models.kernels.sparse.adjacency import Adjacency
 from models.prone import smooth
 from models.vector_configs import NetMFConfig
 from models.vectors import FactoredModel, FactorGraph

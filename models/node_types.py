@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.kernels.dense import Linear
+from models.kernels.dense.linear import Linear
 
 
 def type_sizes(types: Tensor, num_types: int, counts: tuple[int, ...] | None) -> list[int]:

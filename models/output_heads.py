@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from models.kernels.dense import Linear
-from models.kernels.pairs import pair_product
-from models.kernels.segment import segment_reduce
+from models.kernels.dense.linear import Linear
+from models.kernels.sparse.pairs import pair_product
+from models.kernels.sparse.segment import segment_reduce
 from models.layers import hidden_layers
 
 if TYPE_CHECKING:

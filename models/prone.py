@@ -11,7 +11,7 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.factorization import EdgeMatrix, chebyshev_gaussian, left_factor, low_rank, unit_rows
-from models.kernels.spmm import weighted_sum
+from models.kernels.sparse.spmm import weighted_sum
 from models.vector_configs import ProneConfig
 from models.vectors import FactoredModel, FactorGraph
 

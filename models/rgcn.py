@@ -14,10 +14,10 @@ from models.block import Block
 from models.configs import RgcnConfig
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
-from models.kernels.adjacency import Adjacency
 from models.kernels.counting import number_of_equals, starts_of
-from models.kernels.dense import Linear
-from models.kernels.spmm import weighted_sum
+from models.kernels.dense.linear import Linear
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.spmm import weighted_sum
 from models.layers import own_rows
 from models.node_types import type_sizes
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.kernels.skipgram import pair_loss, train_pairs
+from models.kernels.skipgram.train_pairs import pair_loss, train_pairs
 from models.vector_configs import SkipGramConfig
 from models.vectors import DeviceMeeting, DeviceSamples, Meeting, SampledModel, Samples
 
@@ -44,7 +44,7 @@ class SkipGram(SampledModel):
         cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
     ) -> None:
         """Take skip-gram's steps on a GPU."""
-        from models.kernels.skipgram_triton import train_pairs as train_pairs_triton
+        from models.kernels.skipgram.train_pairs_triton import train_pairs as train_pairs_triton
 
         for own, others in tables.values():
             train_pairs_triton(

@@ -17,9 +17,9 @@ from models.base import GraphModel
 from models.block import Batch
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
-from models.kernels.adjacency import Adjacency
-from models.kernels.device_tables import DeviceTable
-from models.kernels.row_tables import RowTable
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.row_tables import RowTable
 from models.output_heads import LinkHead, NodeHead
 from models.vector_configs import VectorsConfig
 

@@ -1,7 +1,7 @@
 """Negative pairs to evaluate links against: drawn uniformly, and none of them an edge of any split.
 
 In a dense graph many uniform pairs are edges, and a model that knows them would be told that it is wrong. (Negatives
-that a model trains on are drawn in `tasks/train/loaders/negatives.py`: those know nothing of what is held out.)
+that a model trains on are drawn in `tasks/train/loaders/links/negatives.py`: those know nothing of what is held out.)
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tasks.stage import Parent
 from tasks.storage.artifacts import describe_files
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.manifests import DatasetManifest, NodeType, RunResult
-from tasks.train.checkpoint import best_state, save_atomic
+from tasks.train.state.checkpoint import best_state, save_atomic
 from tests.support import COMMON
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from configs.registry import LOADERS
 from models.base import GraphModel
-from tasks.sampling.features import FeatureSource
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Loader, TrainingData
 

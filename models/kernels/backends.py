@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from models.kernels.vector import has_kernels
+from models.kernels.simd.vector import has_kernels
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.kernels.complex_products import complex_products
+from models.kernels.dense.complex_products import complex_products
 from models.knowledge import KnowledgeModel, Queries, Side
 
 

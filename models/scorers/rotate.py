@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.kernels.complex_products import complex_products
+from models.kernels.dense.complex_products import complex_products
 from models.knowledge import KnowledgeModel, Queries, Side
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from configs.registry import TRIPLE_LOSSES
-from models.kernels.sigmoid_rows import false_loss_
+from models.kernels.dense.sigmoid_rows import false_loss_
 from models.triple_losses.base import Targets, TripleLoss
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import TRIPLE_LOSSES
-from models.kernels.softmax_rows import softmax_
+from models.kernels.dense.softmax_rows import softmax_
 from models.triple_losses.base import Targets, TripleLoss
 
 

@@ -80,8 +80,8 @@ def write_model(
     `checkpoint` is a training's `best.pt`, read without unpickling code; `notes` are sentences for its README. Raises
     IntegrityError: it is not a checkpoint.
     """
-    from tasks.train.checkpoint import load
     from tasks.train.job import OWN_MODEL
+    from tasks.train.state.checkpoint import load
 
     state = load(checkpoint, mapped=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,8 +117,8 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
         RecipeError: `model.py` is not what the model was trained with, or does not run here.
         UntrustedCodeError: nobody has allowed it to run.
     """
-    from tasks.train.checkpoint import rebuild_model
     from tasks.train.job import OWN_MODEL
+    from tasks.train.state.checkpoint import rebuild_model
 
     if trust_code is not None:
         allow([trust_code], "trust_code")

@@ -175,7 +175,7 @@ class Serving:
             report_progress(part.stop, len(graphs), "graphs", self.job.what)
 
     def _pooled(self, batch: Batch) -> Tensor:
-        from models.kernels.segment import segment_reduce
+        from models.kernels.sparse.segment import segment_reduce
         from models.output_heads import GraphHead
 
         head = self.model.head

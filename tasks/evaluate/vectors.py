@@ -15,7 +15,7 @@ from models.vectors import VectorModel
 from tasks.arrays import Array, sample_rows
 from tasks.evaluators.label_shares import f1_by_share
 from tasks.sampling.degrees import degrees
-from tasks.sampling.labels import targets
+from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
 

@@ -70,7 +70,7 @@ class Evaluation:
     def __init__(self, job: EvaluateJob) -> None:
         """Open the graph and the model."""
         from tasks.evaluate.predictions import PredictionWriter
-        from tasks.train.checkpoint import load_model
+        from tasks.train.state.checkpoint import load_model
 
         self.job = job
         self.opened = opened = open_model(job, job.graph, lambda: load_model(job.checkpoint))

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from models.base import GraphModel
 from tasks.processes.memory import available_bytes
-from tasks.sampling.features import FeatureSource, make_blocks, take_rows
-from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler
+from tasks.sampling.rows.features import FeatureSource, make_blocks, take_rows
 from tasks.storage.graph_store import Array, GraphStore, slices
 
 CHUNK_EDGES = 1 << 20

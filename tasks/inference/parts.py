@@ -19,11 +19,11 @@ from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, scratch_array, wid
 from tasks.inference.predictor import evaluating
 from tasks.processes.mapped import rows_at_random
 from tasks.processes.memory import available_bytes
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Ranges, find_sources
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import slices
 
 _CHUNK_ROWS = 1 << 16

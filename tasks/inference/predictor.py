@@ -22,8 +22,8 @@ from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, ch
 from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
 from tasks.ranking.rank import MEMORY
-from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.sampling.graphs import GraphBatches
+from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_store import Array, GraphStore, slices
 from tasks.storage.manifests import SPLITS
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.transpose import lay_out
-from models.kernels.vector import load, store, zeros
+from models.kernels.simd.transpose import lay_out
+from models.kernels.simd.vector import load, store, zeros
 from tasks.ranking.terms import (
     GROUP,
     add_term,

@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args
 from llvmlite import ir
 from numba import types
 
-from models.kernels import _llvm
-from models.kernels._llvm import FLOAT
-from models.kernels.constants import Constant
-from models.kernels.roots import HAS_AVX512, LEAST, guess_reciprocal_root
-from models.kernels.vector import Lanes, VectorType, instruction
+from models.kernels.simd import _llvm
+from models.kernels.simd._llvm import FLOAT
+from models.kernels.simd.constants import Constant
+from models.kernels.simd.roots import HAS_AVX512, LEAST, guess_reciprocal_root
+from models.kernels.simd.vector import Lanes, VectorType, instruction
 
 Kind = Literal["dot", "l1", "l2", "complex"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from configs.errors import DataError
-from models.kernels.adjacency import Adjacency
+from models.kernels.sparse.adjacency import Adjacency
 from models.vectors import FactorGraph
 from tasks.arrays import Array
-from tasks.sampling.lookup import frozen
-from tasks.sampling.neighbors import derive_key
-from tasks.sampling.walk_pairs import expected_pairs, walk_pairs
-from tasks.sampling.walks import Walks, out_weights
+from tasks.sampling.neighborhoods.lookup import frozen
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.walks.pairs import expected_pairs, walk_pairs
+from tasks.sampling.walks.random_walks import Walks, out_weights
 
 _PAIRS = 1
 _PAIRS_AT_A_TIME = 1 << 24

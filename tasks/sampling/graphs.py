@@ -10,8 +10,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from models.block import Batch, Block
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.labels import targets
+from tasks.sampling.rows.features import FeatureSource
+from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_store import GraphStore
 
 Array = NDArray[Any]

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from tasks.counter_random import below
-from tasks.sampling.lookup import find_edge
+from tasks.sampling.neighborhoods.lookup import find_edge
 
 
 @njit(cache=True, nogil=True)

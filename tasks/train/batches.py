@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import Batch
-from tasks.sampling.neighbors import derive_key, shuffled
+from tasks.sampling.neighborhoods.neighbors import derive_key, shuffled
 from tasks.train.loaders.base import Loader
 from tasks.train.strategies.base import Strategy
 

@@ -13,8 +13,9 @@ from tasks.sizes import Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train import row_probes, self_training
 from tasks.train.job import GnnJob
+from tasks.train.parts import row_probes
+from tasks.train.self_training import rounds as self_training
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks, Strategy

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from tasks.train.journal import Progress
+from tasks.train.state.journal import Progress
 
 # Reading a loss waits for the GPU, which then has nothing to do until the next batch is on its way.
 _UNREAD_ON_GPU = 16

@@ -13,7 +13,7 @@ from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.train.loaders.config_base import LoaderConfig
 from tasks.train.loaders.configs import AutoConfig
-from tasks.train.part_sizes import largest_graph, part_bytes
+from tasks.train.parts.sizes import largest_graph, part_bytes
 from tasks.train.strategies.configs import PartitionedConfig
 from tasks.train.weights import Weights, count_weights
 

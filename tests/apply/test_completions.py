@@ -26,9 +26,9 @@ from tasks.inference.triples import TripleSplits
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
-from tasks.train.checkpoint import load_model
 from tasks.train.embeddings.host_tables import HostEmbedding
 from tasks.train.job import BEST
+from tasks.train.state.checkpoint import load_model
 from tests.apply.test_vector_formats import read as read_vectors
 from tests.apply.test_worker import Case
 from tests.finished import dataset

@@ -31,7 +31,7 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.storage.snapshots import earlier_snapshots
-from tasks.train import checkpoint
+from tasks.train.state import checkpoint
 from tests.configs.test_recipes import tiny
 from tests.fuzz.budget import SECONDS, examine, examine_for
 from tests.fuzz.mutations import as_text, spoilt_bytes, spoilt_json

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.adjacency import Adjacency
-from models.kernels.attention import gat_attention
-from models.kernels.gatv2 import gatv2_attention
-from models.kernels.message import message_sum, softmax_aggregate
-from models.kernels.sddmm import sddmm
-from models.kernels.spmm import spmm
+from models.kernels.attention.gat import gat_attention
+from models.kernels.attention.gatv2 import gatv2_attention
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.message import message_sum, softmax_aggregate
+from models.kernels.sparse.sddmm import sddmm
+from models.kernels.sparse.spmm import spmm
 from tests.gpu.where import DEVICE, HAS_GPU, KERNELS, MARKS, computing_with
 
 pytestmark = MARKS
@@ -85,7 +85,7 @@ def _compare_rows(name: str) -> None:
 
 def test_more_edges_than_32_bits_are_transposed_elsewhere() -> None:
     """Not made here (26 GB): that the rule is asked at all is tested by a lower limit."""
-    from models.kernels import adjacency
+    from models.kernels.sparse import adjacency
 
     if not HAS_GPU:
         pytest.skip("on the CPU there is no such limit")

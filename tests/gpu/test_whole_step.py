@@ -21,7 +21,7 @@ STEPS = 12
 
 
 def run(graph: Any, work: Path, steps_before: int, **options: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
-    from tasks.train import whole_step
+    from tasks.train.optimization import whole_step
     from tests.train.test_whole_step import recipe
 
     model = {"dropout": 0.5, "norm": options.pop("norm", "batch"), "hidden_dim": 64}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from models.kernels.adjacency import Adjacency
+from models.kernels.sparse.adjacency import Adjacency
 
 _TOLERANCES = {torch.bfloat16: 1e-2, torch.float16: 1.5e-3}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from models.kernels.rounding_triton import mix, put
+from models.kernels.tables.rounding_triton import mix, put
 
 
 @triton.jit

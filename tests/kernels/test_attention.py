@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.adjacency import Adjacency
-from models.kernels.attention import gat_attention, reference_gat_attention
-from models.kernels.attention_heads import head_tiles
-from models.kernels.edge_dropout import EdgeDropout
+from models.kernels.attention.edge_dropout import EdgeDropout
+from models.kernels.attention.gat import gat_attention, reference_gat_attention
+from models.kernels.attention.heads import head_tiles
+from models.kernels.sparse.adjacency import Adjacency
 from tests.kernels.graphs import compare, large_graph, numbers, random_graph, symmetric_graph, without_edges
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from models.dropout import Dropout
-from models.kernels.batch_norm import Running, batch_norm, reference_batch_norm
-from models.kernels.dropout import dropout
+from models.kernels.dense.batch_norm import Running, batch_norm, reference_batch_norm
+from models.kernels.dense.dropout import dropout
 from models.layers import Activation, BatchNorm, Stack, normalise
 from tests.kernels.graphs import compare, numbers
 

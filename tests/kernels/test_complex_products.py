@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels.complex_products import complex_products
+from models.kernels.dense.complex_products import complex_products
 
 
 @pytest.mark.parametrize("half", [1, 7, 33, 64, 100, 250])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels.convolve import convolve, reference_convolve
+from models.kernels.dense.convolve import convolve, reference_convolve
 from tests.kernels.graphs import compare, numbers, random_graph
 
 SHAPES = [

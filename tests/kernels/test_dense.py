@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels import dense, dense_products
-from models.kernels.dense import Linear, linear, linear_pair
+from models.kernels.dense import products
+from models.kernels.dense.linear import Linear, linear, linear_pair
 from tests.kernels.graphs import compare, numbers
 
 
@@ -18,9 +18,9 @@ def _through_onednn(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequ
     """
     if torch.cpu._is_amx_tile_supported():
         pytest.skip("this processor has AMX: the setting would round")
-    monkeypatch.setattr(dense_products, "_PREFERS_ONEDNN", True)
-    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", request.param == "bfloat16")
-    monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(products, "_PREFERS_ONEDNN", True)
+    monkeypatch.setattr(products, "_MULTIPLIES_BFLOAT16", request.param == "bfloat16")
+    monkeypatch.setattr("models.kernels.dense.linear._LEAST_PRODUCTS", 1)
 
 
 @pytest.mark.parametrize(("rows", "columns", "out"), [(64, 1, 1), (133, 100, 47), (2700, 256, 128), (105, 300, 1)])
@@ -64,7 +64,7 @@ def test_autocast_keeps_gradients_of_weights_in_float32() -> None:
 
 
 def test_bfloat16_multiplied_in_float32_is_rounded_at_the_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", False)
+    monkeypatch.setattr(products, "_MULTIPLIES_BFLOAT16", False)
     weight, bias = numbers(20, 300, seed=2), numbers(20, seed=3)
     for rows in (1, 70, 2500):
         x = numbers(rows, 300, dtype=torch.bfloat16)
@@ -78,10 +78,10 @@ def test_bfloat16_multiplied_in_float32_is_rounded_at_the_end_alone(monkeypatch:
 
 @pytest.mark.parametrize("count", [0, 1, 1023, 2047, 2048, 5000, 20_001])
 def test_pieces_in_float32_are_even(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", False)
+    monkeypatch.setattr(products, "_MULTIPLIES_BFLOAT16", False)
     rows = torch.empty(count, 1, dtype=torch.bfloat16)
     for size in (1, 1000, 4096):
-        bounds, rest = dense_products._pieces(rows, size)
+        bounds, rest = products._pieces(rows, size)
         edges = [*bounds, rest]
         assert [low for low, _ in edges] == [0, *(high for _, high in edges[:-1])]
         assert edges[-1][1] == count
@@ -104,7 +104,7 @@ def test_settings_stay_as_they_were() -> None:
 def test_settings_stay_as_they_were_with_several_threads_inside() -> None:
     """The first to leave must not restore it under the others, nor one of them what another had set."""
     before = torch.backends.mkldnn.matmul.fp32_precision
-    first, second = (dense_products._float32_by_onednn(numbers(70, 4)) for _ in range(2))
+    first, second = (products._float32_by_onednn(numbers(70, 4)) for _ in range(2))
     with first:
         second.__enter__()
         within = torch.backends.mkldnn.matmul.fp32_precision
@@ -121,12 +121,12 @@ def test_other_inputs_go_through_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert linear(numbers(3, 7), weight).dtype == torch.bfloat16
     assert linear(numbers(63, 7), weight).grad_fn.name() != "_LinearBackward"
-    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", True)
+    monkeypatch.setattr(products, "_MULTIPLIES_BFLOAT16", True)
     few = numbers(63, 7, dtype=torch.bfloat16), weight.to(torch.bfloat16)
     assert linear(*few).grad_fn.name() != "_LinearBackward"
-    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", False)
+    monkeypatch.setattr(products, "_MULTIPLIES_BFLOAT16", False)
     assert linear(*few).grad_fn.name() == "_LinearBackward"
-    monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 64 * 7 * 5 + 1)
+    monkeypatch.setattr("models.kernels.dense.linear._LEAST_PRODUCTS", 64 * 7 * 5 + 1)
     assert linear(numbers(64, 7), weight).grad_fn.name() != "_LinearBackward"
 
 
@@ -140,7 +140,7 @@ def test_the_module_is_nn_linear() -> None:
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 2047, 2048, 2049, 16_384, 20_001])
 def test_pieces_cover_all_rows_once_and_their_sizes_come_again(count: int) -> None:
     for size in (1, 256, 1000, 4096):
-        bounds, rest = dense_products._pieces(torch.empty(count, 1), size)
+        bounds, rest = products._pieces(torch.empty(count, 1), size)
         edges = [*bounds, rest]
         assert [low for low, _ in edges] == [0, *(high for _, high in edges[:-1])]
         assert edges[-1][1] == count

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels import device_moves
-from models.kernels.device_tables import DeviceTable
-from models.kernels.row_layout import Precision, Rule, RuleName
-from models.kernels.row_moves import all_rows, gather_rows, move_rows, set_lengths
+from models.kernels.tables import device_moves
+from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.row_layout import Precision, Rule, RuleName
+from models.kernels.tables.row_moves import all_rows, gather_rows, move_rows, set_lengths
 from tests.kernels.test_row_moves import RULES, WIDTHS, drawn, gradients, table
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.dropout import dropout, elu_dropout, relu_dropout
+from models.kernels.dense.dropout import dropout, elu_dropout, relu_dropout
 from tests.kernels.graphs import numbers
 
 SIZE = 200_003

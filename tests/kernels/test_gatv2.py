@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels import gatv2
-from models.kernels.adjacency import Adjacency
-from models.kernels.gatv2 import gatv2_attention, reference_gatv2_attention
+from models.kernels.attention import gatv2
+from models.kernels.attention.gatv2 import gatv2_attention, reference_gatv2_attention
+from models.kernels.sparse.adjacency import Adjacency
 from tests.kernels.graphs import compare, large_graph, numbers, random_graph, symmetric_graph, without_edges
 
 

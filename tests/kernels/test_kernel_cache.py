@@ -103,9 +103,15 @@ def test_a_users_kernel_follows_ours(tmp_path: Path) -> None:
 
 
 def test_what_a_kernel_is_compiled_from() -> None:
-    found = {str(path.relative_to(ROOT)) for path in sources(ROOT / "tasks" / "sampling" / "draws.py")}
-    assert {"tasks/sampling/draws.py", "tasks/sampling/fast_random.py", "tasks/counter_random.py"} <= found
+    found = {
+        str(path.relative_to(ROOT)) for path in sources(ROOT / "tasks" / "sampling" / "neighborhoods" / "draws.py")
+    }
+    assert {
+        "tasks/sampling/neighborhoods/draws.py",
+        "tasks/sampling/neighborhoods/fast_random.py",
+        "tasks/counter_random.py",
+    } <= found
     assert not any("torch" in path or path.startswith("flows") for path in found)
     # Several names in brackets, and a module imported from its package.
-    found = {str(path.relative_to(ROOT)) for path in sources(ROOT / "models" / "kernels" / "attention.py")}
-    assert {"models/kernels/vector.py", "models/kernels/_llvm.py"} <= found
+    found = {str(path.relative_to(ROOT)) for path in sources(ROOT / "models" / "kernels" / "attention" / "gat.py")}
+    assert {"models/kernels/simd/vector.py", "models/kernels/simd/_llvm.py"} <= found

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.adjacency import Adjacency
-from models.kernels.message import (
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.message import (
     message_sum,
     power_aggregate,
     reference_message_sum,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.dense import linear
-from models.kernels.dropout import dropout, elu_dropout, relu_dropout
+from models.kernels.dense.dropout import dropout, elu_dropout, relu_dropout
+from models.kernels.dense.linear import linear
 from tasks.components.afforest import connected_components
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.partition.kernels.quality import count_cut, cut_matrix, halos
@@ -18,8 +18,8 @@ from tasks.partition.kernels.undirected import is_simple
 from tasks.preprocess.edges.coo import coo_to_csr
 from tasks.preprocess.edges.shard_kernels import sort_and_compress
 from tasks.preprocess.transforms.hops import count_labels, mean_rows
-from tasks.sampling.gather import gather_mean, gather_rows
-from tasks.train.loaders.negatives import NegativeSampler
+from tasks.sampling.rows.gather import gather_mean, gather_rows
+from tasks.train.loaders.links.negatives import NegativeSampler
 
 NO_EDGES = np.zeros(0, np.int32)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.pairs import pair_product, reference_pair_product
-from models.kernels.vector import WIDEST
+from models.kernels.simd.vector import WIDEST
+from models.kernels.sparse.pairs import pair_product, reference_pair_product
 from tests.kernels.graphs import compare, numbers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels.product_precision import products_in
+from models.kernels.dense.product_precision import products_in
 
 
 def test_it_holds_inside_and_ends_with_an_error() -> None:

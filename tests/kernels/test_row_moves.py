@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.row_layout import Precision, Rule, RuleName
-from models.kernels.row_moves import gather_rows, move_rows, set_lengths
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_layout import Precision, Rule, RuleName
+from models.kernels.tables.row_moves import gather_rows, move_rows, set_lengths
+from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 
 RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "elementwise_adagrad", "adam"]

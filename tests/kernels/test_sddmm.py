@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels.edge_softmax import edge_softmax, reference_edge_softmax
-from models.kernels.sddmm import reference_sddmm, sddmm
-from models.kernels.vector import WIDEST
+from models.kernels.simd.vector import WIDEST
+from models.kernels.sparse.edge_softmax import edge_softmax, reference_edge_softmax
+from models.kernels.sparse.sddmm import reference_sddmm, sddmm
 from tests.kernels.graphs import compare, numbers, random_graph, without_edges
 
 TYPES = (torch.float32, torch.bfloat16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels.segment import (
+from models.kernels.sparse.segment import (
     reference_segment_broadcast,
     reference_segment_reduce,
     segment_broadcast,

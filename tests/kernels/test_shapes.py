@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.adjacency import Adjacency
-from models.kernels.attention import gat_attention, reference_gat_attention
-from models.kernels.convolve import convolve
-from models.kernels.edge_softmax import edge_softmax
-from models.kernels.gatv2 import gatv2_attention, reference_gatv2_attention
-from models.kernels.message import message_sum, softmax_aggregate
-from models.kernels.pairs import pair_product
-from models.kernels.sddmm import sddmm
-from models.kernels.segment import segment_broadcast, segment_reduce
-from models.kernels.spmm import reference_spmm, spmm, weighted_sum
+from models.kernels.attention.gat import gat_attention, reference_gat_attention
+from models.kernels.attention.gatv2 import gatv2_attention, reference_gatv2_attention
+from models.kernels.dense.convolve import convolve
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.edge_softmax import edge_softmax
+from models.kernels.sparse.message import message_sum, softmax_aggregate
+from models.kernels.sparse.pairs import pair_product
+from models.kernels.sparse.sddmm import sddmm
+from models.kernels.sparse.segment import segment_broadcast, segment_reduce
+from models.kernels.sparse.spmm import reference_spmm, spmm, weighted_sum
 from tests.kernels.graphs import compare, numbers, random_graph, without_edges
 
 ADJ = random_graph()

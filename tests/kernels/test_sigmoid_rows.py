@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from models.kernels.sigmoid_rows import false_loss_
+from models.kernels.dense.sigmoid_rows import false_loss_
 
 
 def plain(scores: Tensor, weight: float, margin: float, adversarial: float) -> Tensor:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels import similarity_plain
-from models.kernels.similarity import (
+from models.kernels.similarity import plain as similarity_plain
+from models.kernels.similarity.rows import (
     Kind,
     pair_similarities,
     pair_similarity_gradients,

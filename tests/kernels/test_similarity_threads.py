@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.row_layout import Precision, Rule
-from models.kernels.row_moves import gather_rows, move_rows
-from models.kernels.row_tables import RowTable
-from models.kernels.sigmoid_rows import false_loss_
-from models.kernels.similarity import Kind, similarities, similarity_gradients
-from models.kernels.similarity_threads import all_similarities, all_similarity_gradients
-from models.kernels.softmax_rows import softmax_
+from models.kernels.dense.sigmoid_rows import false_loss_
+from models.kernels.dense.softmax_rows import softmax_
+from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
+from models.kernels.similarity.rows import Kind, similarities, similarity_gradients
+from models.kernels.tables.row_layout import Precision, Rule
+from models.kernels.tables.row_moves import gather_rows, move_rows
+from models.kernels.tables.row_tables import RowTable
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels import skipgram
-from models.kernels.row_layout import Precision, Rule, RuleName, row_stride
-from models.kernels.row_tables import RowTable
-from models.kernels.skipgram import WHOLE_ROW, pair_loss, reference_train_pairs, train_pairs
-from models.kernels.vector import WIDEST
+from models.kernels.simd.vector import WIDEST
+from models.kernels.skipgram import train_pairs as skipgram
+from models.kernels.skipgram.train_pairs import WHOLE_ROW, pair_loss, reference_train_pairs, train_pairs
+from models.kernels.tables.row_layout import Precision, Rule, RuleName, row_stride
+from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 
 RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "adam"]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.row_layout import Precision, Rule
-from models.kernels.row_tables import RowTable
-from models.kernels.skipgram import pair_loss, reference_train_pairs
+from models.kernels.skipgram.train_pairs import pair_loss, reference_train_pairs
+from models.kernels.tables.row_layout import Precision, Rule
+from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 from tests.kernels.test_skipgram import RULES, samples, table
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
@@ -33,8 +33,8 @@ def train(
     **given: Any,
 ) -> None:
     """Train copies on the device, by one program, and take their rows back; `adds` None: as it is for such tables."""
-    from models.kernels.device_tables import DeviceTable
-    from models.kernels.skipgram_triton import Concurrency, train_pairs
+    from models.kernels.skipgram.train_pairs_triton import Concurrency, train_pairs
+    from models.kernels.tables.device_tables import DeviceTable
 
     own = DeviceTable.of(vertex, DEVICE)
     others = own if context is vertex else DeviceTable.of(context, DEVICE)
@@ -52,7 +52,7 @@ def doubles(*tables: RowTable) -> list[Any]:
 @pytest.mark.parametrize("adds", [True, False])
 @pytest.mark.parametrize(("width", "num_negatives", "group"), [(1, 3, 1), (100, 5, 1), (20, 0, 1), (7, 3, 4)])
 def test_steps_are_those_of_the_formula(width: int, num_negatives: int, group: int, adds: bool) -> None:
-    from models.kernels.skipgram_triton import reference_train_groups
+    from models.kernels.skipgram.train_pairs_triton import reference_train_groups
 
     vertex, context = table(23, width, 1), table(23, width, 2)
     expected = doubles(vertex, context)
@@ -82,7 +82,7 @@ def test_a_pair_whose_rows_differ_moves_as_on_the_cpu(adds: bool) -> None:
 @pytest.mark.parametrize("group", [1, 3])
 def test_one_table_for_both_ends(group: int, adds: bool) -> None:
     """With pairs of a row with itself, and rows that are a pair's centre and negative."""
-    from models.kernels.skipgram_triton import reference_train_groups
+    from models.kernels.skipgram.train_pairs_triton import reference_train_groups
 
     vertex = table(12, 20, 1)
     (expected,) = doubles(vertex)
@@ -111,7 +111,7 @@ def test_rows_moved_by_rules_and_wide_ones(width: int, num_negatives: int, rule:
 
 @pytest.mark.parametrize(("rule", "group"), [("sgd", 1), ("sgd", 4), ("adagrad", 1)])
 def test_tables_of_16_bits(rule: Any, group: int) -> None:
-    from models.kernels.skipgram_triton import reference_train_groups
+    from models.kernels.skipgram.train_pairs_triton import reference_train_groups
 
     def fresh(precision: Precision) -> list[RowTable]:
         return [table(30, 24, seed, precision, Rule(rule)) for seed in (1, 2)]
@@ -168,7 +168,7 @@ def test_chunks_have_rates_and_counts_of_their_own() -> None:
 
 
 def test_no_step_is_lost_where_many_programs_add_to_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    from models.kernels import skipgram_triton
+    from models.kernels.skipgram import train_pairs_triton as skipgram_triton
 
     monkeypatch.setattr(skipgram_triton, "_PART_PAIRS", 4)
     vertex, context = table(3, 16, 1), table(3, 16, 2)
@@ -184,8 +184,8 @@ def test_no_step_is_lost_where_many_programs_add_to_one_row(monkeypatch: pytest.
 
 
 def test_rows_bear_fewer_programs_that_write_than_that_add() -> None:
-    from models.kernels.device_tables import DeviceTable
-    from models.kernels.skipgram_triton import Concurrency
+    from models.kernels.skipgram.train_pairs_triton import Concurrency
+    from models.kernels.tables.device_tables import DeviceTable
 
     def programs(num_rows: int, precision: Precision, rule: Any = "sgd") -> int:
         made = DeviceTable.of(RowTable.zeros(num_rows, 4, precision, Rule(rule)), DEVICE)
@@ -205,7 +205,7 @@ def test_nothing_to_train() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_loss_of_tables_on_a_device(precision: Precision) -> None:
-    from models.kernels.device_tables import DeviceTable
+    from models.kernels.tables.device_tables import DeviceTable
 
     tables = [table(12, 9, seed, precision) for seed in (1, 2)]
     pairs, negatives = samples(12, 40, 3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.softmax_rows import softmax_
+from models.kernels.dense.softmax_rows import softmax_
 
 
 def drawn(rows: int, width: int, spread: float) -> Tensor:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.adjacency import Adjacency
-from models.kernels.product import multiply, multiply_torch
-from models.kernels.spmm import reference_spmm, spmm, weighted_sum
-from models.kernels.vector import WIDEST
+from models.kernels.simd.vector import WIDEST
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.product import multiply, multiply_torch
+from models.kernels.sparse.spmm import reference_spmm, spmm, weighted_sum
 from tests.kernels.graphs import compare, large_graph, numbers, random_graph, symmetric_graph, without_edges
 
 TYPES = (torch.float32, torch.bfloat16)

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.adjacency import Adjacency
-from models.kernels.attention import reference_gat_attention
-from models.kernels.edge_dropout import EdgeDropout
-from models.kernels.gatv2 import reference_gatv2_attention
-from models.kernels.message import reference_message_sum, reference_power_aggregate, reference_softmax_aggregate
-from models.kernels.product import multiply_torch
-from models.kernels.sddmm import dot_edges
-from models.kernels.spmm_max import max_rows, reference_max
+from models.kernels.attention.edge_dropout import EdgeDropout
+from models.kernels.attention.gat import reference_gat_attention
+from models.kernels.attention.gatv2 import reference_gatv2_attention
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.message import reference_message_sum, reference_power_aggregate, reference_softmax_aggregate
+from models.kernels.sparse.product import multiply_torch
+from models.kernels.sparse.sddmm import dot_edges
+from models.kernels.sparse.spmm_max import max_rows, reference_max
 from tests.kernels.graphs import compare, numbers, random_graph
 from tests.triton_device import DEVICE, MARKS
 
@@ -33,7 +33,7 @@ def on_device(operator: Callable[..., Tensor], adj: Adjacency) -> Callable[..., 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_products(width: tuple[int, ...], dtype: torch.dtype, scaled: bool) -> None:
     """With rows behind the last edge that are not there: none is read."""
-    from models.kernels.product_triton import multiply_triton
+    from models.kernels.sparse.product_triton import multiply_triton
 
     adj = random_graph(12, 17, 80)
     padded = Adjacency(adj.indptr, torch.cat([adj.indices, torch.full((9,), 17, dtype=torch.int32)]), 17)
@@ -64,7 +64,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("heads", "dim", "dtype", "rate"), SHAPES)
 def test_gat(heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
-    from models.kernels.attention_triton import gat_attention_triton
+    from models.kernels.attention.gat_triton import gat_attention_triton
 
     adj, rule = random_graph(12, 17, 80), EdgeDropout.of(rate, 5)
     inputs = numbers(17, heads, dim, dtype=dtype), numbers(17, heads, seed=2), numbers(12, heads, seed=3)
@@ -74,7 +74,7 @@ def test_gat(heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
 
 @pytest.mark.parametrize(("heads", "dim", "dtype", "rate"), SHAPES)
 def test_gatv2(heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
-    from models.kernels.gatv2_triton import gatv2_attention_triton
+    from models.kernels.attention.gatv2_triton import gatv2_attention_triton
 
     adj, rule = random_graph(12, 17, 80), EdgeDropout.of(rate, 5)
     inputs = [numbers(count, heads, dim, dtype=dtype, seed=count) for count in (17, 12)]
@@ -87,7 +87,7 @@ def test_gatv2(heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
 @pytest.mark.parametrize("kind", ["sum", "softmax", "power"])
 @pytest.mark.parametrize(("width", "dtype"), [(20, torch.float32), (130, torch.float32), (20, torch.float16)])
 def test_messages(kind: str, term: str, width: int, dtype: torch.dtype) -> None:
-    from models.kernels.message_triton import aggregate_triton
+    from models.kernels.sparse.message_triton import aggregate_triton
 
     adj = random_graph(12, 17, 80)
     codes = torch.arange(80, dtype=torch.int32) % 5 if term == "table" else None
@@ -119,7 +119,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 @pytest.mark.parametrize("shape", [(7,), (300,), (3, 5)])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_dot_products(shape: tuple[int, ...], dtype: torch.dtype, scaled: bool) -> None:
-    from models.kernels.sddmm_triton import dot_edges_triton
+    from models.kernels.sparse.sddmm_triton import dot_edges_triton
 
     adj, a, b = random_graph(12, 17, 80), numbers(17, *shape, dtype=dtype), numbers(12, *shape, dtype=dtype, seed=2)
     scales = (torch.rand(17), torch.rand(12)) if scaled else ()
@@ -131,7 +131,7 @@ def test_dot_products(shape: tuple[int, ...], dtype: torch.dtype, scaled: bool) 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("width", [7, 130])
 def test_maxima(width: int, dtype: torch.dtype) -> None:
-    from models.kernels.spmm_max_triton import max_rows_triton
+    from models.kernels.sparse.spmm_max_triton import max_rows_triton
 
     adj = random_graph(12, 17, 80)
     x = (torch.rand(17, width).argsort(0) - 8).to(dtype).requires_grad_()  # no equal numbers in a column
@@ -139,7 +139,7 @@ def test_maxima(width: int, dtype: torch.dtype) -> None:
 
 
 def test_maxima_are_those_of_the_cpu_where_sources_are_equal_or_nan() -> None:
-    from models.kernels.spmm_max_triton import max_rows_triton
+    from models.kernels.sparse.spmm_max_triton import max_rows_triton
 
     adj = Adjacency(torch.tensor([0, 0, 20, 24]), torch.tensor([3, 0, 1, 0] * 6, dtype=torch.int32), 5)
     columns = [
@@ -160,8 +160,8 @@ def test_maxima_are_those_of_the_cpu_where_sources_are_equal_or_nan() -> None:
 
 
 def test_nothing_to_add_up_or_compare() -> None:
-    from models.kernels.sddmm_triton import dot_edges_triton
-    from models.kernels.spmm_max_triton import max_rows_triton
+    from models.kernels.sparse.sddmm_triton import dot_edges_triton
+    from models.kernels.sparse.spmm_max_triton import max_rows_triton
 
     for adj, width in ((random_graph(5, 3, 0), 7), (random_graph(12, 17, 80), 0)):
         a, b = torch.ones(adj.num_src, 2, width), torch.ones(adj.num_dst, 2, width)

@@ -12,9 +12,8 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 
 from models import kernels
-from models.kernels.exponentials import exp, log
-from models.kernels.product import sum_rows
-from models.kernels.vector import (
+from models.kernels.simd.exponentials import exp, log
+from models.kernels.simd.vector import (
     STREAMED_BYTES,
     WIDEST,
     Lanes,
@@ -31,6 +30,7 @@ from models.kernels.vector import (
     where_positive,
     zeros,
 )
+from models.kernels.sparse.product import sum_rows
 
 SPECIAL = [0.0, -0.0, 1.0, -1.5, torch.inf, -torch.inf, torch.nan, 1e-40, 3e38, 1.00390625, 1.01171875]
 """The last two lie halfway between two bfloat16 numbers."""

@@ -16,7 +16,7 @@ from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.losses import LOSSES
 from tasks.inference.predictor import Predictor
-from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Loader

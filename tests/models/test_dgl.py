@@ -25,12 +25,12 @@ from models.facts import GraphFacts
 from models.losses import LOSSES
 from tasks.apply.published import model_recipe
 from tasks.inference.predictor import Predictor
-from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ArrayWriter, GraphStore
-from tasks.train.checkpoint import best_state, load_model, save_atomic
 from tasks.train.loaders.base import Loader
+from tasks.train.state.checkpoint import best_state, load_model, save_atomic
 from tests.loaders import make_loader
 from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
 

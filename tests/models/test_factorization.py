@@ -9,7 +9,7 @@ from scipy.linalg import expm
 from torch import Tensor
 
 from models.factorization import EdgeMatrix, chebyshev_gaussian, left_factor, low_rank, orthonormal
-from models.kernels.adjacency import Adjacency
+from models.kernels.sparse.adjacency import Adjacency
 from models.vectors import FactorGraph
 from tests.kernels.graphs import random_graph, symmetric_graph
 

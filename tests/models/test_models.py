@@ -19,7 +19,7 @@ from models.gin import GinConv
 from models.graphsage import SageConv
 from models.losses import LOSSES
 from tasks.inference.predictor import Predictor
-from tasks.sampling.features import FeatureSource
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tests.loaders import make_loader

@@ -20,9 +20,9 @@ from models.facts import GraphFacts
 from tasks.apply.model_files import load_published, write_model
 from tasks.stage import run_stage
 from tasks.storage.home import Home
-from tasks.train import checkpoint
 from tasks.train.job import Job
 from tasks.train.stage import STAGE
+from tasks.train.state import checkpoint
 from tests.models.test_contract import EXAMPLE
 from tests.registered import forget_registered
 from tests.support import as_partition, node_graph

@@ -22,8 +22,8 @@ from tasks.apply.published import read_published
 from tasks.storage.caching import seal
 from tasks.storage.home import Home
 from tasks.storage.trusted_code import TrustedCode, remember_in_home
-from tasks.train import checkpoint
 from tasks.train.job import Job
+from tasks.train.state import checkpoint
 from tests.models.test_contract import EXAMPLE
 from tests.registered import forget_registered
 

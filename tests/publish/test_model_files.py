@@ -14,8 +14,8 @@ from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.apply.fit import refuse_node_embeddings
 from tasks.apply.model_files import load_published, read_tensors, tensor_shapes, write_model, write_tensors
-from tasks.train.checkpoint import best_state, save_atomic
 from tasks.train.embeddings.host_tables import HostEmbedding, SparseEmbedding
+from tasks.train.state.checkpoint import best_state, save_atomic
 from tasks.train.strategies.base import Ranks
 
 

@@ -12,7 +12,7 @@ from triton import compile as compile_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from models.kernels import product_triton
+from models.kernels.sparse import product_triton
 from tasks.sampling.device import neighbors_triton, rows_triton
 
 HOPPER = GPUTarget("cuda", 90, 32)

@@ -18,14 +18,14 @@ import torch
 import torch.distributed as dist
 
 from models.block import Batch
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.in_edges import Seeds
+from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.parts import device_rows
 from tasks.sampling.parts.device_rows import ExchangedRows
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
 from tasks.sampling.parts.wholegraph import WholeGraphRows
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.neighbor import Neighborhoods
 from tasks.train.ranks.collectives import from_all, joined

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from models.block import Batch, Block, Inputs
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.in_edges import Method, Seeds
+from tasks.sampling.neighborhoods.in_edges import Method, Seeds
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.neighbor import Neighborhoods
 from tasks.train.ranks.collectives import joined

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tasks.sampling.alias import alias_table, draw_many
-from tasks.sampling.steps import WeightedSteps, weighted_edge
+from tasks.sampling.walks.alias import alias_table, draw_many
+from tasks.sampling.walks.steps import WeightedSteps, weighted_edge
 
 
 def expect_counts(counts: Any, shares: Any) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from configs.errors import RecipeError
 from tasks.arrays import Array
-from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
 pytestmark = MARKS_OF_TABLES

@@ -8,8 +8,8 @@ import torch
 
 from tasks.arrays import Array
 from tasks.sampling.device.feature_table import FeatureTable, expected_reads
-from tasks.sampling.gather import gather_mean, gather_rows
-from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler
+from tasks.sampling.rows.gather import gather_mean, gather_rows
 from tests.sampling.test_device_neighbors import graph, seeds
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 

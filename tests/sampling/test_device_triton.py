@@ -11,9 +11,10 @@ from numba import njit
 
 from tasks.arrays import Array
 from tasks.counter_random import half_bits, permute
-from tasks.sampling import alias, fast_random
-from tasks.sampling.walk_pairs import most_pairs, walk_pairs
-from tasks.sampling.walks import Walks
+from tasks.sampling.neighborhoods import fast_random
+from tasks.sampling.walks import alias
+from tasks.sampling.walks.pairs import most_pairs, walk_pairs
+from tasks.sampling.walks.random_walks import Walks
 from tests.sampling.test_walks import Csr, csr, random_csr
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from models.block import Batch, Inputs, Mover
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.gather import gather_mean, gather_rows
 from tasks.sampling.parts import device_rows
 from tasks.sampling.parts.device_rows import ExchangedRows, Group, WantedRows, cut_destinations
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
-from tasks.sampling.stored_rows import stored_rows
+from tasks.sampling.rows.features import FeatureSource
+from tasks.sampling.rows.gather import gather_mean, gather_rows
+from tasks.sampling.rows.stored_rows import stored_rows
 from tasks.storage.graph_store import GraphStore
 from tests.sampling.part_graphs import rich_graph
 from tests.train.two_processes import run_program

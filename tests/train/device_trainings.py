@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.kernels.row_tables import RowTable
-from tasks.train.loaders import edges, walks
+from models.kernels.tables.row_tables import RowTable
+from tasks.train.loaders.samples import edges, walks
 from tasks.train.tables import grid, objective, place
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.grid import Tables

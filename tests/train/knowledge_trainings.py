@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from configs.schema import Recipe
-from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST
 from tasks.train.knowledge.trainer import KnowledgeTrainer
+from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.place import Place
 from tests.train.in_process import make_job, own_settings

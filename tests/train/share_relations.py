@@ -7,7 +7,7 @@ import os
 import torch
 
 from configs.registry import MODELS
-from models.kernels.row_layout import Rule
+from models.kernels.tables.row_layout import Rule
 from tasks.train.knowledge.relations import Relations
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks

@@ -14,13 +14,13 @@ from torch.nn.functional import softplus
 
 from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
-from models.kernels.row_layout import Rule
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_tables import RowTable
 from models.knowledge import relation_rows
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge.all_entities import AllEntitiesEngine
 from tasks.train.knowledge.relations import Relations
-from tasks.train.loaders.triples import TripleData
+from tasks.train.loaders.samples.triples import TripleData
 from tests.knowledge_graphs import triple_graph
 from tests.train.test_knowledge import SCORERS, compared
 

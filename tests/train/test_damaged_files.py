@@ -12,20 +12,20 @@ import torch
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
-from models.kernels.row_layout import Rule
+from models.kernels.tables.row_layout import Rule
 from models.vector_configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
-from tasks.train import checkpoint
 from tasks.train.families import family_of
 from tasks.train.job import LAST, Job
-from tasks.train.journal import Journal, Progress
+from tasks.train.node_vectors.vectors import finish_vectors
+from tasks.train.state import checkpoint
+from tasks.train.state.journal import Journal, Progress
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import block_files
 from tasks.train.tables.block_files import BlockFiles
 from tasks.train.tables.grid import Grid, Tables
 from tasks.train.tables.trainer import Trainer
-from tasks.train.vectors import finish_vectors
 from tests.support import as_partition, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 

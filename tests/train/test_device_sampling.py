@@ -12,7 +12,7 @@ import torch
 
 from configs.errors import RecipeError
 from models.block import Batch
-from tasks.sampling.features import FeatureSource
+from tasks.sampling.rows.features import FeatureSource
 from tasks.train.loaders.neighbor import NeighborLoader
 from tests.loaders import make_loader
 from tests.train.device_trainings import make_device_trainer

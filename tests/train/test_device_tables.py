@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from tasks.arrays import Array
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import RESULT, Job
-from tasks.train.loaders import walks as walk_loader
-from tasks.train.loaders.pairs import PairLoader
+from tasks.train.loaders.samples import walks as walk_loader
+from tasks.train.loaders.samples.pairs import PairLoader
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import grid
 from tasks.train.tables.block_files import Key

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 import torch
 
 from models.block import Block
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.lookup import without_pairs
+from tasks.sampling.neighborhoods.lookup import without_pairs
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import ArrayWriter, GraphStore
-from tasks.train.loaders.negatives import NegativeSampler
+from tasks.train.loaders.links.negatives import NegativeSampler
 from tests.loaders import make_loader
 from tests.support import finish, link_graph
 

@@ -15,8 +15,9 @@ from configs.schema import Recipe
 from flows.commands.plan import _changes
 from tasks.processes.device import use_threads
 from tasks.stage import Parent
-from tasks.train import checkpoint, job
+from tasks.train import job
 from tasks.train.job import BEST, LAST, Job, stage_config
+from tasks.train.state import checkpoint
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.knowledge_trainings import recipe as knowledge_recipe

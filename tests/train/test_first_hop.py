@@ -15,7 +15,7 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, aggregate
-from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.first_hop import choose_first_hop, precomputed_mean

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from configs.errors import DataError
-from models.kernels.byte_rows import SCALE_BYTES
 from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
-from tasks.sampling import features as features_module
-from tasks.sampling.features import FeatureSource, bfloat16_copy, take_rows
-from tasks.sampling.gather import gather_mean, gather_rows
-from tasks.sampling.stored_rows import stored_rows
+from models.kernels.tables.byte_rows import SCALE_BYTES
+from tasks.sampling.rows import features as features_module
+from tasks.sampling.rows.features import FeatureSource, bfloat16_copy, take_rows
+from tasks.sampling.rows.gather import gather_mean, gather_rows
+from tasks.sampling.rows.stored_rows import stored_rows
 
 MIB = 1 << 20
 

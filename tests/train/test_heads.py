@@ -12,10 +12,10 @@ import torch
 
 from tasks.evaluators.metrics import f1_of_columns
 from tasks.storage.graph_store import GraphStore
-from tasks.train import heads, pair_head
-from tasks.train.checkpoint import load_model
-from tasks.train.heads import fit_head
 from tasks.train.job import BEST
+from tasks.train.node_vectors import heads, pair_head
+from tasks.train.node_vectors.heads import fit_head
+from tasks.train.state.checkpoint import load_model
 from tests.support import link_graph, node_graph
 from tests.train.in_process import make_job
 from tests.train.test_tables import recipe, train, written
@@ -25,7 +25,7 @@ def test_heads_fit_numbers_and_skip_missing_labels(tmp_path: Path) -> None:
     """A regression's head is least squares; of several labels each is fitted to the rows that have it."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 6, generator=generator)
-    from tasks.train.heads import _fit_members, _fit_numbers
+    from tasks.train.node_vectors.heads import _fit_members, _fit_numbers
 
     y = x @ torch.randn(6, 2, generator=generator) + 3
     y[:50, 1] = torch.nan
@@ -76,7 +76,7 @@ def test_a_head_of_rare_labels_predicts_some_of_them(tmp_path: Path) -> None:
 
 def test_the_threshold_of_label_columns_is_the_best_for_micro_f1() -> None:
     """Against every threshold there is, with missing labels, ties, and labels so rare that none is above a half."""
-    from tasks.train.heads import best_threshold
+    from tasks.train.node_vectors.heads import best_threshold
 
     torch.manual_seed(0)
     for missing, places in ((0.0, 9), (0.2, 9), (0.2, 1)):
@@ -177,7 +177,7 @@ def test_a_table_in_a_file_beyond_memory_gives_the_same_head(
     asked = recipe(train={"samples": 1e5, "strategy": {"blocks": 4, "memory": 12_000}})
     whole, parts = (make_job(asked, graph, tmp_path / name) for name in ("whole", "parts"))
     train(whole)
-    monkeypatch.setattr("tasks.train.heads._ROWS_A_READ", 7)
+    monkeypatch.setattr("tasks.train.node_vectors.heads._ROWS_A_READ", 7)
     monkeypatch.setattr("tasks.processes.mapped.available_bytes", lambda: 0)
     train(parts)
     states = [torch.load(job.work / BEST, weights_only=True)["model"] for job in (whole, parts)]

@@ -16,7 +16,7 @@ from models.block import Batch
 from tasks.inference import layerwise
 from tasks.inference.predictor import Predictor
 from tasks.processes.device import use_threads
-from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tests.support import finish, link_graph, molecule_graph, node_graph, write_csc

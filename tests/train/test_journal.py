@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tasks.train import journal
 from tasks.train.job import METRICS, PROGRESS
-from tasks.train.journal import Journal, Progress
+from tasks.train.state import journal
+from tasks.train.state.journal import Journal, Progress
 
 
 def test_the_first_step_and_the_first_seconds_say_nothing_of_the_time_left(

@@ -15,14 +15,14 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
 from configs.schema import Recipe
-from models.kernels.row_layout import Rule
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_tables import RowTable
 from models.knowledge import KnowledgeModel, made_queries
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.relations import Relations
-from tasks.train.loaders.triples import DrawnEntities, TripleData, Triples, head_chances
+from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, Triples, head_chances
 from tasks.train.tables.objective import Ends
 from tests.knowledge_graphs import planted_triples, triple_graph
 from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, stopped_at, trained
@@ -60,7 +60,7 @@ class Tables:
             count = len(known)
             share = learning.loader.config.share or count
             drawn = np.empty((-(-count // share), learning.loader.config.negatives), np.int32)
-            from tasks.sampling.neighbors import derive_key
+            from tasks.sampling.neighborhoods.neighbors import derive_key
 
             learning.drawn.draw(0, derive_key(learning.seed, 2, *number, number_of_side), drawn)
             scores = []

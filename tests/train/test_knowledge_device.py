@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from models.kernels import complex_products, dropout, sigmoid_rows, similarity, softmax_rows
+from models.kernels.dense import complex_products, dropout, sigmoid_rows, softmax_rows
+from models.kernels.similarity import rows as similarity
 from tasks.train.knowledge import comparing
 from tasks.train.tables.place import Place
 from tests.knowledge_graphs import triple_graph

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from models.kernels.row_layout import Rule
+from models.kernels.tables.row_layout import Rule
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.triples import TripleRanker

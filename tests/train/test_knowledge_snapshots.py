@@ -14,10 +14,10 @@ from tasks.stage import Parent
 from tasks.storage.artifacts import MANIFEST_NAME
 from tasks.storage.home import Home
 from tasks.storage.ids import relation_names
-from tasks.train import checkpoint
 from tasks.train.job import BEST, Job
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.trainer import KnowledgeTrainer
+from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm.warm_start import WarmStart
 from tests.preprocess.snapshot_tables import runner

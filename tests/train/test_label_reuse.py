@@ -15,7 +15,7 @@ from configs.training import TrainConfig
 from models.block import Batch
 from models.encoders import known_labels
 from tasks.inference.predictor import Predictor
-from tasks.sampling.features import FeatureSource
+from tasks.sampling.rows.features import FeatureSource
 from tasks.stage import Parent, run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore

@@ -13,13 +13,13 @@ import torch
 from configs.errors import DataError, RecipeError
 from configs.training import TrainConfig
 from models.block import Batch, Block
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.labels import targets
-from tasks.sampling.neighbors import NeighborSampler, derive_key, shuffled
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler, derive_key, shuffled
+from tasks.sampling.rows.features import FeatureSource
+from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import scaled_learning_rate
-from tasks.train.optimizers import make_optimizer, make_scheduler
+from tasks.train.optimization.optimizers import make_optimizer, make_scheduler
 from tests.loaders import make_loader
 from tests.support import link_graph, molecule_graph, node_graph
 

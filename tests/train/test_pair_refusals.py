@@ -12,7 +12,7 @@ from configs.errors import DataError, RecipeError
 from configs.load import build_recipe
 from configs.registry import LOADERS
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loaders.pairs import PairData
+from tasks.train.loaders.samples.pairs import PairData
 from tests.support import ArrayWriter, finish
 
 

@@ -15,9 +15,9 @@ from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from models.base import GraphModel
 from tasks.stage import Parent
-from tasks.train import checkpoint, saving
 from tasks.train.gnn import trainings
 from tasks.train.job import BEST, LAST, RESULT
+from tasks.train.state import checkpoint, saving
 from tasks.train.strategies.base import Ranks
 from tests.sampling.part_graphs import rich_graph
 from tests.train.in_process import make_job, make_trainer, own_settings

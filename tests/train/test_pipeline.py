@@ -24,8 +24,8 @@ from configs.training import TrainConfig
 from models import block
 from models.block import Batch, Block, Inputs, Mover
 from models.losses import LOSSES
-from tasks.sampling.gather import gather_side_by_side
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.rows.gather import gather_side_by_side
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.pipeline import THREAD_NAME, Pipeline, Upload, pipeline_sizes

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from configs.errors import RecipeError
-from models.kernels.row_layout import Rule
+from models.kernels.tables.row_layout import Rule
 from models.skipgram import SkipGram
 from models.vector_configs import Pairing
 from models.vectors import SampledModel

@@ -16,20 +16,20 @@ from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
 from models.gcn import propagate
-from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders import precomputed
 from tasks.train.loaders.base import Loader, TrainingData
-from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.configs import FULL_ENCODER_EDGES
-from tasks.train.loaders.edge import EdgeLoader
 from tasks.train.loaders.full import FullEdgeLoader, FullLoader
 from tasks.train.loaders.graph import GraphLoader
+from tasks.train.loaders.links.edge import EdgeLoader
 from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.loaders.precomputed import PrecomputedLoader
-from tasks.train.loaders.saint import SaintLoader
+from tasks.train.loaders.subgraphs.cluster import ClusterLoader, RandomPartitionLoader
+from tasks.train.loaders.subgraphs.saint import SaintLoader
 from tests.loaders import make_loader
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 

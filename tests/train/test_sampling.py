@@ -15,11 +15,11 @@ import scipy.sparse as sp
 from numba import njit
 
 from configs.errors import DataError
-from tasks.sampling.fast_random import STEP, below_and_rest, output, stream, unit
-from tasks.sampling.in_edges import Method, Sample
-from tasks.sampling.lookup import find_edge
-from tasks.sampling.neighbors import NeighborSampler
-from tasks.train.loaders.negatives import draw_negatives
+from tasks.sampling.neighborhoods.fast_random import STEP, below_and_rest, output, stream, unit
+from tasks.sampling.neighborhoods.in_edges import Method, Sample
+from tasks.sampling.neighborhoods.lookup import find_edge
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler
+from tasks.train.loaders.links.negatives import draw_negatives
 
 METHODS: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
 

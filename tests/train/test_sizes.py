@@ -18,7 +18,7 @@ from tasks.stage import run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home
 from tasks.train.loaders.config_base import LoaderConfig
-from tasks.train.part_sizes import largest_graph, part_bytes
+from tasks.train.parts.sizes import largest_graph, part_bytes
 from tasks.train.ranks.failures import final_error
 from tasks.train.sizes import model_size, refuse_excess, training_bytes
 from tasks.train.stage import STAGE

@@ -15,7 +15,7 @@ from configs.errors import DataError, RecipeError
 from configs.registry import MODELS, STRATEGIES
 from configs.training import TrainConfig
 from models.block import Batch, Inputs
-from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.stage import Parent, run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore

@@ -12,14 +12,14 @@ import torch
 
 from configs.errors import RecipeError
 from models.block import Batch, aggregate
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.loaders import saint_draws
-from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
-from tasks.train.loaders.saint import SaintLoader
-from tasks.train.loaders.subgraph import SubgraphLoader
+from tasks.train.loaders.subgraphs import saint_draws
+from tasks.train.loaders.subgraphs.cluster import ClusterLoader, RandomPartitionLoader
+from tasks.train.loaders.subgraphs.saint import SaintLoader
+from tasks.train.loaders.subgraphs.subgraph import SubgraphLoader
 from tests.loaders import make_loader
 from tests.support import as_partition, finish, node_graph
 

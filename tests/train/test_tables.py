@@ -16,15 +16,15 @@ from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
 from configs.registry import LOADERS
 from configs.sizes import in_words, number_of_bytes
-from models.kernels.row_layout import Rule
+from models.kernels.tables.row_layout import Rule
 from models.vector_configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
-from tasks.train.checkpoint import load_model
 from tasks.train.factors.compute import compute
 from tasks.train.families import family_of
 from tasks.train.job import BEST, RESULT, Job
-from tasks.train.loaders.pairs import PairData
+from tasks.train.loaders.samples.pairs import PairData
+from tasks.train.state.checkpoint import load_model
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
@@ -91,7 +91,7 @@ def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_
 def test_negatives_come_by_degree_within_a_block() -> None:
     made = Negatives(np.array([4, 0, 1, 0, 0, 0]), 2, 0.5)  # block 1: nodes 1, 3, 5, without an edge
     drawn = np.empty((2, 30_000), np.int64)
-    from tasks.sampling.alias import draw_many
+    from tasks.sampling.walks.alias import draw_many
 
     for block in range(2):
         draw_many(made.tables[block], np.uint64(3), drawn[block])

@@ -21,10 +21,10 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.home import Home
-from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST, RESULT
 from tasks.train.loop import train
 from tasks.train.stage import STAGE
+from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.preprocess.ears import Ears
 from tests.support import as_partition, link_graph, molecule_graph, node_graph

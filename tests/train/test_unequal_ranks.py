@@ -12,8 +12,8 @@ import torch
 from configs.load import build_recipe
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
-from tasks.train import checkpoint
 from tasks.train.job import LAST, Job
+from tasks.train.state import checkpoint
 from tests.support import as_partition, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import records

@@ -27,8 +27,8 @@ from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import RunResult
 from tasks.storage.snapshots import earlier_snapshots
-from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST, Job
+from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
 from tasks.train.warm.warm_weights import DoesNotFitError, begin_warm, refuse_held_out_knowledge

@@ -195,7 +195,7 @@ class FakeStream:
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="there the graph itself is tested, in tests/gpu")
 def test_the_fourth_step_is_recorded_and_all_later_ones_replayed(tmp_path: Path) -> None:
-    from tasks.train.whole_step import WholeStep
+    from tasks.train.optimization.whole_step import WholeStep
 
     graph, notes = partition(tmp_path / "graph", "node"), []  # type: ignore[var-annotated]
     with own_settings():

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numba import njit
 
-from models.kernels.prefetch import AHEAD
-from models.kernels.vector import prefetch_item
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from models.kernels.prefetch import AHEAD
-from models.kernels.vector import prefetch_item
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.counter_random import mix
 

@@ -10,8 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from models.kernels.prefetch import AHEAD
-from models.kernels.vector import prefetch_item
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array, blocks, offsets, row_blocks
 from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
 from tasks.storage.manifests import SPLITS

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.errors import RecipeError
-from tasks.sampling.draws import SMALL_FANOUT
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods.draws import SMALL_FANOUT
+from tasks.sampling.neighborhoods.neighbors import derive_key
 
 Array = NDArray[Any]
 _BLOCK = 256

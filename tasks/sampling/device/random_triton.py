@@ -8,9 +8,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from models.kernels.rounding_triton import mix
+from models.kernels.tables.rounding_triton import mix
 from tasks.counter_random import GOLDEN
-from tasks.sampling import fast_random
+from tasks.sampling.neighborhoods import fast_random
 
 STEP = tl.constexpr(int(fast_random.STEP))
 """From one draw of a stream to the next: state + STEP."""

@@ -15,10 +15,10 @@ import triton.language as tl
 from torch import Tensor
 
 from tasks.counter_random import half_bits
-from tasks.sampling.biased_loops import PATIENCE, coin_limits
 from tasks.sampling.device.alias_triton import table_tensor
 from tasks.sampling.device.random_triton import STEP, below, below_and_rest, chosen, draw, output, permute, stream, unit
-from tasks.sampling.walks import Walks
+from tasks.sampling.walks.biased_loops import PATIENCE, coin_limits
+from tasks.sampling.walks.random_walks import Walks
 
 _WALKS = 64
 """Of a program with one warp: two a thread, so that one's loads go on while the other waits. Not tuned."""

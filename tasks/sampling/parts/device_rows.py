@@ -30,15 +30,15 @@ from torch import Tensor
 from configs.errors import RecipeError
 from models.block import PendingRows
 from models.kernels.backends import on_triton
-from models.kernels.byte_rows import SCALE_BYTES
+from models.kernels.tables.byte_rows import SCALE_BYTES
 from tasks.arrays import blocks
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.gather import num_columns
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import CACHE_SHARE, PartGraph
 from tasks.sampling.parts.places import Request, RowPlaces
 from tasks.sampling.parts.sampler import PartSample
-from tasks.sampling.stored_rows import stored_rows
+from tasks.sampling.rows.features import FeatureSource
+from tasks.sampling.rows.gather import num_columns
+from tasks.sampling.rows.stored_rows import stored_rows
 
 _CHUNK_ROWS = 1 << 16
 _NUMBERS_AT_ONCE = 1 << 25

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from configs.errors import RecipeError
 from models.block import Block, Inputs
-from tasks.sampling.features import FeatureSource, count_types, node_id_tensor
-from tasks.sampling.gather import gather_mean, gather_rows
 from tasks.sampling.parts.device_rows import DeviceRows, ExchangedRows
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.rows import Located, PartRows
 from tasks.sampling.parts.sampler import PartSample
 from tasks.sampling.parts.wholegraph import WholeGraphRows
+from tasks.sampling.rows.features import FeatureSource, count_types, node_id_tensor
+from tasks.sampling.rows.gather import gather_mean, gather_rows
 
 _NODE_TABLES = ("feat_cat", "node_type", "label")
 _EDGE_TABLES = ("edge_feat", "edge_feat_cat", "edge_type", "edge_weight")

@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from models.kernels.prefetch import AHEAD
-from models.kernels.vector import prefetch_item
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
 
 
 @njit(inline="always")

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from tasks.arrays import offsets
-from tasks.sampling.lookup import find_edge
+from tasks.sampling.neighborhoods.lookup import find_edge
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.kernels import count_owners, deal_out

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from models.block import Block, Inputs
-from tasks.sampling.features import FeatureSource, mean_block
-from tasks.sampling.in_edges import Method, Seeds
+from tasks.sampling.neighborhoods.in_edges import Method, Seeds
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.features import PartFeatures, make_block
 from tasks.sampling.parts.graph import CACHE_SHARE, PartGraph
 from tasks.sampling.parts.sampler import PartSampler
+from tasks.sampling.rows.features import FeatureSource, mean_block
 
 
 class PartNeighborhoods:

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from models.kernels.memory import recycled
-from tasks.sampling.gather import gather_rows
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.kernels import as_rows, take_either, take_numbers
 from tasks.sampling.parts.places import RowPlaces
+from tasks.sampling.rows.gather import gather_rows
 
 _SPARE = 8  # an eighth more room than asked for, since no two groups of batches are of one size
 

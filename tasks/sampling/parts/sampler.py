@@ -16,10 +16,10 @@ import numpy as np
 from models.kernels.memory import recycled
 from tasks.arrays import offsets
 from tasks.key_table import FREE
-from tasks.sampling import draws
-from tasks.sampling.exclusion import hash_pairs, leave_out
-from tasks.sampling.in_edges import Array, InEdges, Method, Sample, Seeds
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods import draws
+from tasks.sampling.neighborhoods.exclusion import hash_pairs, leave_out
+from tasks.sampling.neighborhoods.in_edges import Array, InEdges, Method, Sample, Seeds
+from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.kernels import add_up, as_rows, count_owners, deal_out, merge_edges, take_either
 from tasks.sampling.parts.lookup import count_edges

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from configs.errors import RecipeError
-from tasks.sampling.features import FeatureSource
 from tasks.sampling.parts.device_rows import DeviceRows, Group
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
+from tasks.sampling.rows.features import FeatureSource
 
 _PACKAGE = "pylibwholegraph"
 

@@ -13,10 +13,10 @@ from tasks.processes.device import use_threads
 from tasks.sampling.degrees import warn_of_isolated
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.graph_store import GraphStore
-from tasks.train import checkpoint
 from tasks.train.job import LAST, Job
-from tasks.train.journal import Journal, Progress
-from tasks.train.vectors import finish_vectors
+from tasks.train.node_vectors.vectors import finish_vectors
+from tasks.train.state import checkpoint
+from tasks.train.state.journal import Journal, Progress
 
 
 def compute(job: Job[FactorTrainConfig]) -> None:

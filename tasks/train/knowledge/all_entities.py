@@ -10,18 +10,18 @@ from torch import Tensor
 
 from configs.errors import RecipeError
 from configs.sizes import in_words
-from models.kernels.device_tables import DeviceTable
-from models.kernels.dropout import dropout
-from models.kernels.row_moves import all_rows, move_rows, set_lengths
-from models.kernels.row_tables import RowTable
-from models.kernels.similarity_threads import all_similarities, all_similarity_gradients
+from models.kernels.dense.dropout import dropout
+from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
+from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.row_moves import all_rows, move_rows, set_lengths
+from models.kernels.tables.row_tables import RowTable
 from models.knowledge import KnowledgeModel, relation_rows
 from models.triple_losses.base import Targets, TripleLoss
 from tasks.arrays import Array
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.relations import Relations
-from tasks.train.loaders.all_entities import AllEntities, Asked
+from tasks.train.loaders.samples.all_entities import AllEntities, Asked
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
 from tasks.train.tables.learning_engine import Meet

@@ -8,20 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.kernels.device_tables import DeviceTable
-from models.kernels.dropout import dropout
+from models.kernels.dense.dropout import dropout
 from models.kernels.memory import empty
-from models.kernels.row_tables import RowTable
-from models.kernels.similarity import (
+from models.kernels.simd.vector import has_kernels
+from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
+from models.kernels.similarity.rows import (
     Kind,
     pair_similarities,
     pair_similarity_gradients,
 )
-from models.kernels.similarity_threads import all_similarities, all_similarity_gradients
-from models.kernels.vector import has_kernels
+from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.row_tables import RowTable
 from models.knowledge import Queries
 from tasks.arrays import Array
-from tasks.train.loaders.triples import hide_drawn
+from tasks.train.loaders.samples.triples import hide_drawn
 
 
 class Gradients:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array, blocks, offsets
 from tasks.train.knowledge.projection import Projection
 from tasks.train.tables.grid import Grid, Saved, block_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from configs.schema import Recipe
 from configs.training import KnowledgeTrainConfig
 from models.facts import GraphFacts
-from models.kernels.row_layout import Rule
+from models.kernels.tables.row_layout import Rule
 from models.knowledge_configs import KnowledgeConfig
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts

@@ -19,19 +19,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.kernels.device_tables import DeviceTable
-from models.kernels.dropout import dropout
-from models.kernels.row_moves import gather_rows, move_rows, set_lengths
-from models.kernels.row_tables import RowTable
+from models.kernels.dense.dropout import dropout
+from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.row_moves import gather_rows, move_rows, set_lengths
+from models.kernels.tables.row_tables import RowTable
 from models.knowledge import KnowledgeModel, Side, relation_rows
 from models.triple_losses.base import TripleLoss
 from models.vectors import AnyMeeting
 from tasks.arrays import Array
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.comparing import Comparison, Gradients, Rows
 from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.relations import Relations
-from tasks.train.loaders.triples import DrawnEntities, Triples, negatives_shape
+from tasks.train.loaders.samples.triples import DrawnEntities, Triples, negatives_shape
 from tasks.train.tables.objective import Ends, Number, Part
 from tasks.train.tables.pools import Pool, drawn_chunk
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.kernels.row_layout import Rule
-from models.kernels.row_moves import all_rows, move_rows
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_moves import all_rows, move_rows
+from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array, sample_rows
 from tasks.train.knowledge.shared_rows import SharedRows
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.kernels.row_layout import Rule
-from models.kernels.row_moves import gather_rows, move_rows
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_moves import gather_rows, move_rows
+from models.kernels.tables.row_tables import RowTable
 from models.knowledge import KnowledgeModel
 from tasks.arrays import Array
 from tasks.train.knowledge.comparing import Gradients

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.kernels.device_tables import DeviceTable
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.row_tables import RowTable
 from tasks.train.ranks.collectives import average_
 
 

@@ -11,14 +11,13 @@ import numpy as np
 import torch
 
 from configs.registry import LOADERS, TRIPLE_LOSSES
-from models.kernels.product_precision import products_in
-from models.kernels.row_layout import Rule
-from models.kernels.row_tables import RowTable
+from models.kernels.dense.product_precision import products_in
+from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import kernels_alone
 from models.knowledge import KnowledgeModel
-from tasks.sampling.neighbors import derive_key
+from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
-from tasks.train import checkpoint
 from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST
 from tasks.train.knowledge.all_entities import AllEntitiesEngine
@@ -27,9 +26,10 @@ from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.relations import Relations
 from tasks.train.knowledge.validation import Validation
-from tasks.train.loaders.all_entities import AllEntities
-from tasks.train.loaders.triples import DrawnEntities, TripleData, head_chances
+from tasks.train.loaders.samples.all_entities import AllEntities
+from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, head_chances
 from tasks.train.ranks.collectives import from_main
+from tasks.train.state import checkpoint
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.block_trainer import BlockTrainer
 from tasks.train.tables.device import ResidentBlocks

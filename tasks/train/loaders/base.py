@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from models.base import GraphModel
 from models.block import Batch
-from tasks.sampling.features import FeatureSource
+from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore, slices
 from tasks.storage.manifests import GraphManifest
 

@@ -66,7 +66,7 @@ class NeighborConfig(SampledConfig):
     graph. auto: fused where the model reads that hop only through a mean or sum, else sampled."""
 
 
-@LOADERS.options("edge", "edge")
+@LOADERS.options("edge", "links.edge")
 class EdgeConfig(SampledConfig, NegativesConfig):
     """Sampled neighbourhoods around training edges and their negatives, the batch's own edges left out."""
 
@@ -87,7 +87,7 @@ class FullEdgeConfig(NegativesConfig):
     holds_all_neighbors: ClassVar[bool] = True
 
 
-@LOADERS.options("cluster", "cluster")
+@LOADERS.options("cluster", "subgraphs.cluster")
 class ClusterConfig(LoaderConfig):
     """Parts of the partition, some at a time (ClusterGCN, arXiv:1905.07953)."""
 
@@ -116,7 +116,7 @@ class ClusterConfig(LoaderConfig):
         return _same_every_layer(num_nodes, num_nodes * self.clusters_per_batch / max(1, num_parts), num_layers)
 
 
-@LOADERS.options("random_partition", "cluster")
+@LOADERS.options("random_partition", "subgraphs.cluster")
 class RandomPartitionConfig(LoaderConfig):
     """Clusters drawn anew for every epoch and rank (Distributed DeepGCNs, arXiv:2006.07739)."""
 
@@ -164,14 +164,14 @@ class SaintConfig(SeedLoaderConfig):
         return _same_every_layer(num_nodes, self.batch_size * self.nodes_a_draw(), num_layers)
 
 
-@LOADERS.options("saint_node", "saint")
+@LOADERS.options("saint_node", "subgraphs.saint")
 class SaintNodeConfig(SaintConfig):
     """GraphSAINT subgraphs of `batch_size` nodes drawn by degree."""
 
     name: str = "saint_node"
 
 
-@LOADERS.options("saint_edge", "saint")
+@LOADERS.options("saint_edge", "subgraphs.saint")
 class SaintEdgeConfig(SaintConfig):
     """GraphSAINT subgraphs of the ends of `batch_size` drawn edges."""
 
@@ -182,7 +182,7 @@ class SaintEdgeConfig(SaintConfig):
         return 2
 
 
-@LOADERS.options("saint_walk", "saint")
+@LOADERS.options("saint_walk", "subgraphs.saint")
 class SaintWalkConfig(SaintConfig):
     """GraphSAINT subgraphs of random walks from `batch_size` roots."""
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from configs.errors import RecipeError
-from models.kernels.adjacency import split_rows
+from models.kernels.sparse.adjacency import split_rows
 from models.kernels.threads import num_threads, run_rows
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.gather import mean_rows, table_tiles
+from tasks.sampling.rows.features import FeatureSource
+from tasks.sampling.rows.gather import mean_rows, table_tiles
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.train.loaders.shared_table import shared_table
 

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch, Block
-from tasks.sampling.features import count_types, whole_graph
-from tasks.sampling.labels import hide_labels, targets
-from tasks.sampling.lookup import without_pairs
+from tasks.sampling.neighborhoods.lookup import without_pairs
+from tasks.sampling.rows.features import count_types, whole_graph
+from tasks.sampling.rows.labels import hide_labels, targets
 from tasks.train.loaders.base import Array, LabelLoader, Loader, TrainingData
 from tasks.train.loaders.configs import FullConfig, FullEdgeConfig
-from tasks.train.loaders.edge import PairSource
+from tasks.train.loaders.links.edge import PairSource
 
 
 @LOADERS.register("full")

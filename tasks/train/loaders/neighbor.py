@@ -12,12 +12,12 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import LOADERS
 from models.block import Batch, Block, Inputs
-from tasks.sampling.features import FeatureSource, make_blocks, mean_block
-from tasks.sampling.in_edges import Method, Sample, Seeds
-from tasks.sampling.labels import targets, without_labels
-from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.in_edges import Method, Sample, Seeds
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
+from tasks.sampling.rows.features import FeatureSource, make_blocks, mean_block
+from tasks.sampling.rows.labels import targets, without_labels
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore
 from tasks.train.loaders.base import Array, LabelLoader, TrainingData
 from tasks.train.loaders.config_base import SampledConfig

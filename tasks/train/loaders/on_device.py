@@ -17,9 +17,9 @@ from models.block import Batch, Block, Inputs
 from tasks.processes.memory import available_bytes
 from tasks.sampling.device.feature_table import FeatureTable, expected_reads
 from tasks.sampling.device.neighbors import DeviceSampler, PaddedSample
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
+from tasks.sampling.rows.features import FeatureSource
 from tasks.train.loaders.base import Array, Loader
 from tasks.train.loaders.neighbor import Neighborhoods, NeighborLoader
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import LOADERS
 from models.block import Batch
-from models.kernels.adjacency import Adjacency
-from models.kernels.spmm import weighted_sum
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.spmm import weighted_sum
 from tasks.inference.layerwise import bounded_slices, scratch_array
-from tasks.sampling.features import FeatureSource
-from tasks.sampling.labels import targets
+from tasks.sampling.rows.features import FeatureSource
+from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.train.loaders.base import LabelLoader, TrainingData
 from tasks.train.loaders.configs import PrecomputedConfig

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from models.block import Batch
     from tasks.sampling.parts.ranges import Ranges
-    from tasks.sampling.stored_rows import Rows, RowsOn
+    from tasks.sampling.rows.stored_rows import Rows, RowsOn
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tasks.train.strategies.base import Ranks, Strategy
 
 if TYPE_CHECKING:
     from tasks.sampling.parts.ranges import Ranges
-    from tasks.sampling.stored_rows import Rows, RowsOn
+    from tasks.sampling.rows.stored_rows import Rows, RowsOn
 
 _LOADERS = ("neighbor", "edge")
 

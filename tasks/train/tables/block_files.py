@@ -14,7 +14,7 @@ from pathlib import Path
 from isal import isal_zlib
 
 from configs.errors import IntegrityError
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 from tasks.storage.file_names import file_name
 

@@ -25,18 +25,18 @@ import torch
 from configs.errors import RecipeError
 from configs.registry import MODELS, SCHEDULES, STRATEGIES
 from configs.sizes import in_words
-from models.kernels.row_layout import Rule
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 from tasks.processes.device import use_threads
 from tasks.processes.memory import available_bytes
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import GraphStore
-from tasks.train import checkpoint
 from tasks.train.job import LAST, Job
-from tasks.train.journal import Journal, Progress
 from tasks.train.ranks.collectives import from_all, from_main, sum_over_ranks, wait_for_all
 from tasks.train.schedules.base import Schedule
+from tasks.train.state import checkpoint
+from tasks.train.state.journal import Journal, Progress
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import LEAST_ROWS

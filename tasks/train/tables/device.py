@@ -16,12 +16,12 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from models.kernels.device_tables import DeviceTable
+from models.kernels.tables.device_tables import DeviceTable
 from models.vectors import DeviceMeeting, DeviceSamples
 from tasks.arrays import Array
 from tasks.counter_random import bits
-from tasks.sampling.neighbors import derive_key
-from tasks.train.loaders.pairs import DevicePairs
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.train.loaders.samples.pairs import DevicePairs
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.grid import Grid

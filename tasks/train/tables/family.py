@@ -9,7 +9,7 @@ from configs.registry import MODELS
 from configs.schema import Recipe
 from configs.training import TableTrainConfig
 from models.facts import GraphFacts
-from models.kernels.row_layout import Rule
+from models.kernels.tables.row_layout import Rule
 from models.vector_configs import SampledConfig, VectorsConfig
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts

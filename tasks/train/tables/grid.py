@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from models.kernels.row_layout import Precision, Rule, row_bytes
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_layout import Precision, Rule, row_bytes
+from models.kernels.tables.row_tables import RowTable
 from models.vector_configs import Pairing
 from models.vectors import Meeting, SampledModel
 from tasks.arrays import Array, blocks

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from models.kernels.row_tables import RowTable
+from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import run_each
 from models.vectors import AnyMeeting
 from tasks.arrays import Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.sampling.alias import alias_table
+from tasks.sampling.walks.alias import alias_table
 
 
 class Negatives:

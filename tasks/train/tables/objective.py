@@ -10,9 +10,9 @@ import numpy as np
 
 from models.vectors import AnyMeeting, Meeting, SampledModel, Samples
 from tasks.arrays import Array
-from tasks.sampling.alias import draw_many
-from tasks.sampling.neighbors import derive_key
-from tasks.train.loaders.pairs import PairLoader
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.walks.alias import draw_many
+from tasks.train.loaders.samples.pairs import PairLoader
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.pools import Draws, Pool, drawn_chunk

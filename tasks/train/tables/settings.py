@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import RecipeError
 from configs.sizes import in_words
 from configs.training import KnowledgeTrainConfig, TableTrainConfig
-from models.kernels.row_layout import Precision, Rule, row_bytes
+from models.kernels.tables.row_layout import Precision, Rule, row_bytes
 from models.vector_configs import Pairing
 from tasks.storage.manifests import GraphManifest
 from tasks.train.strategies.configs import LEAST_ROWS, most_blocks

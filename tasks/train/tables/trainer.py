@@ -7,14 +7,14 @@ import numpy as np
 from configs.registry import LOADERS
 from tasks.arrays import Array
 from tasks.sampling.degrees import degrees, warn_of_isolated
-from tasks.sampling.neighbors import derive_key
-from tasks.train.loaders.pairs import PairData, PairLoader
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.train.loaders.samples.pairs import PairData, PairLoader
+from tasks.train.node_vectors.vectors import finish_vectors
 from tasks.train.tables.block_trainer import BlockTrainer
 from tasks.train.tables.learning_engine import LearningEngine
 from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.objective import Engine, Objective
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
-from tasks.train.vectors import finish_vectors
 
 _PAIRS = 1
 """Purpose that a key is drawn for; the objective has the others."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from configs.errors import IntegrityError
 from tasks.arrays import Array
 from tasks.storage.graph_store import GraphStore
-from tasks.train import checkpoint
+from tasks.train.state import checkpoint
 from tasks.train.warm.warm_start import WarmStart
 from tasks.train.warm.warm_weights import (
     DoesNotFitError,

@@ -22,9 +22,9 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.ids import IdMap, relation_names
 from tasks.storage.manifests import PAIR_TASKS
-from tasks.train import checkpoint
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.ranks.collectives import from_main
+from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm.warm_start import WarmStart
 

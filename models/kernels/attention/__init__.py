@@ -1,0 +1,1 @@
+"""Attention over in-edges in one pass."""

@@ -1,0 +1,1 @@
+"""Operators over rows alone: linear maps, norms, dropout, losses of rows."""

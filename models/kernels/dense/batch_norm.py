@@ -1,0 +1,211 @@
+"""Batch normalisation, ReLU and dropout in two passes on the CPU: one over each column's numbers, one that writes.
+
+What the backward pass needs of ReLU and dropout it computes again, from the input and from the key of the random bits:
+kept are the input, which nobody else has, and two numbers a column.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.kernels.dense.batch_norm_rows import (
+    TILE,
+    add_gradients,
+    add_moments,
+    input_gradient_rows,
+    normalise_rows,
+)
+from models.kernels.dense.dropout import draw, dropout, threshold
+from models.kernels.memory import empty
+from models.kernels.shapes import check_shape
+from models.kernels.simd.vector import Lanes, has_kernels, storage
+from models.kernels.threads import even_rows, run_rows
+
+_RANGES = 8
+"""Ranges of rows whose sums are added up: a number of their own, so that results do not follow from that of threads."""
+_LEAST_ROWS = 1024
+"""Rows of such a range, at least."""
+
+
+class Running(NamedTuple):
+    """The running statistics of a batch norm, which a batch moves on."""
+
+    mean: Tensor
+    """float32 (D,)."""
+    variance: Tensor
+    """float32 (D,)."""
+    momentum: float
+    """Share of the batch's statistics in the new ones."""
+
+
+def batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running: Running,
+    eps: float = 1e-5,
+    *,
+    relu: bool = False,
+    rate: float = 0.0,
+    key: int | None = None,
+) -> Tensor:
+    """y = drop(act((x - mean) / sqrt(variance + eps) * weight + bias)), by the batch's own statistics, as in training.
+
+    Args:
+        x: float32 or bfloat16 (n, D), n at least 2; differentiable. Others, and other devices, go through torch.
+        weight: float32 (D,); differentiable.
+        bias: float32 (D,); differentiable.
+        running: moved on in place, the variance as that of a sample (over n - 1).
+        eps: added to the variance.
+        relu: whether act is ReLU; else nothing.
+        rate: share of the result that is dropped, 0 <= rate < 1.
+        key: what dropped elements depend on, as in `dropout.dropout`.
+
+    Returns:
+        (n, D) in x's dtype, computed in float32. Sums over rows do not depend on the number of threads.
+
+    Raises:
+        ValueError: shapes that do not fit together, fewer than two rows, a rate out of bounds.
+    """
+    check_shape("x", x, "n", "D")
+    for name, values in (("weight", weight), ("bias", bias), ("mean", running.mean), ("variance", running.variance)):
+        check_shape(name, values, x.shape[1])
+    if len(x) < 2:
+        raise ValueError(f"a batch norm needs two rows at least, not {len(x)}")
+    if not 0 <= rate < 1:
+        raise ValueError(f"a dropout rate is at least 0 and below 1, not {rate}")
+    if not has_kernels(x) or weight.dtype != torch.float32:
+        return reference_batch_norm(x, weight, bias, running, eps, relu=relu, rate=rate, key=key)
+    options = (eps, relu, rate, draw(key) if rate else 0)
+    return _BatchNorm.apply(x, weight, bias, running, *options)  # type: ignore[no-untyped-call]
+
+
+def reference_batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running: Running,
+    eps: float = 1e-5,
+    *,
+    relu: bool = False,
+    rate: float = 0.0,
+    key: int | None = None,
+) -> Tensor:
+    """Do `batch_norm` with torch's operations, one after the other."""
+    mean, variance, momentum = running
+    y = torch.nn.functional.batch_norm(x, mean, variance, weight, bias, True, momentum, eps)
+    return dropout(torch.relu(y) if relu else y, rate, key=key)
+
+
+class _BatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        running: Running,
+        eps: float,
+        relu: bool,
+        rate: float,
+        key: int,
+    ) -> Tensor:
+        x = x.contiguous()
+        rows, width = x.shape
+        bounds = _ranges(rows)
+        sums = np.empty((2, len(bounds) - 1, width), np.float32)
+        run_rows(add_moments, bounds, *_tiles(width), storage(x), *sums.reshape(2, -1), bounds)
+        columns = np.empty((3, width), np.float32)
+        statistics = (running.mean.numpy(), running.variance.numpy(), np.float32(running.momentum))
+        _finish_moments(bounds, sums, np.float32(eps), storage(weight), columns, statistics)
+        mean, inverse, scale = columns
+        y = empty((rows, width), x.dtype)
+        ctx.chances = _chances(relu, rate, key)
+        known = (storage(x), mean, scale, storage(bias), *ctx.chances)
+        run_rows(normalise_rows, _steps(rows), *_tiles(width), *known, storage(y))
+        ctx.save_for_backward(x, bias)
+        ctx.columns, ctx.bounds = (mean, inverse, scale), bounds
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, bias = ctx.saved_tensors
+        (rows, width), grad = x.shape, grad.contiguous()
+        mean, inverse, scale = ctx.columns
+        known = (storage(x), storage(grad), mean, scale, storage(bias), *ctx.chances)
+        sums = np.empty((2, len(ctx.bounds) - 1, width), np.float32)
+        run_rows(add_gradients, ctx.bounds, *_tiles(width), *known, *sums.reshape(2, -1), ctx.bounds)
+        columns = np.empty((4, width), np.float32)
+        _finish_gradients(np.float32(rows), sums, inverse, scale, columns)
+        grad_weight, grad_bias, slope, offset = columns
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = empty((rows, width), x.dtype)
+            run_rows(input_gradient_rows, _steps(rows), *_tiles(width), *known, slope, offset, storage(grad_x))
+        return grad_x, torch.from_numpy(grad_weight), torch.from_numpy(grad_bias), *[None] * 5
+
+
+def _ranges(rows: int) -> Any:
+    """Return bounds of the ranges of rows whose sums are kept apart."""
+    count = max(1, min(_RANGES, rows // _LEAST_ROWS))
+    return np.array([rows * i // count for i in range(count + 1)])
+
+
+def _steps(rows: int) -> Any:
+    """Return bounds of the ranges of rows that threads take; few rows are not worth a second one."""
+    return even_rows(rows) if rows >= _LEAST_ROWS else np.array([0, rows])
+
+
+@cache
+def _tiles(width: int) -> tuple[Lanes, Lanes, int]:
+    """Return the lanes of whole tiles and of the last one, and the row's width."""
+    return Lanes(TILE), Lanes(TILE, partly=True), width
+
+
+def _chances(relu: bool, rate: float, key: int) -> tuple[Any, ...]:
+    """Return what kernels are told of activation and dropout; None leaves one out."""
+    kept = (key, threshold(rate), np.float32(1 / (1 - rate))) if rate else (None, None, None)
+    return (True if relu else None, *kept)
+
+
+@njit(cache=True, nogil=True)
+def _finish_moments(bounds, sums, eps, weight, columns, statistics):  # type: ignore[no-untyped-def]
+    """Join the ranges' means and sums of squares (Chan et al., 1979), and move the running statistics on."""
+    rows, (means, squares), (mean, inverse, scale) = (
+        bounds[-1],
+        (sums[0], sums[1]),
+        (columns[0], columns[1], columns[2]),
+    )
+    running_mean, running_variance, momentum = statistics
+    for j in range(len(mean)):
+        seen, middle, square = 0.0, 0.0, 0.0
+        for part in range(len(bounds) - 1):
+            size = float(bounds[part + 1] - bounds[part])
+            delta = means[part, j] - middle
+            square += squares[part, j] + delta * delta * seen * size / (seen + size)
+            middle += delta * size / (seen + size)
+            seen += size
+        mean[j] = middle
+        inverse[j] = 1 / np.sqrt(square / rows + eps)
+        scale[j] = inverse[j] * weight[j]
+        running_mean[j] += momentum * (middle - running_mean[j])
+        running_variance[j] += momentum * (square / (rows - 1) - running_variance[j])
+
+
+@njit(cache=True, nogil=True)
+def _finish_gradients(rows, sums, inverse, scale, columns):  # type: ignore[no-untyped-def]
+    """From sums of dz and of dz (x - mean), z before the activation, to dx = scale dz + slope (x - mean) + offset."""
+    grad_weight, grad_bias, slope, offset = columns[0], columns[1], columns[2], columns[3]
+    for j in range(len(inverse)):
+        total, product = sums[0, :, j].sum(), sums[1, :, j].sum()
+        grad_bias[j], grad_weight[j] = total, product * inverse[j]
+        offset[j] = -scale[j] * total / rows
+        slope[j] = -scale[j] * inverse[j] * inverse[j] * product / rows

@@ -1,0 +1,1 @@
+"""Vectors of floats in numba, and what loops over them are made of."""

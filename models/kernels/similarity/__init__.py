@@ -1,0 +1,1 @@
+"""How similar queries are to the rows of tables, and the gradients."""

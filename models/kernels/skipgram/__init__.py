@@ -1,0 +1,1 @@
+"""Skip-gram with negative sampling over tables of rows."""

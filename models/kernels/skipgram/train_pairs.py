@@ -1,0 +1,162 @@
+"""Skip-gram with negative sampling: one pass over pairs that reads and changes the rows of two tables in place.
+
+For a pair (u, v) with negatives n_1..n_K the objective is log s(U_u . C_v) + w sum_k log s(-U_u . C_{n_k}), s the
+logistic function (Mikolov and others, arXiv:1310.4546, equation 4; LINE, arXiv:1503.03578, equation 7; w is 1 there and
+GraphVite's negative_weight, arXiv:1903.00757). A pair's context rows move by their gradients, then the centre's row. A
+row that is twice among them moves by both slopes; where rows fit into registers, the second is that of the moved row.
+Threads may work on the same tables without locks (Hogwild, arXiv:1106.5730): results then differ from run to run. One
+thread, or threads whose rows are disjoint, give the same bits always.
+
+No gradient is stored: a sample costs its K + 2 rows read and written once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llvmlite import binding
+from numpy.typing import NDArray
+
+from models.kernels.simd.vector import Lanes
+from models.kernels.skipgram.loops import SLOTS, train_groups, train_parts, train_whole_rows
+from models.kernels.skipgram.rules import train_by_rule
+from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_tables import RowTable
+
+_ROWS_AHEAD_FLOATS = 256
+"""Pairs as many as make so many columns, and at least two: their rows are on their way meanwhile."""
+_FAR_AHEAD = 6
+"""Pairs, where tables are larger than the last cache: memory's latency is longer than the first level can hide."""
+_USUAL_CACHE = 32 << 20
+WHOLE_ROW = 128 if binding.get_host_cpu_features().get("avx512f") else 32
+"""Lanes of a row, or a part of it: three of them, a centre's, its change and a context's, stay in registers."""
+
+
+def train_pairs(
+    vertex: RowTable,
+    context: RowTable,
+    centres: NDArray[Any],
+    contexts: NDArray[Any],
+    negatives: NDArray[Any],
+    *,
+    rate: float,
+    group: int = 1,
+    negative_weight: float = 1.0,
+    noise: int = 1,
+) -> None:
+    """Take one step for each pair, or for each group of pairs, one after the other.
+
+    Args:
+        vertex: rows of centres.
+        context: rows of contexts; the same table for proximity of first order.
+        centres: rows of `vertex`, int32 or int64 (n,).
+        contexts: rows of `context` (n,).
+        negatives: rows of `context` (n, K); with `group` G (n / G rounded up, K): row g is that of pairs g G to
+            (g + 1) G - 1, and its rows of `context` move once for all of them.
+        rate: learning rate.
+        group: pairs that share negatives: faster, as these are read once, and a little worse.
+        negative_weight: w.
+        noise: seed of the rounding of bfloat16 tables, above 0; another one for every call.
+    """
+    state = np.uint64(noise) if vertex.precision == "bfloat16" else None
+    tables, pairs = (vertex.values, context.values), (centres, contexts)
+    numbers = (np.float32(rate), np.float32(negative_weight), state)
+    stride, rule = vertex.stride, vertex.rule
+    ahead = max(2, _ROWS_AHEAD_FLOATS // stride)
+    if rule.name == "sgd" and group == 1 and stride <= WHOLE_ROW:
+        far = _FAR_AHEAD if vertex.values.nbytes + context.values.nbytes > last_cache_bytes() else None
+        train_whole_rows(Lanes(stride), stride, *tables, *pairs, negatives, *numbers, ahead, far)
+        return
+    lanes, slots = Lanes(min(stride & -stride, WHOLE_ROW)), negatives.shape[1] + group
+    room = np.zeros(slots, np.int64), np.zeros(-(-group * slots // SLOTS.count) * SLOTS.count, np.float32)
+    rows = lanes, SLOTS, lanes.count
+    if rule.name == "sgd" and group == 1:
+        train_parts(*rows, stride, *tables, *pairs, negatives, *numbers, ahead, *room)
+    elif rule.name == "sgd":
+        changes = np.zeros(group * lanes.count, np.float32)
+        train_groups(*rows, stride, *tables, *pairs, negatives, *numbers, *room, group, changes)
+    else:
+        negatives = np.repeat(negatives, group, 0)[: len(centres)]
+        states = (vertex.moment, vertex.scalars, context.moment, context.scalars)
+        constants = np.array([rule.decay, rule.second_decay, rule.epsilon], np.float32)
+        scratch = np.zeros((2, stride), np.float32)
+        arguments = (*rows, vertex.width, *tables, *pairs, negatives, *numbers, ahead, *room)
+        train_by_rule(*arguments, *states, constants, scratch)
+
+
+@cache
+def last_cache_bytes() -> int:
+    """Return the size of the processor's largest cache; 32 MiB where the machine does not tell."""
+    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    with contextlib.suppress(OSError, ValueError):
+        return max((int(size.read_text().strip().removesuffix("K")) << 10 for size in sizes), default=_USUAL_CACHE)
+    return _USUAL_CACHE
+
+
+def pair_loss(
+    vertex: RowTable | DeviceTable,
+    context: RowTable | DeviceTable,
+    centres: NDArray[Any],
+    contexts: NDArray[Any],
+    negatives: NDArray[Any],
+    negative_weight: float = 1.0,
+) -> float:
+    """Return the mean of -log s(U_u . C_v) - w sum_k log s(-U_u . C_{n_k}) over pairs, given as to `train_pairs`."""
+    own = vertex.read(centres)
+    positive = np.einsum("nd,nd->n", own, context.read(contexts))
+    negative = np.einsum("nd,nkd->nk", own, context.read(negatives))
+    losses = np.logaddexp(0, -positive) + negative_weight * np.logaddexp(0, negative).sum(1)
+    return float(losses.mean())
+
+
+def reference_train_pairs(
+    vertex: NDArray[np.float64],
+    context: NDArray[np.float64],
+    pairs: NDArray[Any],
+    negatives: NDArray[Any],
+    rate: float,
+    negative_weight: float = 1.0,
+    rule: Rule | None = None,
+    *,
+    in_turn: bool = False,
+) -> None:
+    """Do what `train_pairs` does in plain float64: tables (rows, width), pairs (n, 2), no memory of the rule yet.
+
+    `in_turn`: the slope of a row that is twice among a pair's contexts is taken anew after its first step.
+    """
+    remembered: dict[tuple[int, int], list[Any]] = {}
+    rule = rule or Rule()
+    for (u, v), others in zip(pairs, negatives, strict=True):
+        rows, centre = [v, *others], vertex[u].copy()
+        products = [centre @ context[row] for row in rows]
+        change = np.zeros(vertex.shape[1])
+        for number, row in enumerate(rows):
+            chance = 1 / (1 + np.exp(-(centre @ context[row] if in_turn else products[number])))
+            slope = -negative_weight * chance if number else 1 - chance
+            change += slope * context[row]
+            context[row] += rate * _reference_step(rule, remembered, (id(context), row), slope * centre)
+        vertex[u] += rate * _reference_step(rule, remembered, (id(vertex), u), change)
+
+
+def _reference_step(rule: Rule, remembered: dict[Any, list[Any]], row: Any, gradient: NDArray[Any]) -> NDArray[Any]:
+    kept = remembered.setdefault(row, [0.0, 0.0, 0])
+    kept[2] += 1
+    mean = float((gradient**2).mean())
+    if rule.name == "momentum":
+        kept[0] = rule.decay * kept[0] + gradient
+        return np.asarray(kept[0])
+    if rule.name == "adagrad":
+        kept[1] += mean
+        return gradient / (math.sqrt(kept[1]) + rule.epsilon)
+    if rule.name == "adam":
+        kept[0] = rule.decay * kept[0] + (1 - rule.decay) * gradient
+        kept[1] = rule.second_decay * kept[1] + (1 - rule.second_decay) * mean
+        first = kept[0] / (1 - rule.decay ** kept[2])
+        return np.asarray(first / (math.sqrt(kept[1] / (1 - rule.second_decay ** kept[2])) + rule.epsilon))
+    return gradient

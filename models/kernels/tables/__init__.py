@@ -1,0 +1,1 @@
+"""Tables whose rows are read and changed at random."""

@@ -1,0 +1,67 @@
+"""Rows of 8-bit numbers with a scale of their own: x_d = scale * q_d, q_d from -127 to 127.
+
+A row of D numbers is D + 4 bytes: the numbers, and the scale as float32 behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from models.kernels.simd import _llvm
+from models.kernels.simd._llvm import INT
+from models.kernels.simd.vector import VectorType
+
+SCALE_BYTES = 4
+_LARGEST = 127
+_BYTE, _FLOAT = ir.IntType(8), ir.FloatType()
+_instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
+
+
+def pack_rows(rows: NDArray[np.floating[Any]]) -> NDArray[np.int8]:
+    """Return float rows (n, D) as int8 (n, D + 4): each number to the nearest step of its row's scale, max |x| / 127.
+
+    Raises ValueError: a number is NaN or infinite.
+    """
+    values = rows.astype(np.float32)
+    scale = np.abs(values).max(axis=1, initial=0) / np.float32(_LARGEST)
+    if not np.isfinite(scale).all():
+        raise ValueError("rows hold NaN or infinite numbers, which have no steps")
+    steps = values / np.where(scale > 0, scale, np.float32(1))[:, None]
+    packed = np.empty((len(rows), rows.shape[1] + SCALE_BYTES), np.int8)
+    packed[:, :-SCALE_BYTES] = np.rint(steps)
+    packed[:, -SCALE_BYTES:] = scale.astype(np.float32)[:, None].view(np.int8)
+    return packed
+
+
+@_instruction
+def load_bytes(typing, lanes, array, offset, count, scale):  # type: ignore[no-untyped-def]
+    """load_bytes(lanes, array, offset, count, scale) -> vector: `vector.load` of 8-bit numbers, times their scale.
+
+    `array` is flat int8; the scale is the float32 at array[scale].
+    """
+    fits = isinstance(array, types.Array) and array.ndim == 1 and array.dtype == types.int8
+    assert fits, f"8-bit numbers come as flat int8 arrays, not {array}"
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        shape, width = signature.args[0], signature.return_type.lanes
+        address = _llvm.address(context, builder, signature.args[1], args[1], args[2])
+        pointer = builder.bitcast(address, ir.VectorType(_BYTE, width).as_pointer())
+        if shape.partly:
+            zero = _llvm.constant(_BYTE, width, 0)
+            arguments = [pointer, ir.Constant(INT, 1), _llvm.first_lanes(builder, args[3], width), zero]
+            raw = _llvm.call(builder, f"llvm.masked.load.v{width}i8.p0", zero.type, arguments)
+        else:
+            raw = builder.load(pointer, align=1)
+        numbers = builder.sitofp(raw, ir.VectorType(_FLOAT, width))
+        place = _llvm.address(context, builder, signature.args[1], args[1], args[4])
+        scale = builder.load(builder.bitcast(place, _FLOAT.as_pointer()), align=1)
+        return builder.fmul(numbers, _llvm.splat(builder, scale, width))
+
+    return VectorType(lanes.count)(lanes, array, types.int64, types.int64, types.int64), generate

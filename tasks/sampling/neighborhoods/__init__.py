@@ -1,0 +1,1 @@
+"""Which in-edges a batch takes, and its nodes' local numbers."""

@@ -1,0 +1,1 @@
+"""Features and labels of a batch's nodes."""

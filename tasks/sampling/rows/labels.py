@@ -1,0 +1,71 @@
+"""Labels in batches: as the losses want them, and as models may read those of other nodes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.block import Inputs
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import GraphManifest
+
+Array = NDArray[Any]
+_HIDE = 0x1ABE1  # purpose of a key: whose labels are hidden
+
+
+def targets(manifest: GraphManifest, labels: Array) -> Tensor:
+    """Return labels as the losses want them: int64 (n,) for multiclass, else float32 (n, T) with NaN for none."""
+    if manifest.task_type == "multiclass":
+        return torch.from_numpy(labels.reshape(len(labels)).astype(np.int64))
+    labels = labels.reshape(len(labels), math.prod(labels.shape[1:]))  # there may be no row, so -1 would not do
+    values = labels.astype(np.float32)
+    if np.issubdtype(labels.dtype, np.integer):
+        values[labels < 0] = np.nan
+    return torch.from_numpy(values)
+
+
+def training_labels(store: GraphStore) -> Array:
+    """Return the training nodes' labels, int64 (N,) or float32 (N, T); for all others no label, -1 or NaN.
+
+    Of a graph in parts: those of this machine's nodes.
+    """
+    nodes, label = store.training_rows(), store["label"]
+    known: Array = np.full(label.shape, -1 if label.dtype.kind == "i" else np.nan, label.dtype)
+    known[nodes] = label[nodes]
+    return known
+
+
+def hide_labels(inputs: Inputs, rows: Array, key: int) -> tuple[Array, Inputs]:
+    """Choose a random half of the training nodes for the loss, and hide their labels from the model.
+
+    The other half's labels are read (https://arxiv.org/abs/2103.13355, section 3.1).
+
+    Args:
+        inputs: of nodes; without labels all training nodes are chosen.
+        rows: int64 (n,): training nodes among them.
+        key: of the draw.
+
+    Returns:
+        The rows chosen, ascending, and the inputs without their labels.
+    """
+    if inputs.label is None or not len(rows):
+        return rows, inputs
+    order = np.random.Generator(np.random.Philox(key=derive_key(key, _HIDE))).permutation(len(rows))
+    chosen = np.sort(rows[order[: (len(rows) + 1) // 2]])
+    return chosen, without_labels(inputs, torch.from_numpy(chosen))
+
+
+def without_labels(inputs: Inputs, rows: Tensor | slice) -> Inputs:
+    """Return the inputs with the labels of some nodes hidden; themselves where there are no labels."""
+    if inputs.label is None:
+        return inputs
+    label = inputs.label.clone()
+    label[rows] = torch.nan if label.is_floating_point() else -1
+    return replace(inputs, label=label)

@@ -1,0 +1,1 @@
+"""Random walks and what they draw."""

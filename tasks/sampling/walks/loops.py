@@ -1,0 +1,113 @@
+"""The loops of random walks of first order, and of random edges: see `tasks.sampling.walks.random_walks`.
+
+Several walks go on in turns: while one waits for memory the others step. A loop over them does one thing, mostly
+without branches: what a random number decides is foreseen wrongly every other time, and that costs more than the rest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from models.kernels.simd.vector import prefetch_item
+from tasks.counter_random import permute
+from tasks.sampling.neighborhoods.fast_random import STEP, below, below_and_fraction, stream
+from tasks.sampling.walks.alias import chosen, draw
+from tasks.sampling.walks.steps import weighted_edge
+
+_TURNS = 32
+"""Walks of a thread that take turns."""
+_NONE = np.int64(-1)
+
+
+@njit(inline="always")
+def _step(indptr, v, weight, largest, first, tables, state):  # type: ignore[no-untyped-def]
+    """Return the position of an out-edge of v, -1 where it has none to take, and the last state."""
+    low = indptr[v]
+    degree = indptr[v + 1] - low
+    edge = _NONE
+    if weight is None:
+        if degree > 0:
+            state += STEP
+            edge = low + below(state, degree)
+    elif degree > 0 and largest[v] > 0:
+        edge, state = weighted_edge(v, low, degree, weight, largest, first, tables, state)
+    return edge, state
+
+
+@njit(inline="always")
+def first_node(starts, table, key, number):  # type: ignore[no-untyped-def]
+    """Return where walk `number` begins."""
+    if table is None:
+        count = len(starts)
+        node = np.int64(starts[permute(key + number // count, count, number % count)])
+    else:
+        node = draw(table, stream(key, number))
+    return node
+
+
+@njit(inline="always")
+def another_start(starts, table, state):  # type: ignore[no-untyped-def]
+    """Return where a walk that can go no further begins anew."""
+    if table is None:
+        node = np.int64(starts[below(state, len(starts))])
+    else:
+        node = draw(table, state)
+    return node
+
+
+@njit(cache=True, nogil=True)
+def fill_walks(  # type: ignore[no-untyped-def]
+    indptr, indices, weight, largest, table_first, tables, starts, start_table, key, first, tokens
+):
+    """Write walks of first order. They keep step with each other: each takes one in a turn."""
+    count, length = tokens.shape
+    at, edge = np.empty(_TURNS, np.int64), np.empty(_TURNS, np.int64)
+    state = np.empty(_TURNS, np.uint64)
+    for low in range(0, count, _TURNS):
+        active = min(_TURNS, count - low)
+        for j in range(active):
+            number = first + low + j
+            at[j] = first_node(starts, start_table, key, number)
+            # Two streams a walk: one of where it begins, one of its steps.
+            state[j] = stream(key + 1, number)
+            tokens[low + j, 0] = ~at[j]
+            prefetch_item(indptr, at[j])
+        for place in range(1, length):
+            for j in range(active):
+                edge[j], state[j] = _step(indptr, at[j], weight, largest, table_first, tables, state[j])
+                prefetch_item(indices, edge[j])
+            for j in range(active):
+                if edge[j] < 0:
+                    state[j] += STEP
+                    at[j] = another_start(starts, start_table, state[j])
+                    tokens[low + j, place] = ~at[j]
+                else:
+                    at[j] = indices[edge[j]]
+                    tokens[low + j, place] = at[j]
+                prefetch_item(indptr, at[j])
+
+
+@njit(cache=True, nogil=True)
+def fill_edges(  # type: ignore[no-untyped-def]
+    indptr, indices, weight, largest, table_first, tables, starts, start_table, key, first, sources, targets
+):
+    """Write random edges, each from a start drawn by its strength."""
+    item = np.empty(_TURNS, np.int64)
+    fraction, state = np.empty(_TURNS, np.uint64), np.empty(_TURNS, np.uint64)
+    for low in range(0, len(sources), _TURNS):
+        count = min(_TURNS, len(sources) - low)
+        for j in range(count):
+            state[j] = stream(key, first + low + j)
+            item[j], fraction[j] = below_and_fraction(state[j], len(start_table))
+            prefetch_item(start_table, item[j])
+        for j in range(count):
+            item[j] = chosen(start_table[item[j]], item[j], fraction[j])
+            prefetch_item(indptr, item[j])
+        for j in range(count):
+            v = item[j]
+            sources[low + j] = v
+            item[j], state[j] = _step(indptr, v, weight, largest, table_first, tables, state[j])
+            prefetch_item(indices, item[j])
+        for j in range(count):
+            targets[low + j] = indices[item[j]]

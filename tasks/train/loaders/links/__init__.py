@@ -1,0 +1,1 @@
+"""The loader of edges, and its negatives."""

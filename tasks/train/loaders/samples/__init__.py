@@ -1,0 +1,1 @@
+"""Loaders of positive samples: pairs of nodes and triples."""

@@ -1,0 +1,1 @@
+"""Loaders whose batches are subgraphs."""

@@ -1,0 +1,140 @@
+"""Batches that are clusters: of the partition stage (ClusterGCN), or drawn anew for every epoch."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from configs.registry import LOADERS
+from models.block import Batch
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.storage.graph_store import id_dtype, slices
+from tasks.storage.manifests import PartitionManifest
+from tasks.train.loaders.base import Array, TrainingData
+from tasks.train.loaders.configs import ClusterConfig, RandomPartitionConfig
+from tasks.train.loaders.subgraphs.subgraph import SubgraphLoader
+
+_KEPT_EPOCHS = 2  # batches made ahead reach into the next epoch
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which nodes the batches of an epoch have."""
+
+    nodes: Array
+    """id (N,): all nodes, batch by batch, ascending within each."""
+    place: Array
+    """id (N,): where each node stands in `nodes`."""
+    bounds: Array
+    """int64 (num_batches + 1,): batch b has nodes[bounds[b]:bounds[b + 1]]."""
+
+
+class _LayoutLoader(SubgraphLoader):
+    """Lays out every epoch by itself (8 bytes a node, for two epochs); a batch is the subgraph of its nodes."""
+
+    def __init__(self, data: TrainingData) -> None:
+        super().__init__(data.store, data.features)
+        self.seed, self.rank = data.seed, data.rank
+        self._layouts: dict[int, Layout] = {}
+        self._lock = threading.Lock()
+
+    def has_equal_batches(self) -> bool:
+        return False
+
+    def lay_out(self, rng: np.random.Generator) -> Layout:
+        raise AssertionError(f"{type(self).__name__} defines no lay_out")
+
+    def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
+        """Return the subgraph of batch `number`; from `key` is drawn only whose labels a model may read."""
+        layout = self._layout(epoch)
+        low, high = int(layout.bounds[number]), int(layout.bounds[number + 1])
+        nodes = layout.nodes[low:high].astype(np.int64)
+        block, positions = self.subgraph(nodes, layout.place, low, positions=self.features.reads_edges)
+        return self.make_batch(nodes, block, positions, key)
+
+    def _layout(self, epoch: int) -> Layout:
+        with self._lock:  # held while it is made: other threads need the same one
+            if epoch not in self._layouts:
+                key = derive_key(self.seed, epoch, self.rank)
+                while len(self._layouts) >= _KEPT_EPOCHS:
+                    del self._layouts[min(self._layouts)]
+                self._layouts[epoch] = self.lay_out(np.random.Generator(np.random.Philox(key=key)))
+            return self._layouts[epoch]
+
+
+@LOADERS.register("cluster")
+class ClusterLoader(_LayoutLoader):
+    """ClusterGCN (Chiang et al., KDD 2019, https://arxiv.org/abs/1905.07953, section 3.2).
+
+    Clusters are the parts of the partition stage. Each epoch shuffles them; a batch joins some, with the edges between
+    them. Degrees are those within the batch, as there ("re-normalised"). Parts without nodes are left out.
+    """
+
+    def __init__(self, config: ClusterConfig, data: TrainingData) -> None:
+        super().__init__(data)
+        manifest = data.store.manifest
+        assert isinstance(manifest, PartitionManifest)
+        offsets = np.asarray(manifest.part_offsets, np.int64)
+        filled = np.flatnonzero(np.diff(offsets))
+        self.starts, self.stops = offsets[filled], offsets[filled + 1]
+        self.clusters_per_batch = config.clusters_per_batch
+        self.num_batches = -(-len(filled) // config.clusters_per_batch)
+
+    def lay_out(self, rng: np.random.Generator) -> Layout:
+        """Shuffle the clusters."""
+        order = rng.permutation(len(self.starts))
+        groups = [np.sort(order[part]) for part in slices(len(order), self.clusters_per_batch)]
+        order = np.concatenate(groups)
+        starts, sizes = self.starts[order], (self.stops - self.starts)[order]
+        ends = np.cumsum(sizes)
+        dtype = id_dtype(len(self.indptr) - 1)
+        nodes = (np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)).astype(dtype)
+        place = np.empty_like(nodes)
+        place[nodes] = np.arange(len(nodes), dtype=dtype)
+        last = np.cumsum([len(group) for group in groups]) - 1
+        return Layout(nodes, place, np.concatenate([[0], ends[last]]))
+
+
+@LOADERS.register("random_partition")
+class RandomPartitionLoader(_LayoutLoader):
+    """All nodes are dealt out to clusters at random, anew for every epoch and rank (Distributed DeepGCNs).
+
+    DeeperGCN (Li et al., 2020, https://arxiv.org/abs/2006.07739) trains on such clusters, but draws each node's by
+    itself; here clusters differ by at most one node. An epoch sees every node once and, in the mean, one edge in
+    num_clusters. Degrees are those within the batch.
+    """
+
+    def __init__(self, config: RandomPartitionConfig, data: TrainingData) -> None:
+        super().__init__(data)
+        self.num_batches = config.num_clusters
+
+    def lay_out(self, rng: np.random.Generator) -> Layout:
+        """Deal out the nodes."""
+        num_nodes = len(self.indptr) - 1
+        kind = np.uint16 if self.num_batches <= 1 << 16 else np.int64
+        cluster = (np.arange(num_nodes) % self.num_batches).astype(kind)
+        rng.shuffle(cluster)
+        dtype = id_dtype(num_nodes)
+        nodes, place = np.empty(num_nodes, dtype), np.empty(num_nodes, dtype)
+        bounds = np.zeros(self.num_batches + 1, np.int64)
+        group(cluster, bounds, nodes, place)
+        return Layout(nodes, place, bounds)
+
+
+@njit(cache=True, nogil=True)
+def group(cluster, bounds, nodes, place):  # type: ignore[no-untyped-def]
+    """Sort nodes by cluster, stably: fill bounds (C + 1,), of zeros, nodes (N,) and place (N,), see `Layout`."""
+    num_clusters = len(bounds) - 1
+    for v in range(len(cluster)):
+        bounds[cluster[v] + 1] += 1
+    for c in range(num_clusters):
+        bounds[c + 1] += bounds[c]
+    fill = bounds[:num_clusters].copy()
+    for v in range(len(cluster)):
+        at = fill[cluster[v]]
+        fill[cluster[v]] = at + 1
+        nodes[at] = v
+        place[v] = at

@@ -1,0 +1,1 @@
+"""What follows a training whose outcome is a vector for each node: heads, measures, files."""

@@ -1,0 +1,179 @@
+"""The head of learnt vectors: a logistic model of the classes, a linear one of numbers, or a model of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.logistic import fit_logistic
+from models.output_heads import LinkHead, NodeHead
+from models.vectors import VectorModel
+from tasks.arrays import Array, blocks, sample_rows
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.rows.labels import targets
+from tasks.storage.graph_store import GraphStore
+from tasks.train.loaders.links.negatives import NegativeSampler
+from tasks.train.node_vectors.pair_head import fit_pair_mlp
+
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+_MOST_ROWS, _MOST_BYTES = 200_000, 1 << 27
+"""Rows that a head is fitted to, and their bytes; of more, so many are drawn."""
+_ROWS_A_READ = 8192
+_MOST_SCORES = 1 << 23
+"""Scores that a threshold is chosen by; they are sorted once for each strength."""
+_PAIR_SEED = 20_261_123
+
+Score = Callable[[], float]
+"""Returns how good the model is with the head that it has now; higher is better."""
+
+
+def fit_head(
+    model: VectorModel, store: GraphStore, strength: float | None, score: Score | None, *, for_f1: bool = False
+) -> float | None:
+    """Fit the model's head to its vectors and the training split.
+
+    Of many labels each is rare, and a head that is right about its chance hardly ever gives it one above a half: few
+    or none would be predicted. With `for_f1` the scores of such a task are moved as a whole, so that 0, from where on
+    a label is predicted, lies where micro-F1 is best on the validation split; the order of rows stays as it is.
+
+    Args:
+        model: with its vectors; its head is set.
+        store: the graph.
+        strength: C of the L2 penalty; None: the one of STRENGTHS that `score` finds best.
+        score: of the validation split; None: there is none, and 1 is taken.
+        for_f1: whether scores of several label columns are moved; needs a validation split.
+
+    Returns:
+        The strength that was taken; None: the head has none.
+    """
+    if isinstance(model.head, LinkHead):
+        if model.head.mlp is None:
+            return None
+        if model.config.score == "mlp":
+            fit_pair_mlp(model, store, score)
+            return None
+        x, y = _pairs(model, store)
+        linear = model.head.mlp[0]
+    else:
+        x, y = _nodes(model, store)
+        linear = model.head.linear
+    fit = _fit_numbers if store.manifest.task_type == "regression" else _fit_members
+    held_out = _nodes(model, store, "valid", _MOST_SCORES // y.shape[1]) if for_f1 and _has_columns(store) else None
+
+    def set_head(chosen: float) -> None:
+        weight, bias = fit(x, y, chosen)
+        if held_out is not None:
+            rows, truth = held_out
+            bias = bias - best_threshold(torch.addmm(bias, rows, weight), truth)
+        with torch.no_grad():
+            linear.weight.copy_(weight.T)  # type: ignore[operator]
+            linear.bias.copy_(bias)  # type: ignore[operator]
+
+    chosen = strength or (1.0 if score is None else _best(set_head, score))
+    set_head(chosen)
+    return chosen
+
+
+def _best(set_head: Callable[[float], None], score: Score) -> float:
+    """Return the strength with the best score; of equal ones the smallest."""
+    scores = []
+    for strength in STRENGTHS:
+        set_head(strength)
+        scores.append(score())
+    return STRENGTHS[int(np.nanargmax(scores))] if np.isfinite(scores).any() else 1.0
+
+
+def _has_columns(store: GraphStore) -> bool:
+    return store.manifest.task == "node" and store.manifest.task_type == "multilabel"
+
+
+def best_threshold(scores: Tensor, truth: Tensor) -> float:
+    """Return the number above which scores are to be called positive so that micro-F1 is best; both (n, C).
+
+    Labels are 0 or 1, NaN where none is known. Halfway between two scores; of equally good ones the highest.
+    """
+    known = ~truth.isnan()
+    found, order = scores[known].double().sort(descending=True)
+    right = (truth[known] > 0.5)[order].double().cumsum(0)
+    if not len(right) or not right[-1]:
+        return 0.0
+    f1 = 2 * right / (torch.arange(1, len(right) + 1) + right[-1])
+    last_of_score = torch.cat([found[1:] != found[:-1], torch.tensor([True])])
+    place = int(torch.where(last_of_score, f1, -1.0).argmax())
+    following = found[min(place + 1, len(found) - 1)]
+    return float((found[place] + following) / 2) - (1e-6 if place + 1 == len(found) else 0.0)
+
+
+def _nodes(
+    model: VectorModel, store: GraphStore, split: str = "train", most: int = _MOST_ROWS
+) -> tuple[Tensor, Tensor]:
+    """Return vectors (n, D) and labels (n, C) of a split: 0 or 1 for each class, or numbers; NaN: none."""
+    assert isinstance(model.head, NodeHead)
+    nodes = sample_rows(np.asarray(store[f"{split}_idx"]), max(1, min(most, _most_rows(model, 1))))
+    label = targets(store.manifest, np.asarray(store["label"][nodes]))
+    if label.dim() == 1:
+        known = label >= 0
+        nodes, label = nodes[known.numpy()], label[known]
+        label = torch.nn.functional.one_hot(label, model.facts.out_dim).float()
+    return _rows(model, nodes), label
+
+
+def _pairs(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
+    """Return products of the vectors of training edges' ends, and of as many other pairs', and 1 or 0 for each.
+
+    The other pairs are no training edges. To avoid those that are held out too would tell the head where they are.
+    """
+    edges = sample_rows(np.asarray(store["train_edges"]), _most_rows(model, 2)).astype(np.int64)
+    drawn = NegativeSampler(store, "uniform", 1).draw(edges, derive_key(_PAIR_SEED))
+    source, target = np.concatenate([edges, drawn]).T
+    is_edge = torch.zeros(len(source), 1)
+    is_edge[: len(edges)] = 1
+    return _rows(model, source).mul_(_rows(model, target)), is_edge
+
+
+def _most_rows(model: VectorModel, vectors_each: int) -> int:
+    return max(1, min(_MOST_ROWS, _MOST_BYTES // (4 * model.table.shape[1] * vectors_each)))
+
+
+def _rows(model: VectorModel, nodes: Array) -> Tensor:
+    """Return a copy of nodes' vectors, float32 (n, D); read in the order of the table, which may lie in a file."""
+    order = np.argsort(nodes, kind="stable")
+    found = torch.empty(len(nodes), model.table.shape[1])
+    for part in blocks(len(nodes), _ROWS_A_READ):
+        place = order[part]
+        found[torch.from_numpy(place)] = model.table[torch.from_numpy(nodes[place].astype(np.int64))].float()
+    return found
+
+
+def _fit_members(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """Return weights (D, C) and bias (C,) of each class against the rest, of the rows whose label is known."""
+    missing = y.isnan()
+    if not missing.any():
+        fitted = fit_logistic(x, y > 0.5, strength)
+        return fitted.weight, fitted.bias
+    weights, biases = x.new_zeros(x.shape[1], y.shape[1]), x.new_zeros(y.shape[1])
+    for column in range(y.shape[1]):
+        known = ~missing[:, column]
+        if known.any():
+            fitted = fit_logistic(x[known], y[known, column : column + 1] > 0.5, strength)
+            weights[:, column], biases[column] = fitted.weight[:, 0], fitted.bias[0]
+    return weights, biases
+
+
+def _fit_numbers(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """Return weights (D, C) and bias (C,) of least squares with an L2 penalty of 1 / C, in units of the spread of y."""
+    weights, biases = x.new_zeros(x.shape[1], y.shape[1]), x.new_zeros(y.shape[1])
+    for column in range(y.shape[1]):
+        known = ~y[:, column].isnan()
+        if known.any():
+            rows, numbers = x[known].double(), y[known, column].double()
+            mean = rows.mean(0)
+            centred = rows - mean
+            penalty = torch.eye(x.shape[1], dtype=torch.float64) / strength
+            solved = torch.linalg.solve(centred.T @ centred + penalty, centred.T @ (numbers - numbers.mean()))
+            weights[:, column] = solved.float()
+            biases[column] = float(numbers.mean() - mean @ solved)
+    return weights, biases

@@ -1,0 +1,1 @@
+"""What a training over a graph in parts needs besides: its memory, its validation, what short rows cost."""

@@ -1,0 +1,1 @@
+"""What a training keeps of itself: checkpoints, the journal, and when they are written."""
