@@ -38,6 +38,7 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREAD
 BATCH_SIZE = 1024
 STAGES = ("batches", "steps")
 _CHECKED = 16
+_EXCHANGE = 16  # batches of one exchange, by default
 _SERVER_PORT = 30050
 # DistDGL's launcher starts a machine's servers and trainers; PyPI's wheel has none.
 _SERVER_AND_TRAINER = 'DGL_ROLE=server "$@" & DGL_ROLE=client DGL_DIST_MODE=distributed exec "$@"'
@@ -78,7 +79,7 @@ class Plan:
     rounds: dict[str, int]
     """By stage."""
     batches: tuple[int, int]
-    """graphmill's in a round, in exchanges of eight, and DistDGL's; of steps graphmill takes half as many."""
+    """graphmill's in a round, in exchanges of sixteen, and DistDGL's; of steps graphmill takes half as many."""
 
 
 def torchrun_environment(machines: Machines, number: int) -> dict[str, str]:
@@ -186,8 +187,8 @@ def take_turns(sides: list[Side], stage: str, plan: Plan, found: dict[str, list[
     """Add what each side's rounds give, by its name."""
     mine, theirs = plan.batches
     if stage == "steps":
-        mine = max(8, mine // 2)
-    orders = {"ours": Order(stage, mine, min(8, mine // 2)), "dgl": Order(stage, theirs, min(4, theirs // 2))}
+        mine = max(_EXCHANGE, mine // 2)
+    orders = {"ours": Order(stage, mine, min(_EXCHANGE, mine // 2)), "dgl": Order(stage, theirs, min(4, theirs // 2))}
     for number in range(-1, 1 if plan.apart else plan.rounds[stage]):  # the first one warms up
         for side in sides if number % 2 else sides[::-1]:
             done = side.measure(orders[side.name])
@@ -237,7 +238,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--apart", action="store_true", help="one side is up at a time: needs half of the memory")
     parser.add_argument("--rounds", default="5,3", help="of batches alone, of whole steps")
-    parser.add_argument("--batches", default="16,4", help="in a round: graphmill's (a multiple of 8), DistDGL's")
+    parser.add_argument("--batches", default="32,4", help="in a round: graphmill's (a multiple of 16), DistDGL's")
     parser.add_argument("--home", type=Path, default=Home.open().root)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
