@@ -221,7 +221,7 @@ def start_again(job: Job, fault: Fault, wanted: Any, tolerance: float, outcome: 
             f"the job that was started again failed: {[causes(job, n) for n in range(fault.kind.machines)]}"
         )
     outcome.resumed_from = job.resumed_from()
-    if had and not outcome.resumed_from:
+    if had and not outcome.resumed_from and not job.took_finished():
         troubles.append("the job that was started again began afresh")
     troubles += job.left_running() + job.left_behind(finished=True)
     return equal(job.metrics(), wanted, fault.kind, tolerance)

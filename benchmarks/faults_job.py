@@ -196,6 +196,10 @@ class Job:
         """Whether ranks were started again within the job."""
         return any("starting again" in line or "starts again" in line for line in self.said(0))
 
+    def took_finished(self) -> bool:
+        """Whether the training had ended when the fault came, and was taken as it was."""
+        return any("was finished when the run was killed" in line for line in self.said(0))
+
     def has_checkpoint(self) -> bool:
         """Whether there is a training to go on with."""
         return any(True for _ in self._work("train-*/last.pt"))
