@@ -8,7 +8,12 @@ from configs.base import cache_view
 from configs.metric_names import telling
 from configs.schema import Recipe
 from configs.training import TrainConfig
-from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
+from tasks.evaluate.verdicts import (
+    hardly_above_controls,
+    lost_to_controls,
+    one_class_predicted,
+    secondary_below_controls,
+)
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.manifests import EvalReport
 from tasks.train.ranks.agreement import evaluates_together
@@ -88,13 +93,19 @@ def _run(job: EvaluateJob, context: StageContext, recipe: Recipe, train: Parent)
 
 def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
     """Report the metrics; warn where the model is no better than one that learnt nothing."""
+    intervals = fields["report"]["intervals"]
     for split, values in fields["metrics"].items():
         context.message(f"{split}: " + ", ".join(f"{name} {values[name]:.4f}" for name in telling(values)))
+        if intervals[split]["metric"] is not None:
+            low, high = intervals[split]["metric"]
+            context.message(f"{split}: 95 % of draws of its rows have {fields['metric']} {low:.4f} to {high:.4f}")
     lost = lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields)
     one_class = one_class_predicted(fields["metric"], fields["report"], lost)
     below = secondary_below_controls(fields["metric"], fields)
     for text in [*lost, *below, *([one_class] if one_class else [])]:
         context.warn(text)
+    for text in [] if lost else hardly_above_controls(fields["metric"], fields):
+        context.message(text)
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 8, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 9, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -75,6 +75,22 @@ def secondary_below_controls(metric: str, report: Mapping[str, Any]) -> list[str
     return lines
 
 
+def hardly_above_controls(metric: str, report: Mapping[str, Any]) -> list[str]:
+    """Say which gating controls the model beats by no more than other rows of the same kind might undo.
+
+    `report` as in `lost_to_controls`, its `report` with `intervals` (`SureMetrics.intervals`).
+    """
+    lines = []
+    for split, found in report["report"]["intervals"].items():
+        for name, (low, high) in found["above"].items():
+            if CONTROLS[name].gates and low <= 0 <= high:
+                lines.append(
+                    f"{split}: that {metric} is better than that of {CONTROLS[name].what} may be chance: on other rows "
+                    f"like these they differ by {low:.4f} to {high:.4f} (95 %)"
+                )
+    return lines
+
+
 def _rows(report: Mapping[str, Any], split: str) -> int | None:
     found: int | None = report.get("report", {}).get("telling_rows", {}).get(split)
     return found

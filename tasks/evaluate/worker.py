@@ -22,7 +22,9 @@ from configs.errors import DataError, GraphmillError, error_of, kind_of
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
+from tasks.evaluate.decisions import DecisionsSeen
 from tasks.evaluate.diagnostics import diagnose
+from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Evaluator, make_evaluator
 from tasks.evaluators.metrics import Array
@@ -89,8 +91,10 @@ class Evaluation:
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
         telling: dict[str, int] = {}
+        intervals: dict[str, dict[str, Any]] = {}
         splits, manifest = self.job.splits, self.store.manifest
         drawn = "test" if "test" in splits else splits[-1]
+        decided = DecisionsSeen(manifest.task_type, drawn)
         predictions = {
             "node": self._nodes,
             "link": self._links,
@@ -99,13 +103,18 @@ class Evaluation:
         }[manifest.task]
         with self.writer, self._reading(), fitted_controls(self.opened, self.job.work) as controls:
             for number, (split, prediction) in enumerate(predictions(), start=1):
-                measured[split] = self._measure(prediction)
+                sure = SureMetrics(self._measure, self.evaluator.metric, self.evaluator, prediction)
+                measured[split] = sure.values
                 telling[split] = prediction.telling_rows
-                for name, values in controls.measured(split, prediction, self._measure):
+                for name, values in controls.measured(split, prediction, sure.compare):
                     controlled.setdefault(name, {})[split] = values
+                    sure.keep(name, values)
+                intervals[split] = sure.intervals()
                 if split == drawn:
                     report = {"split": split, **self._diagnosed(split, prediction)}
+                decided.see(split, prediction)
                 report_progress(number, len(splits), "splits", split)
+        report.update(decided.found)
         self.notes += controls.notes
         report.update(self._vectors())
         if self.notes:
@@ -116,7 +125,12 @@ class Evaluation:
             "metrics": measured,
             "controls": controlled,
             "predictions": self.writer.path.name if self.job.predictions else None,
-            "report": {**report, "higher_is_better": self.evaluator.higher_is_better, "telling_rows": telling},
+            "report": {
+                **report,
+                "higher_is_better": self.evaluator.higher_is_better,
+                "telling_rows": telling,
+                "intervals": intervals,
+            },
             "rows": self.rows,
         }
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tasks.publish import snapshots
+from tasks.publish.evaluation_tables import Table, score_tables
 from tasks.publish.plots import eval_plots, run_plots, snapshot_plots, triple_plots
 from tasks.publish.plots.figures import Canvas, compact
 from tasks.publish.tracking.records import read_records
@@ -41,17 +42,6 @@ class Picture:
 
     caption: str
     svg: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of texts."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    figures: int = 0
-    """How many of the last columns are numbers, flushed right."""
 
 
 @dataclass
@@ -274,6 +264,7 @@ def evaluation_section(parents: Mapping[str, Parent]) -> Section:
     evaluation: EvalReport = parents["evaluate"].manifest
     section = Section("Evaluation in detail")
     section.facts = [(f"note {n + 1}", note) for n, note in enumerate(evaluation.report.get("notes", []))]
+    section.tables += score_tables(evaluation)
     for _, caption, canvas in eval_plots.all_of(evaluation.report):
         section.draw(canvas, caption)
     found = evaluation.report.get("triples")

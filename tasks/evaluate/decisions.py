@@ -1,0 +1,200 @@
+"""From scores to decisions: probabilities that hold, and thresholds with what comes of them.
+
+Both are chosen on the validation split and shown on another: chosen on the rows that they are shown on, they would look
+better than they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tasks.evaluators import metrics
+from tasks.evaluators.metrics import Array, Floats
+from tasks.evaluators.prediction import Prediction
+
+MOST_ROWS = 200_000
+"""Of a split, so many are looked at for the temperature."""
+_RANGE = (0.02, 50.0)
+_STEPS = 60
+_GOLDEN = (np.sqrt(5) - 1) / 2
+_PRECISIONS = (0.5, 0.8, 0.9, 0.95)
+_SHARES = (0.01, 0.05, 0.1)
+
+
+class Decisions:
+    """What the validation split says of a classifier's scores."""
+
+    def __init__(self, prediction: Prediction) -> None:
+        """`prediction`: of the validation split, of classes or of one binary label."""
+        self.temperature = fit_temperature(*_logits(prediction))
+        binary = _binary(prediction)
+        self._thresholds = [] if binary is None else choose_thresholds(*binary)
+
+    def show(self, prediction: Prediction) -> dict[str, Any]:
+        """Return what comes of it on another split.
+
+        `temperature`: `value`, and on this split `nll` and `ece` (see `diagnostics.calibration`) without and with it.
+        `thresholds`, of a binary label: a list of `rule`, `probability` (after the temperature) from which a row is
+        called positive, and of this split `flagged` (share of rows), `precision`, `recall` and `lift` (precision over
+        the share of positives).
+        """
+        label, logits = _logits(prediction)
+        if not len(label):
+            return {}
+        names = ("before", "after")
+        found: dict[str, Any] = {
+            "temperature": {"value": self.temperature}
+            | {
+                name: {"nll": _nll(label, logits / t), "ece": _ece(label, logits / t)}
+                for name, t in zip(names, (1.0, self.temperature), strict=True)
+            }
+        }
+        binary = _binary(prediction)
+        if binary is not None and self._thresholds:
+            found["thresholds"] = [
+                {
+                    "rule": rule,
+                    "probability": float(metrics.sigmoid(np.array(score / self.temperature))),
+                    **outcome(*binary, score),
+                }
+                for rule, score in self._thresholds
+            ]
+        return found
+
+
+class DecisionsSeen:
+    """Takes the splits of an evaluation, in any order, and finds what the validation split says of one of them."""
+
+    def __init__(self, task_type: str, shown: str) -> None:
+        """`shown`: the split that decisions are shown on; on the validation split itself they are not."""
+        self.found: dict[str, Any] = {}
+        """What `Decisions.show` returns, as soon as both splits were seen."""
+        self._task_type, self._shown = task_type, shown
+        self._seen: dict[str, Prediction] = {}
+
+    def see(self, split: str, prediction: Prediction) -> None:
+        """Take a split's prediction."""
+        if self._shown == "valid" or split not in ("valid", self._shown) or not can_decide(prediction, self._task_type):
+            return
+        self._seen[split] = prediction
+        if len(self._seen) == len(("valid", self._shown)):
+            self.found = Decisions(self._seen["valid"]).show(self._seen[self._shown])
+            self._seen.clear()
+
+
+def can_decide(prediction: Prediction, task_type: str) -> bool:
+    """Whether these are scores of classes, or of one binary label."""
+    if task_type == "multiclass":
+        return prediction.single_label
+    return task_type == "binary" and prediction.label is not None and prediction.label[:1].size == 1
+
+
+def fit_temperature(label: Array, logits: Floats) -> float:
+    """Return T > 0 that makes softmax(logits / T) likeliest (Guo et al. 2017, section 4.2).
+
+    label int64 (n,), logits (n, C). The log-likelihood has one maximum in 1 / T: golden section search finds it. 1
+    where there is nothing to fit.
+    """
+    if not len(label):
+        return 1.0
+    low, high = np.log(_RANGE[0]), np.log(_RANGE[1])
+    inner = [high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)]
+    costs = [_nll(label, logits / np.exp(at)) for at in inner]
+    for _ in range(_STEPS):
+        if costs[0] <= costs[1]:
+            high, inner[1], costs[1] = inner[1], inner[0], costs[0]
+            inner[0] = high - _GOLDEN * (high - low)
+            costs[0] = _nll(label, logits / np.exp(inner[0]))
+        else:
+            low, inner[0], costs[0] = inner[0], inner[1], costs[1]
+            inner[1] = low + _GOLDEN * (high - low)
+            costs[1] = _nll(label, logits / np.exp(inner[1]))
+    return float(np.exp((low + high) / 2))
+
+
+def choose_thresholds(label: Array, score: Floats) -> list[tuple[str, float]]:
+    """Return rules and the score from which each calls a row positive; label (n,) of 0 and 1.
+
+    The best F1; the most recall at a precision, where that is reached; and shares of the rows, as who can look at so
+    many only would take.
+    """
+    order = np.argsort(-score, kind="stable")
+    ordered, hit = score[order], label[order] == 1
+    positives = int(hit.sum())
+    if not positives or positives == len(label):
+        return []
+    last_of_score = np.flatnonzero(np.append(np.diff(ordered) != 0, True))
+    right, taken = np.cumsum(hit)[last_of_score], last_of_score + 1
+    precision, recall = right / taken, right / positives
+    f1 = 2 * right / (taken + positives)
+    found = [("best F1", float(ordered[last_of_score[int(f1.argmax())]]))]
+    for wanted in _PRECISIONS:
+        reached = np.flatnonzero(precision >= wanted)
+        if len(reached) and wanted > positives / len(label):
+            best = reached[int(recall[reached].argmax())]
+            found.append((f"precision at least {wanted:g}", float(ordered[last_of_score[best]])))
+    for share in _SHARES:
+        place = max(0, int(np.ceil(share * len(label))) - 1)
+        found.append((f"the highest {share:.0%}", float(ordered[place])))
+    return found
+
+
+def outcome(label: Array, score: Floats, threshold: float) -> dict[str, float]:
+    """Return what comes of calling rows with a score from `threshold` on positive; 0 where nothing is called so."""
+    flagged = score >= threshold
+    right, count = int((label[flagged] == 1).sum()), int(flagged.sum())
+    positives = int((label == 1).sum())
+    precision = right / count if count else 0.0
+    return {
+        "flagged": count / max(1, len(label)),
+        "precision": precision,
+        "recall": right / positives if positives else 0.0,
+        "lift": precision * len(label) / positives if positives else 0.0,
+    }
+
+
+def _logits(prediction: Prediction) -> tuple[Array, Floats]:
+    """Return the labels int64 (n,) and the logits float64 (n, C) of labelled rows; of one binary label C = 2."""
+    binary = _binary(prediction)
+    if binary is not None:
+        label, score = (values[_evenly(len(values))] for values in binary)
+        logits = np.stack([np.zeros(len(score)), score.astype(np.float64)], 1)
+    else:
+        assert prediction.label is not None
+        assert prediction.scores is not None
+        known = np.flatnonzero((prediction.label >= 0) & (prediction.label < prediction.scores.shape[1]))
+        rows = known[_evenly(len(known))]
+        label, logits = prediction.label[rows], prediction.scores[rows].astype(np.float64)
+    return label.astype(np.int64), logits
+
+
+def _evenly(count: int) -> slice:
+    """Return at most MOST_ROWS of so many rows."""
+    return slice(None, None, max(1, -(-count // MOST_ROWS)))
+
+
+def _binary(prediction: Prediction) -> tuple[Array, Floats] | None:
+    """Return labels and scores (n,) of one binary label; None: there are more classes."""
+    if prediction.scores is None or prediction.scores.shape[-1] > 2:
+        return None
+    label, score = prediction.columns()
+    if label.shape[1] != 1:
+        return None
+    known = ~np.isnan(label[:, 0])
+    return label[known, 0], score[known, 0]
+
+
+def _nll(label: Array, logits: Floats) -> float:
+    """Return the mean of -log softmax(logits)[label]."""
+    most = logits.max(axis=1)
+    log_sum = most + np.log(np.exp(logits - most[:, None]).sum(axis=1))
+    return float(np.mean(log_sum - logits[np.arange(len(label)), label]))
+
+
+def _ece(label: Array, logits: Floats) -> float:
+    from tasks.evaluate.diagnostics import calibration
+
+    confidence = metrics.probabilities(logits).max(axis=1)
+    return float(calibration(confidence, logits.argmax(axis=1) == label)["ece"])

@@ -1,0 +1,115 @@
+"""Temperature and thresholds: chosen on the validation split, shown on another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.evaluate.decisions import (
+    MOST_ROWS,
+    Decisions,
+    DecisionsSeen,
+    can_decide,
+    choose_thresholds,
+    fit_temperature,
+    outcome,
+)
+from tasks.evaluators.prediction import Prediction
+
+
+def drawn(rows: int, classes: int, heat: float, seed: int = 0) -> Prediction:
+    """Labels drawn from the softmax of logits that are then multiplied by `heat`."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(rows, classes)) * 2
+    shares = torch.from_numpy(logits).softmax(1).cumsum(1).numpy()
+    label = (random.random((rows, 1)) > shares).sum(1).clip(max=classes - 1)
+    return Prediction(scores=(logits * heat).astype(np.float32), label=label)
+
+
+@pytest.mark.parametrize("heat", [0.25, 1.0, 7.0])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_temperature_undoes_what_scores_were_multiplied_by(heat: float, classes: int) -> None:
+    found = Decisions(drawn(20_000, classes, heat)).show(drawn(20_000, classes, heat, seed=1))["temperature"]
+    assert found["value"] == pytest.approx(heat, rel=0.05)
+    assert found["after"]["nll"] <= found["before"]["nll"] + 1e-4
+    assert found["after"]["ece"] < 0.02
+    assert (found["before"]["ece"] > 0.05) == (heat != 1)
+
+
+def test_the_temperature_is_that_of_a_plain_minimiser() -> None:
+    prediction = drawn(500, 4, 3.0)
+    assert prediction.scores is not None
+    assert prediction.label is not None
+    logits, label = torch.from_numpy(prediction.scores).double(), torch.from_numpy(prediction.label)
+    scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([scale], max_iter=100)
+
+    def cost() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(logits / scale.exp(), label)
+        loss.backward()
+        return loss
+
+    optimizer.step(cost)  # type: ignore[arg-type]
+    assert fit_temperature(prediction.label, prediction.scores.astype(np.float64)) == pytest.approx(
+        float(scale.detach().exp()), rel=1e-4
+    )
+
+
+def test_thresholds_do_what_their_rule_says() -> None:
+    random = np.random.default_rng(0)
+    label = (random.random(3_001) < 0.2).astype(np.float64)
+    score = (label * 1.5 + random.normal(size=3_001)).round(1)  # ties
+    rules = dict(choose_thresholds(label, score))
+    best = outcome(label, score, rules["best F1"])
+    f1 = lambda found: 2 * found["precision"] * found["recall"] / (found["precision"] + found["recall"])  # noqa: E731
+    assert f1(best) == pytest.approx(max(f1(outcome(label, score, s)) for s in np.unique(score) if s < score.max()))
+    half = outcome(label, score, rules["precision at least 0.5"])
+    assert half["precision"] >= 0.5
+    assert all(
+        outcome(label, score, s)["precision"] < 0.5
+        for s in np.unique(score)
+        if outcome(label, score, s)["recall"] > half["recall"]
+    )
+    assert outcome(label, score, rules["the highest 10%"])["flagged"] >= 0.1
+    assert half["lift"] == pytest.approx(half["precision"] / label.mean())
+    assert outcome(label, score, score.max() + 1) == {"flagged": 0, "precision": 0, "recall": 0, "lift": 0}
+
+
+@pytest.mark.parametrize("label", [np.zeros(9), np.ones(9)])
+def test_one_class_has_no_thresholds(label: np.ndarray) -> None:
+    assert choose_thresholds(label, np.arange(9.0)) == []
+
+
+@pytest.mark.parametrize("order", [("valid", "test"), ("test", "train", "valid")])
+def test_splits_come_in_any_order(order: tuple[str, ...]) -> None:
+    splits = {"train": drawn(90, 2, 1.0, 1), "valid": drawn(100, 2, 2.0), "test": drawn(50, 2, 1.0, 2)}
+    seen = DecisionsSeen("multiclass", "test")
+    for split in order:
+        seen.see(split, splits[split])
+    assert seen.found == Decisions(splits["valid"]).show(splits["test"])
+    assert {"temperature", "thresholds"} == set(seen.found)
+
+
+def test_nothing_is_chosen_and_shown_on_the_same_rows() -> None:
+    seen = DecisionsSeen("multiclass", "valid")
+    seen.see("valid", drawn(100, 2, 2.0))
+    assert seen.found == {}
+
+
+def test_missing_labels_are_left_out() -> None:
+    prediction = drawn(400, 3, 2.0)
+    assert prediction.label is not None
+    assert prediction.scores is not None
+    some = Prediction(scores=prediction.scores, label=np.where(np.arange(400) % 2, prediction.label, -1))
+    half = Prediction(scores=prediction.scores[1::2], label=prediction.label[1::2])
+    assert Decisions(some).show(some) == Decisions(half).show(half)
+
+
+def test_which_tasks_decide() -> None:
+    assert can_decide(drawn(5, 3, 1.0), "multiclass")
+    assert can_decide(Prediction(scores=np.zeros((4, 1)), label=np.zeros((4, 1))), "binary")
+    assert not can_decide(Prediction(scores=np.zeros((4, 2)), label=np.zeros((4, 2))), "multilabel")
+    assert not can_decide(Prediction(scores=np.zeros((4, 1)), label=np.zeros((4, 1))), "regression")
+    assert MOST_ROWS > 0
