@@ -34,7 +34,7 @@ def _intervals(evaluation: EvalReport) -> Table | None:
             rows.append((f"{split}: {metric}", f"{own:.4f}", *_ends(found["metric"], sign=False)))
         for name, ends in found["above"].items():
             difference = own - evaluation.controls[name][split][metric]
-            rows.append((f"{split}: less that of {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
+            rows.append((f"{split}: minus {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
     caption = "How surely the rows tell: where 95 % of the values lie on other rows of the same kind (bootstrap)"
     return Table(caption, ("", "value", "from", "to"), rows, figures=3) if rows else None
 
