@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -170,3 +171,17 @@ def test_nothing_to_add_up_or_compare() -> None:
         y = on_device(max_rows_triton, adj)(x)
         assert torch.equal(y, torch.zeros(adj.num_dst, width))
         assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.zeros_like(x))
+
+
+def test_kernels_are_not_compiled_anew_for_other_keys() -> None:
+    """A number's type is by default int32 or int64 by its value, and halves of random keys have 32 bits or fewer."""
+    from models.kernels.attention import gat_triton, gatv2_triton
+
+    kernels: list[Any] = [
+        getattr(module, name)
+        for module in (gat_triton, gatv2_triton)
+        for name in ("_forward", "_backward_targets", "_backward_sources")
+    ]
+    for kernel in kernels:
+        known = inspect.signature(kernel.fn).parameters
+        assert [known[name].annotation for name in ("low", "high", "threshold")] == ["tl.int64"] * 3
