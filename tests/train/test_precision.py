@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -226,6 +227,10 @@ def test_ranks_share_a_gpu_where_that_is_asked_for(monkeypatch: pytest.MonkeyPat
         choose_device("cuda", 2)
     assert [choose_device("cuda", rank, share=True).index for rank in range(5)] == [0, 1, 0, 1, 0]
     assert set_devices[-1] == torch.device("cuda", 0)
+
+
+def test_tests_compute_on_the_cpu_unless_asked() -> None:
+    assert "GRAPHMILL_GPU_TESTS" in os.environ or os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_only_a_gpu_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
