@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from torch.nn import functional as F  # noqa: N812
 from benchmarks.gnn_worker import Arrays
 from configs.schema import Recipe
 from models.block import Batch
-from tasks.processes.device import use_threads
+from tasks.processes.device import use_threads, wait_for
 from tasks.train.job import AnyJob, GnnJob
 from tasks.train.loop import Trainer
-from tasks.train.optimization.precision import set_determinism, step_products
+from tasks.train.optimization.precision import set_determinism, set_kernels, step_products
 from tasks.train.pipeline import Pipeline, Upload, pipeline_sizes
 from tasks.train.strategies.base import Ranks
 
@@ -63,6 +63,25 @@ def counted_waits(device: torch.device) -> Iterator[list[str]]:
     found += [f"{entry.filename}:{entry.lineno}" for entry in caught if "called a synchronizing" in str(entry.message)]
 
 
+def steady_milliseconds(take: Callable[[], object], count: int, ready: int, device: torch.device) -> float:
+    """Return the milliseconds of one of `count` steps while batches are made as fast as they are taken.
+
+    `ready`: batches that background threads or processes make ahead. Those that lay there when the clock started would
+    count as made in no time, so that many steps are taken before. Those that are made after it has stopped would take
+    the next side's cores, so they are waited for: made alone a batch takes no longer than a step.
+    """
+    for _ in range(ready):
+        take()
+    wait_for(device)
+    began = time.perf_counter()
+    for _ in range(count):
+        take()
+    wait_for(device)
+    seconds = (time.perf_counter() - began) / count
+    time.sleep(ready * seconds)
+    return 1000 * seconds
+
+
 class Ours:
     """A training of graphmill's, on one device, taken step by step."""
 
@@ -88,14 +107,11 @@ class Ours:
                 threads=self.threads,
                 device=self.device,
             )
-        set_determinism(self.config)  # the process's, and another side's may be another
-        began = time.perf_counter()
+        pipeline, ready = self.pipeline, 0 if self.config.cuda_graph else self.ahead
+        set_determinism(self.config)  # both are the process's, and another side's may be others
+        set_kernels(self.config, self.device)
         with step_products(self.config):
-            for _ in range(count):
-                self.trainer._step(self.pipeline)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return 1000 * (time.perf_counter() - began) / count
+            return steady_milliseconds(lambda: self.trainer._step(pipeline), count, ready, self.device)
 
     def close(self) -> None:
         if self.pipeline is not None:
@@ -173,20 +189,19 @@ class Pyg:
 
     def steps(self, count: int) -> float:
         """Take so many steps; return milliseconds a step."""
-        began = time.perf_counter()
-        for _ in range(count):
-            batch = next(self.endless)
-            hops = (batch.get("num_sampled_nodes"), batch.get("num_sampled_edges"))
-            if hops[0] is None:
-                hops = self.count_hops(batch.edge_index, batch.batch_size, self.num_hops)
-            there = batch.to(self.device, non_blocking=True)
-            scores = self.model(there.x, there.edge_index, hops)[: batch.batch_size]
-            self.optimizer.zero_grad()
-            F.cross_entropy(scores, there.y[: batch.batch_size].view(-1)).backward()
-            self.optimizer.step()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return 1000 * (time.perf_counter() - began) / count
+        ready = self.loader.num_workers * (self.loader.prefetch_factor or 0)
+        return steady_milliseconds(self._step, count, ready, self.device)
+
+    def _step(self) -> None:
+        batch = next(self.endless)
+        hops = (batch.get("num_sampled_nodes"), batch.get("num_sampled_edges"))
+        if hops[0] is None:
+            hops = self.count_hops(batch.edge_index, batch.batch_size, self.num_hops)
+        there = batch.to(self.device, non_blocking=True)
+        scores = self.model(there.x, there.edge_index, hops)[: batch.batch_size]
+        self.optimizer.zero_grad()
+        F.cross_entropy(scores, there.y[: batch.batch_size].view(-1)).backward()
+        self.optimizer.step()
 
     def close(self) -> None:
         del self.endless

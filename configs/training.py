@@ -155,7 +155,7 @@ class _GradientOptions(ConfigModel):
     bits; it needs a GPU, as float16 does, which scales its gradients."""
     deterministic: bool = True
     """Have torch take algorithms that give the same bits each time, also after an interruption; false: the fastest, on
-    GPUs with sums in any order."""
+    GPUs with sums in any order. There cuSPARSE, which `kernels=auto` takes, may still round otherwise each time."""
     sampling: Literal["cpu", "device"] = "cpu"
     """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with the graph in
     its memory and the features too, as many as fit (the same batches; not yet run on a GPU)."""

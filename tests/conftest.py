@@ -6,6 +6,9 @@ import os
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 # Kernels are compiled once for all clones: see models/kernel_cache.py.
 os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/graphmill/kernels"))  # noqa: PTH111
+# `train.device=auto` is the CPU here on every machine: what a GPU changes, `python -m tests.gpu` asks.
+if "GRAPHMILL_GPU_TESTS" not in os.environ:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 # A test that asks Prefect for a server, and has none, is refused: Prefect would start one that outlives pytest.
 os.environ["PREFECT_SERVER_EPHEMERAL_ENABLED"] = "false"
 

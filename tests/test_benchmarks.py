@@ -6,6 +6,7 @@ import argparse
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interl
 from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_report import Head, Line, machine, memory_line, timing_line, write
 from benchmarks.gnn_worker import Settings, shuffled
+from benchmarks.gpu_sides import Ours, steady_milliseconds
 from benchmarks.side_processes import own_command, start_side
+from configs.training import TrainConfig
+from models.kernels import backends
 from tests.support import node_graph
 
 TOY = Entry("toy", "tests.toy_contender:Toy", {}, {"TOY": "1"})
@@ -275,3 +279,41 @@ def test_a_file_with_two_names_takes_its_room_once(tmp_path: Path) -> None:
     one = ladder.folder_bytes(tmp_path)
     (tmp_path / "b").hardlink_to(tmp_path / "a")
     assert ladder.folder_bytes(tmp_path) == one >= 100_000
+
+
+class Making:
+    """A clock, and batches that are made in 20 ms each by a thread that is up to four of them ahead."""
+
+    def __init__(self) -> None:
+        self.now, self.ready = 0.0, 4.0
+
+    def time(self) -> float:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        self.ready = min(4.0, self.ready + seconds / 0.02)
+
+    def take(self) -> None:
+        self.pass_by(max(0.0, (1 - self.ready) * 0.02))
+        self.ready -= 1
+        self.pass_by(0.005)  # the step itself
+
+
+def test_steps_on_a_gpu_are_timed_as_batches_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    making = Making()
+    monkeypatch.setattr("benchmarks.gpu_sides.time", SimpleNamespace(perf_counter=making.time, sleep=making.pass_by))
+    for _ in range(2):
+        found = steady_milliseconds(making.take, 30, 4, torch.device("cpu"))
+        assert found == pytest.approx(20, rel=0.05)
+        assert making.ready == 4  # nothing is made during the next side's turn
+
+
+def test_each_side_on_a_gpu_takes_the_kernels_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_takes_triton", True)  # as another side's recipe says
+    seen: list[bool] = []
+    side: Any = object.__new__(Ours)
+    side.pipeline, side.config, side.device, side.ahead = object(), TrainConfig(), torch.device("cpu"), 0
+    side.trainer = SimpleNamespace(_step=lambda pipeline: seen.append(backends._takes_triton))
+    side.steps(2)
+    assert seen == [False, False]

@@ -35,10 +35,18 @@ def on_triton(x: Tensor) -> bool:
     return _takes_triton and x.is_cuda and x.dtype in kinds and has_triton()
 
 
+def widen(rows: Tensor) -> Tensor:
+    """Return rows of 16 bits in float32, for torch's functions to add up, others as they are.
+
+    torch adds edge after edge in the rows' own dtype: in bfloat16 a sum of 256 ones stays 256, whatever comes after.
+    """
+    return rows.float() if rows.dtype in (torch.bfloat16, torch.float16) else rows
+
+
 def choose(x: Tensor) -> str:
     """Return `numba` or `triton` for rows that their kernels read, on a CPU or GPU, `torch` for all else.
 
-    Both read float32 and bfloat16, Triton's float16 too; all add up in float32.
+    Both read float32 and bfloat16, Triton's float16 too; all add up in float32, `torch` where rows are `widen`ed.
     """
     if has_kernels(x):
         return "numba"

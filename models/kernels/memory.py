@@ -46,7 +46,12 @@ class CudaPageLocks:
     def lock(self, address: int, num_bytes: int) -> bool:
         """Register the memory with CUDA."""
         runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        return int(runtime.cudaHostRegister(address, num_bytes, 0)) == 0
+        if int(runtime.cudaHostRegister(address, num_bytes, 0)) == 0:
+            return True
+        # CUDA keeps the error for who asks next, and that is torch after its next kernel: it would end the training.
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device="cuda")
+        return False
 
     def unlock(self, address: int) -> None:
         """Take it back."""

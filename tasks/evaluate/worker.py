@@ -69,13 +69,13 @@ class EvaluateJob(ScoringJob):
 class Evaluation:
     """One checkpoint on one graph."""
 
-    def __init__(self, job: EvaluateJob) -> None:
-        """Open the graph and the model."""
+    def __init__(self, job: EvaluateJob, local_rank: int = 0) -> None:
+        """Open the graph and the model; `local_rank`: see `open_model`."""
         from tasks.evaluate.predictions import PredictionWriter
         from tasks.train.state.checkpoint import load_model
 
         self.job = job
-        self.opened = opened = open_model(job, job.graph, lambda: load_model(job.checkpoint))
+        self.opened = opened = open_model(job, job.graph, lambda: load_model(job.checkpoint), local_rank)
         self.store, self.ids, self.names = opened.store, opened.ids, opened.names
         self.model, self.predictor = opened.model, opened.predictor
         manifest = self.store.manifest
@@ -287,7 +287,8 @@ def _outcome(job: EvaluateJob) -> dict[str, Any]:
     from tasks.train.ranks.collectives import from_main, joined
     from tasks.train.strategies.base import Ranks
 
-    evaluation, ranks = Evaluation(job), Ranks.here()
+    ranks = Ranks.here()
+    evaluation = Evaluation(job, ranks.local_rank)
     if ranks.world_size == 1:
         return {"fields": evaluation.run()}
     outcome: dict[str, Any] = {}

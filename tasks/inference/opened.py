@@ -12,6 +12,8 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap, class_names
 
 if TYPE_CHECKING:
+    import torch
+
     from models.base import GraphModel
     from tasks.inference.predictor import Predictor
 
@@ -48,23 +50,33 @@ class Opened:
     predictor: Predictor
 
 
-def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel]) -> Opened:
+def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel], local_rank: int = 0) -> Opened:
     """Open the artifacts of partition (`graph`) and ingest, and the model that `load` returns.
 
-    Raises RecipeError: the device cannot be had.
+    `local_rank`: where several ranks score together, this one's number on its machine. Raises RecipeError: the device
+    cannot be had.
     """
     import torch
 
     from tasks.inference.predictor import Predictor
-    from tasks.processes.device import choose_device
 
     store, dataset = GraphStore.open(graph), DatasetStore.open(job.dataset)
-    # Rows of knowledge graphs are trained and ranked on CPUs.
-    device = choose_device("cpu" if store.manifest.task == "triple" else job.device)
+    model = load()
+    device = device_of(model, job.device, local_rank)
     if job.threads:
         torch.set_num_threads(job.threads)
-    model = load().to(device)
+    model = model.to(device)
     predictor = Predictor(
         store, device=device, batch_size=job.batch_size, ranking_memory=int(job.memory), scratch=job.work
     )
     return Opened(store, dataset, IdMap(store, dataset), class_names(dataset), model, predictor)
+
+
+def device_of(model: GraphModel, wanted: str, local_rank: int = 0) -> torch.device:
+    """Return where a model scores: one that is a vector for each node on the CPU, in whose memory its table lies.
+
+    Ranks take turns through the GPUs, as some trainings' do. Raises RecipeError: the device cannot be had.
+    """
+    from tasks.processes.device import choose_device
+
+    return choose_device("cpu" if model.table is not None else wanted, local_rank, share=True)

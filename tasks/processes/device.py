@@ -33,6 +33,12 @@ def choose_device(wanted: str, local_rank: int = 0, *, share: bool = False) -> t
     return device
 
 
+def wait_for(device: torch.device) -> None:
+    """Return once all that was launched on a device is done, on whatever stream; a CPU has nothing to wait for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def use_threads(count: int) -> None:
     """Let torch, our kernels (which follow it) and DGL, where a model has loaded it, compute on so many threads."""
     torch.set_num_threads(count)

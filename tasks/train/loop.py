@@ -14,7 +14,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import LOADERS, STRATEGIES
-from tasks.processes.device import choose_device, use_threads
+from tasks.processes.device import choose_device, use_threads, wait_for
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
@@ -100,6 +100,7 @@ class Trainer:
             from tasks.train.loaders.on_device import move_sampling
 
             print(move_sampling(loader, device))
+        wait_for(device)  # threads that make batches read what was moved there on a stream of their own
         self.batches = Batches(loader, strategy, self.config, job.seed)
         if strategy.makes_together:
             self.batches.rehearse()

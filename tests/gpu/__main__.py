@@ -8,6 +8,7 @@ python -m tests.gpu -k "device or triton"`.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -28,5 +29,6 @@ class NoTimeouts:
 
 
 if __name__ == "__main__":
+    os.environ["GRAPHMILL_GPU_TESTS"] = "1"  # else `conftest.py` hides all GPUs
     plugins = [] if importlib.util.find_spec("pytest_timeout") else [NoTimeouts()]
     sys.exit(pytest.main(["-q", "-rs", "-W", "default", *sys.argv[1:], str(Path(__file__).parent), *FILES], plugins))

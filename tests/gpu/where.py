@@ -1,4 +1,5 @@
-"""Where the tests of GPUs run: on the first one. They are skipped without one.
+"""Where the tests of GPUs run: on the first one. They are skipped without one, and where `python -m tests.gpu` is not
+what runs them.
 
 With GRAPHMILL_TRY_GPU_TESTS=1 they run on the CPU instead, with small tables: that says nothing about GPUs, only that
 the tests themselves work.
@@ -19,7 +20,7 @@ HAS_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if HAS_GPU else torch.device("cpu")
 _TRIED = os.environ.get("GRAPHMILL_TRY_GPU_TESTS") == "1"
 MARKS = [
-    pytest.mark.skipif(not (HAS_GPU or _TRIED), reason="torch sees no GPU"),
+    pytest.mark.skipif(not (HAS_GPU or _TRIED), reason="torch sees no GPU, or this is not `python -m tests.gpu`"),
     pytest.mark.timeout(600),
     # What torch and Triton warn of on a GPU is shown, and ends no test: "Synchronization debug mode is a prototype".
     pytest.mark.filterwarnings("default"),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from models.kernels.skipgram.train_pairs import pair_loss, reference_train_pairs
+from models.kernels.skipgram.train_pairs import train_pairs as train_on_cpu
 from models.kernels.tables.row_layout import Precision, Rule
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
@@ -107,6 +108,17 @@ def test_rows_moved_by_rules_and_wide_ones(width: int, num_negatives: int, rule:
     reference_train_pairs(*expected, pairs, negatives, 0.02, 1.0, Rule(rule))
     np.testing.assert_allclose(vertex.read(), expected[0], rtol=5e-4, atol=5e-4)
     np.testing.assert_allclose(context.read(), expected[1], rtol=5e-4, atol=5e-4)
+
+
+@pytest.mark.parametrize("rule", ["momentum", "adagrad", "adam"])
+def test_rules_in_one_table_for_both_ends(rule: Any) -> None:
+    """A centre that is among its contexts moves the later ones by what has become of it, as on the CPU."""
+    ours, theirs = (table(9, 20, 1, rule=Rule(rule)) for _ in range(2))
+    pairs, negatives = samples(9, 30, 3)
+    assert (negatives[:, :2] == pairs[:, :1]).any()
+    train(ours, ours, pairs, negatives, rate=0.1)
+    train_on_cpu(theirs, theirs, pairs[:, 0], pairs[:, 1], negatives, rate=0.1)
+    np.testing.assert_allclose(ours.read(), theirs.read(), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(("rule", "group"), [("sgd", 1), ("sgd", 4), ("adagrad", 1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -170,3 +171,31 @@ def test_nothing_to_add_up_or_compare() -> None:
         y = on_device(max_rows_triton, adj)(x)
         assert torch.equal(y, torch.zeros(adj.num_dst, width))
         assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("kind", ["sum", "softmax", "power"])
+def test_what_is_no_number_passes(kind: str) -> None:
+    """A GPU's maximum of NaN and 0 is 0 unless told; the interpreter's is NaN, so that this says nothing there."""
+    from models.kernels.sparse.message_triton import aggregate_triton
+
+    adj = random_graph(12, 17, 80)
+    x = numbers(17, 5).detach()
+    x[3, 2] = torch.nan
+    fast = on_device(lambda moved, *given: aggregate_triton(moved, given[0], None, None, given[1], 1e-7, kind), adj)
+    reference = reference_message_sum(adj, x)
+    assert torch.equal(fast(x, torch.tensor(1.7)).isnan(), reference.isnan())
+    assert reference.isnan().any()
+
+
+def test_kernels_are_not_compiled_anew_for_other_keys() -> None:
+    """A number's type is by default int32 or int64 by its value, and halves of random keys have 32 bits or fewer."""
+    from models.kernels.attention import gat_triton, gatv2_triton
+
+    kernels: list[Any] = [
+        getattr(module, name)
+        for module in (gat_triton, gatv2_triton)
+        for name in ("_forward", "_backward_targets", "_backward_sources")
+    ]
+    for kernel in kernels:
+        known = inspect.signature(kernel.fn).parameters
+        assert [known[name].annotation for name in ("low", "high", "threshold")] == ["tl.int64"] * 3

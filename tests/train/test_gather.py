@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from configs.errors import DataError
-from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
+from models.kernels.memory import _SPARE_BYTES, CudaPageLocks, Recycler, empty, recycled
 from models.kernels.tables.byte_rows import SCALE_BYTES
 from tasks.sampling.rows import features as features_module
 from tasks.sampling.rows.features import FeatureSource, bfloat16_copy, take_rows
@@ -258,6 +259,27 @@ def test_what_is_made_is_locked_and_unlocked_before_it_is_given_back() -> None:
     assert held.ctypes.data in locks.locked
     assert all(alive[address] == size for address, size in locks.locked.items())
     assert max(locks.locked.values()) <= 200 * MIB < max(map(len, pool._idle))  # what cannot be locked does as it is
+
+
+def test_a_lock_that_fails_leaves_no_error_to_whoever_asks_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CUDA does, whose last error torch raises after the next kernel that it launches."""
+    last_error: list[int] = []
+
+    def register(address: int, num_bytes: int, flags: int) -> int:
+        last_error[:] = [2] if num_bytes > 100 else []
+        return len(last_error)
+
+    def launch(*_: Any, device: str) -> None:
+        assert device == "cuda"
+        if last_error:
+            last_error.clear()
+            raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=register))
+    monkeypatch.setattr(torch, "zeros", launch)
+    assert CudaPageLocks().lock(4096, 100)
+    assert not CudaPageLocks().lock(4096, 101)
+    assert not last_error
 
 
 def pool_memory(array: np.ndarray) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,7 +18,7 @@ from configs.training import TrainConfig
 from models.block import Batch
 from models.kernels import backends
 from models.losses import LOSSES
-from tasks.processes.device import choose_device
+from tasks.processes.device import choose_device, wait_for
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
@@ -226,6 +227,18 @@ def test_ranks_share_a_gpu_where_that_is_asked_for(monkeypatch: pytest.MonkeyPat
         choose_device("cuda", 2)
     assert [choose_device("cuda", rank, share=True).index for rank in range(5)] == [0, 1, 0, 1, 0]
     assert set_devices[-1] == torch.device("cuda", 0)
+
+
+def test_tests_compute_on_the_cpu_unless_asked() -> None:
+    assert "GRAPHMILL_GPU_TESTS" in os.environ or os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_only_a_gpu_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    for device in (CPU, torch.device("cuda", 1)):
+        wait_for(device)
+    assert waited == [torch.device("cuda", 1)]
 
 
 @pytest.mark.parametrize("share", [False, True])

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.attention.edge_dropout import EdgeDropout, kept
 from models.kernels.attention.heads import head_tiles, leaky, leaky_gradient, spread, sum_heads
-from models.kernels.backends import choose
+from models.kernels.backends import choose, widen
 from models.kernels.memory import empty
 from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import (
@@ -72,7 +72,8 @@ def gat_attention(
     rule = EdgeDropout.of(dropout, key)
     backend = choose(x)
     if backend == "torch" or not x.shape[1:].numel():
-        return reference_gat_attention(adj, x, score_src, score_dst, negative_slope, dropout, key)
+        rows, sources, targets = widen(x), widen(score_src), widen(score_dst)
+        return reference_gat_attention(adj, rows, sources, targets, negative_slope, dropout, key).to(x.dtype)
     if backend == "triton":
         from models.kernels.attention.gat_triton import gat_attention_triton
 

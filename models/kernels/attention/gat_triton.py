@@ -67,7 +67,8 @@ class _Attention(torch.autograd.Function):
 
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
 def _forward(  # type: ignore[no-untyped-def]
-    indptr, indices, x, score_src, score_dst, y, log_sums, slope, low, high, threshold, scale,
+    indptr, indices, x, score_src, score_dst, y, log_sums, slope,
+    low: tl.int64, high: tl.int64, threshold: tl.int64, scale,
     H: tl.constexpr, D: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -89,7 +90,8 @@ def _forward(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
 def _backward_targets(  # type: ignore[no-untyped-def]
-    indptr, indices, x, score_src, score_dst, grad, y, log_sums, dots, grad_dst, slope, low, high, threshold, scale,
+    indptr, indices, x, score_src, score_dst, grad, y, log_sums, dots, grad_dst, slope,
+    low: tl.int64, high: tl.int64, threshold: tl.int64, scale,
     H: tl.constexpr, D: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     """Sum the score gradients of a destination, a (<dy, x> - <dy, y>) through LeakyReLU; leave <dy, y> in `dots`."""
@@ -116,7 +118,8 @@ def _backward_targets(  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
 def _backward_sources(  # type: ignore[no-untyped-def]
     indptr, indices, edges, x, score_src, score_dst, grad, y, log_sums, dots, grad_x, grad_src,
-    slope, low, high, threshold, scale,
+    slope,
+    low: tl.int64, high: tl.int64, threshold: tl.int64, scale,
     H: tl.constexpr, D: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.attention.edge_dropout import EdgeDropout, kept
 from models.kernels.attention.heads import HeadTile, head_tiles, leaky, leaky_gradient, spread, sum_heads
-from models.kernels.backends import choose
+from models.kernels.backends import choose, widen
 from models.kernels.memory import empty
 from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import (
@@ -77,7 +77,8 @@ def gatv2_attention(
     rule = EdgeDropout.of(dropout, key)
     backend = choose(x_src)
     if backend == "torch" or x_src.shape[2] > _WIDEST_HEAD or not attn.numel():
-        return reference_gatv2_attention(adj, x_src, x_dst, attn, negative_slope, dropout, key)
+        sources, targets, shares = widen(x_src), widen(x_dst), widen(attn)
+        return reference_gatv2_attention(adj, sources, targets, shares, negative_slope, dropout, key).to(x_src.dtype)
     if backend == "triton":
         from models.kernels.attention.gatv2_triton import gatv2_attention_triton
 

@@ -71,7 +71,8 @@ class _AttentionV2(torch.autograd.Function):
 
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
 def _forward(  # type: ignore[no-untyped-def]
-    indptr, indices, x_src, x_dst, attn, y, log_sums, slope, low, high, threshold, scale,
+    indptr, indices, x_src, x_dst, attn, y, log_sums, slope,
+    low: tl.int64, high: tl.int64, threshold: tl.int64, scale,
     H: tl.constexpr, D: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -95,7 +96,8 @@ def _forward(  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
 def _backward_targets(  # type: ignore[no-untyped-def]
     num_dst, indptr, indices, x_src, x_dst, attn, grad, y, log_sums, dots, grad_dst, shares,
-    slope, low, high, threshold, scale,
+    slope,
+    low: tl.int64, high: tl.int64, threshold: tl.int64, scale,
     H: tl.constexpr, D: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     """Go over some destinations: dx_dst, this program's share of d attn, and <dy, y> for the sources' pass."""
@@ -131,7 +133,8 @@ def _backward_targets(  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
 def _backward_sources(  # type: ignore[no-untyped-def]
     indptr, indices, edges, x_src, x_dst, attn, grad, y, log_sums, dots, grad_src,
-    slope, low, high, threshold, scale,
+    slope,
+    low: tl.int64, high: tl.int64, threshold: tl.int64, scale,
     H: tl.constexpr, D: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)

@@ -304,6 +304,7 @@ def _train_rows(
         rule.decay, rule.second_decay, rule.epsilon, vertex.width,
         PART=pairs.part, GROUP=pairs.group, STRIDE=stride, WIDTH=columns,
         HAS_MOMENT=rule.has_moment, HAS_SCALARS=rule.has_scalars,
+        SHARED=vertex.values.data_ptr() == context.values.data_ptr(),
         ADDS=pairs.adds, BY_CHANCE=vertex.values.dtype == torch.bfloat16,
         num_warps=_warps(4 * columns), num_stages=1,
     )  # fmt: skip
@@ -371,7 +372,8 @@ def _walk_rows(  # type: ignore[no-untyped-def]
     room: tl.int64, groups: tl.int64, num_negatives: tl.int64, num_parts: tl.int32, weight, noise: tl.uint64,
     decay, second_decay, epsilon, num_columns,
     PART: tl.constexpr, GROUP: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr,
-    HAS_MOMENT: tl.constexpr, HAS_SCALARS: tl.constexpr, ADDS: tl.constexpr, BY_CHANCE: tl.constexpr,
+    HAS_MOMENT: tl.constexpr, HAS_SCALARS: tl.constexpr, SHARED: tl.constexpr,
+    ADDS: tl.constexpr, BY_CHANCE: tl.constexpr,
 ):  # fmt: skip
     """Do what the CPU's kernel does, step by step; scratch float32 (programs, STRIDE + K + 1): room to work in."""
     change = scratch + tl.program_id(0).to(tl.int64) * (STRIDE + num_negatives + 1)
@@ -395,6 +397,8 @@ def _walk_rows(  # type: ignore[no-untyped-def]
             for k in range(num_negatives + 1):
                 n = tl.where(k == 0, v, tl.load(drawn + k - 1, mask=k > 0, other=0).to(tl.int64))
                 slope = tl.load(slopes + k, cache_modifier=".cg")
+                if SHARED and HAS_SCALARS:  # the centre's row may just have moved as a context
+                    squares = _dot(vertex, u * STRIDE, vertex, u * STRIDE, STRIDE, WIDTH)
                 scale, fresh = _count_step(
                     context_scalars, n, slope * slope * squares / num_columns, rate, decay, second_decay, epsilon,
                     HAS_MOMENT, HAS_SCALARS,

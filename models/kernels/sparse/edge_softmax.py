@@ -10,6 +10,7 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.kernels.backends import widen
 from models.kernels.shapes import check_shape
 from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import (
@@ -45,7 +46,9 @@ def edge_softmax(adj: Adjacency, scores: Tensor) -> Tensor:
         ValueError: another shape.
     """
     check_shape("scores", scores, adj.num_edges, "H")
-    return _Softmax.apply(scores, adj) if has_kernels(scores) else reference_edge_softmax(adj, scores)  # type: ignore[no-untyped-call]
+    if not has_kernels(scores):
+        return reference_edge_softmax(adj, widen(scores)).to(scores.dtype)
+    return _Softmax.apply(scores, adj)  # type: ignore[no-untyped-call]
 
 
 def reference_edge_softmax(adj: Adjacency, scores: Tensor) -> Tensor:

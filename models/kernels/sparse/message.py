@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
-from models.kernels.backends import choose
+from models.kernels.backends import choose, widen
 from models.kernels.simd.vector import WIDEST, storage, tiles
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import reference_edge_softmax
@@ -48,7 +48,7 @@ def message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None, own: Tensor | 
         raise ValueError(f"x must have the {adj.num_dst} destinations' rows first, not {len(x)} rows")
     backend = choose(x)
     if backend == "torch":
-        return reference_message_sum(adj, x, edge, own)
+        return reference_message_sum(adj, widen(x), _widened(edge), own).to(x.dtype)
     if backend == "triton":
         summed = _on_gpu(adj, x, edge, x.new_zeros(1), 0.0, "sum")
         return summed if own is None else own.to(x.dtype) * x[: adj.num_dst] + summed
@@ -78,7 +78,7 @@ def softmax_aggregate(adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = 
     _check(adj, x, edge)
     backend = choose(x)
     if backend == "torch":
-        return reference_softmax_aggregate(adj, x, beta, edge, eps)
+        return reference_softmax_aggregate(adj, widen(x), beta, _widened(edge), eps).to(x.dtype)
     if backend == "triton":
         return _on_gpu(adj, x, edge, beta, eps, "softmax")
     return _Aggregate.apply(x, *_parts(edge), adj, beta, eps, False)  # type: ignore[no-untyped-call]
@@ -112,7 +112,7 @@ def power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None,
         raise ValueError(f"powers need messages above 0: eps must be at least {_SMALLEST_EPS}, not {eps}")
     backend = choose(x)
     if backend == "torch":
-        return reference_power_aggregate(adj, x, p, edge, eps)
+        return reference_power_aggregate(adj, widen(x), p, _widened(edge), eps).to(x.dtype)
     if backend == "triton":
         return _on_gpu(adj, x, edge, p, eps, "power")
     if p.detach().item() == 0:
@@ -152,6 +152,13 @@ def _values(adj: Adjacency, x: Tensor, edge: EdgeTerm) -> Tensor:
     if edge is None:
         return values
     return values + (edge if isinstance(edge, Tensor) else edge[0][edge[1].long()])
+
+
+def _widened(edge: EdgeTerm) -> EdgeTerm:
+    """Do `widen` for what edges add."""
+    if edge is None:
+        return None
+    return widen(edge) if isinstance(edge, Tensor) else (widen(edge[0]), edge[1])
 
 
 def _check(adj: Adjacency, x: Tensor, edge: EdgeTerm) -> None:

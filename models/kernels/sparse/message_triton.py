@@ -83,9 +83,19 @@ class _Aggregate(torch.autograd.Function):
 
 
 @triton.jit
+def _relu(value):  # type: ignore[no-untyped-def]
+    return tl.maximum(value, 0.0, propagate_nan=tl.PropagateNan.ALL)  # else NaN becomes 0, on a GPU alone
+
+
+@triton.jit
+def _clamped(message):  # type: ignore[no-untyped-def]
+    return tl.minimum(message, 10.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def _exponents(message, number, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
     if KIND == 2:
-        message = tl.log(tl.minimum(message, 10.0))
+        message = tl.log(_clamped(message))
     return message * number
 
 
@@ -110,7 +120,7 @@ def _forward(  # type: ignore[no-untyped-def]
             if TERM == 2:
                 at = tl.load(codes + e, mask=e < end, other=0).to(tl.int64)
             value += tl.load(term + at[:, None] * D + columns[None, :], mask=there, other=0.0).to(tl.float32)
-        message = tl.maximum(value, 0.0)
+        message = _relu(value)
         if KIND == 0:
             acc += tl.sum(tl.where(there, message, 0.0), 0)
         else:
@@ -156,7 +166,7 @@ def _backward(  # type: ignore[no-untyped-def]
             at = tl.load(codes + at, mask=e < end, other=0).to(tl.int64)
         if TERM != 0:
             value += tl.load(term + at[:, None] * D + columns[None, :], mask=there, other=0.0).to(tl.float32)
-        message = tl.maximum(value, 0.0) + eps
+        message = _relu(value) + eps
         if KIND != 0:
             mean = tl.load(y + target, mask=there, other=0.0).to(tl.float32)
             log_sum = tl.load(log_sums + target, mask=there, other=0.0)
@@ -166,7 +176,7 @@ def _backward(  # type: ignore[no-untyped-def]
                 change = change * (1.0 + scalar * (message - mean))
             else:
                 change = change * mean
-                share += tl.sum(change * tl.log(tl.minimum(message, 10.0)), 0)
+                share += tl.sum(change * tl.log(_clamped(message)), 0)
                 change = tl.where(message <= 10.0, change / message, 0.0)
         change = tl.where(value > 0, change, 0.0)
         acc += tl.sum(change, 0)

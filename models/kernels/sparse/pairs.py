@@ -10,6 +10,7 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.kernels.backends import widen
 from models.kernels.shapes import check_int64, check_shape
 from models.kernels.simd.vector import (
     FAR,
@@ -43,7 +44,9 @@ def pair_product(x: Tensor, pairs: Tensor) -> Tensor:
             GPU, which stops there itself).
     """
     _check(x, pairs)
-    return _Product.apply(x, pairs) if has_kernels(x) else reference_pair_product(x, pairs)  # type: ignore[no-untyped-call]
+    if not has_kernels(x):
+        return reference_pair_product(widen(x), pairs).to(x.dtype)
+    return _Product.apply(x, pairs)  # type: ignore[no-untyped-call]
 
 
 def _check(x: Tensor, pairs: Tensor) -> None:

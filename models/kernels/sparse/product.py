@@ -129,7 +129,8 @@ def multiply_torch(
     x = x.reshape(len(x), heads, x.shape[1:].numel() // heads)
     if source_scale is not None:
         x = x * source_scale.view(-1, 1, 1).to(x.dtype)
-    y = torch.stack([_csr(adj, values[:, head]) @ x[:, head] for head in range(values.shape[1])], dim=1)
+    with torch.autocast(x.device.type, enabled=False):  # which would round rows and weights to 16 bits, and the sums
+        y = torch.stack([_csr(adj, values[:, head]) @ x[:, head] for head in range(values.shape[1])], dim=1)
     return (y if target_scale is None else y * target_scale.view(-1, 1, 1).to(y.dtype)).view(shape)
 
 

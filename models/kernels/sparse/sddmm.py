@@ -10,7 +10,7 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.kernels.backends import choose
+from models.kernels.backends import choose, widen
 from models.kernels.shapes import check_like, check_rows, check_shape
 from models.kernels.simd.vector import FAR, NEAR, load, prefetch, prefetch_far, storage, tiles, total
 from models.kernels.sparse.adjacency import Adjacency
@@ -67,7 +67,7 @@ def dot_edges(
 ) -> Tensor:
     """s_e = s_u t_v <a_u, b_v> without gradients: a (num_src, D), b (num_dst, D) -> (E,), or with heads -> (E, H).
 
-    float32, or the dtype of rows that the kernels do not read.
+    float32; of float64 rows float64.
     """
     backend = choose(a)
     if backend == "triton":
@@ -75,7 +75,7 @@ def dot_edges(
 
         return dot_edges_triton(adj, a, b, source_scale, target_scale)
     if backend == "torch":
-        s = reference_sddmm(adj, a, b)
+        s = reference_sddmm(adj, widen(a), widen(b))
         for scale, ends in ((source_scale, adj.indices.long()), (target_scale, adj.targets())):
             s = s if scale is None else s * scale[ends].view(-1, *[1] * (s.dim() - 1)).to(s.dtype)
         return s

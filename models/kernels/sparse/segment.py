@@ -10,6 +10,7 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.kernels.backends import widen
 from models.kernels.shapes import check_int64, check_like, check_shape
 from models.kernels.simd.vector import Lanes, has_kernels, is_streamed, load, storage, store, tiles, zeros
 from models.kernels.sparse.adjacency import split_rows
@@ -41,7 +42,7 @@ def segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
     check_shape("x", x, "n", "D")
     _check(offsets, len(x))
     if not has_kernels(x):
-        return reference_segment_reduce(x, offsets, reduce)
+        return reference_segment_reduce(widen(x), offsets, reduce).to(x.dtype)
     operation = _Max if reduce == "max" else _Sum
     return operation.apply(x, offsets, _inverse_counts(offsets) if reduce == "mean" else None)  # type: ignore[no-untyped-call]
 
@@ -62,7 +63,9 @@ def segment_broadcast(x: Tensor, offsets: Tensor, count: int | None = None) -> T
     """
     _check(offsets, count)
     check_shape("x", x, len(offsets) - 1, "D")
-    return _Broadcast.apply(x, offsets) if has_kernels(x) else reference_segment_broadcast(x, offsets, count)  # type: ignore[no-untyped-call]
+    if not has_kernels(x):
+        return reference_segment_broadcast(widen(x), offsets, count).to(x.dtype)
+    return _Broadcast.apply(x, offsets)  # type: ignore[no-untyped-call]
 
 
 def segment_exchange(x: Tensor, state: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,8 +87,8 @@ def segment_exchange(x: Tensor, state: Tensor, offsets: Tensor) -> tuple[Tensor,
     check_shape("state", state, len(offsets) - 1, x.shape[1])
     check_like("state", state, "x", x)
     if not has_kernels(x):
-        y = x + reference_segment_broadcast(state, offsets, len(x))
-        return y, reference_segment_reduce(y, offsets, "sum")
+        y = widen(x) + reference_segment_broadcast(widen(state), offsets, len(x))
+        return y.to(x.dtype), reference_segment_reduce(y, offsets, "sum").to(x.dtype)
     both: tuple[Tensor, Tensor] = _Exchange.apply(x, state, offsets)  # type: ignore[no-untyped-call]
     return both
 

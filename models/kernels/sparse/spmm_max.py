@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.kernels.backends import choose
+from models.kernels.backends import choose, widen
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import INT
 from models.kernels.simd.vector import (
@@ -39,7 +39,7 @@ def max_rows(adj: Adjacency, x: Tensor) -> Tensor:
     """y_v = max_{u in N(v)} x_u: x (num_src, D) -> (num_dst, D), 0 without in-edges; NaN passes."""
     backend = choose(x)
     if backend == "torch":
-        return reference_max(adj, x)
+        return reference_max(adj, widen(x)).to(x.dtype)
     if backend == "triton":
         from models.kernels.sparse.spmm_max_triton import max_rows_triton
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from configs.errors import RecipeError
+from tasks.processes.device import wait_for
 from tasks.sampling.parts.device_rows import DeviceRows, Group
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
@@ -58,8 +59,7 @@ class WholeGraphRows(DeviceRows):
         own, first = table.get_local_tensor()
         assert (len(own), first) == (len(self.feat), graph.own[0]), "WholeGraph cuts the table as it is told"
         self._fill(own)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        wait_for(self.device)
         ranks.barrier()
         return table
 

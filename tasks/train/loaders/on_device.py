@@ -40,8 +40,6 @@ def move_sampling(loader: Loader, device: torch.device, memory: int | None = Non
     near = _refuse_others(loader.neighborhoods)
     found = DeviceNeighborhoods(near, loader.seeds, loader.batch_size, device, memory)
     loader.neighborhoods = found
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)  # other streams will read what this one has written
     return found.describe()
 
 

@@ -1,0 +1,156 @@
+"""Rows of 16 bits that go through torch's functions, as on a GPU, are added up in float32.
+
+On a CPU float16 takes that way: its kernels read bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.kernels.attention.gat import gat_attention, reference_gat_attention
+from models.kernels.attention.gatv2 import gatv2_attention, reference_gatv2_attention
+from models.kernels.backends import choose
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.edge_softmax import edge_softmax, reference_edge_softmax
+from models.kernels.sparse.message import (
+    message_sum,
+    power_aggregate,
+    reference_message_sum,
+    reference_power_aggregate,
+    reference_softmax_aggregate,
+    softmax_aggregate,
+)
+from models.kernels.sparse.pairs import pair_product, reference_pair_product
+from models.kernels.sparse.product import multiply_torch
+from models.kernels.sparse.sddmm import dot_edges, reference_sddmm
+from models.kernels.sparse.segment import (
+    reference_segment_broadcast,
+    reference_segment_reduce,
+    segment_broadcast,
+    segment_exchange,
+    segment_reduce,
+)
+from models.kernels.sparse.spmm_max import max_rows, reference_max
+from tests.kernels.graphs import random_graph
+
+EDGES, WIDTH = 5000, 3
+ADJ = Adjacency(torch.tensor([0, EDGES, EDGES + 2, EDGES + 2]), torch.arange(EDGES + 2, dtype=torch.int32) % 4, 5)
+"""A hub among the destinations, and among the sources: none has fewer than a thousand edges."""
+OFFSETS = torch.tensor([0, EDGES, EDGES, EDGES + 2])
+PAIRS = torch.stack([torch.arange(EDGES) % 2, torch.arange(EDGES) % 3])
+
+
+def numbers(*shape: int) -> Tensor:
+    """Numbers from 0.5 to 1.5, whose sums do not cancel."""
+    made = torch.rand(*shape, generator=torch.Generator().manual_seed(sum(shape))) + 0.5
+    return made.half().requires_grad_()
+
+
+def exchange(x: Tensor, state: Tensor) -> Tensor:
+    """What `segment_exchange` returns, in one."""
+    return torch.cat(segment_exchange(x, state, OFFSETS))
+
+
+def reference_exchange(x: Tensor, state: Tensor) -> Tensor:
+    y = x + reference_segment_broadcast(state, OFFSETS, len(x))
+    return torch.cat([y, reference_segment_reduce(y, OFFSETS, "sum")])
+
+
+ROWS, HEADS, LONG = (5, WIDTH), (5, 2, WIDTH), (EDGES + 2, WIDTH)
+CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple[int, ...]]]] = {
+    "gat": (
+        lambda x, src, dst: gat_attention(ADJ, x, 4 * src - 4, dst - 1),  # scores of both signs
+        lambda x, src, dst: reference_gat_attention(ADJ, x, 4 * src - 4, dst - 1),
+        [HEADS, (5, 2), (3, 2)],
+    ),
+    "gatv2": (
+        lambda x, dst, attn: gatv2_attention(ADJ, x, dst - 2, attn),
+        lambda x, dst, attn: reference_gatv2_attention(ADJ, x, dst - 2, attn),
+        [HEADS, (3, 2, WIDTH), (2, WIDTH)],
+    ),
+    "messages": (lambda x: message_sum(ADJ, x), lambda x: reference_message_sum(ADJ, x), [ROWS]),
+    "messages with edges": (
+        lambda x, e: message_sum(ADJ, x, e),
+        lambda x, e: reference_message_sum(ADJ, x, e),
+        [ROWS, LONG],
+    ),
+    "softmax": (
+        lambda x: softmax_aggregate(ADJ, x, torch.tensor(1.5)),
+        lambda x: reference_softmax_aggregate(ADJ, x, torch.tensor(1.5)),
+        [ROWS],
+    ),
+    "power": (
+        lambda x: power_aggregate(ADJ, x, torch.tensor(2.0)),
+        lambda x: reference_power_aggregate(ADJ, x, torch.tensor(2.0)),
+        [ROWS],
+    ),
+    "maximum": (lambda x: max_rows(ADJ, x), lambda x: reference_max(ADJ, x), [ROWS]),
+    "softmax of edges": (
+        lambda s: edge_softmax(ADJ, s),
+        lambda s: reference_edge_softmax(ADJ, s),
+        [(EDGES + 2, 2)],
+    ),
+    "dot products": (
+        lambda a, b: dot_edges(ADJ, a, b, None, None),
+        lambda a, b: reference_sddmm(ADJ, a, b),
+        [(5, 50), (3, 50)],
+    ),
+    "pairs": (lambda x: pair_product(x, PAIRS), lambda x: reference_pair_product(x, PAIRS), [ROWS]),
+    "sum": (
+        lambda x: segment_reduce(x, OFFSETS, "sum"),
+        lambda x: reference_segment_reduce(x, OFFSETS, "sum"),
+        [LONG],
+    ),
+    "mean": (
+        lambda x: segment_reduce(x, OFFSETS, "mean"),
+        lambda x: reference_segment_reduce(x, OFFSETS, "mean"),
+        [LONG],
+    ),
+    "broadcast": (
+        lambda x: segment_broadcast(x, OFFSETS),
+        lambda x: reference_segment_broadcast(x, OFFSETS),
+        [(3, WIDTH)],
+    ),
+    "exchange": (exchange, reference_exchange, [LONG, (3, WIDTH)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_many_numbers_are_added_up_exactly(name: str) -> None:
+    """Sums of thousands, and their gradients, to the rounding of the result: in 16 bits they end near 2048."""
+    operator, reference, shapes = CASES[name]
+    inputs = [numbers(*shape) for shape in shapes]
+    exact = [value.detach().double().requires_grad_() for value in inputs]
+    assert choose(inputs[0]) == "torch"
+    found, expected = operator(*inputs), reference(*exact)
+    assert found.dtype == (torch.float32 if name == "dot products" else torch.float16)
+    _close(found, expected)
+    change = (torch.rand(found.shape, generator=torch.Generator().manual_seed(1)) + 0.5).to(found.dtype)
+    gradients = torch.autograd.grad(found, inputs, change)
+    wanted = torch.autograd.grad(expected, exact, change.double())
+    for value, gradient, exactly in zip(inputs, gradients, wanted, strict=True):
+        assert gradient.dtype == value.dtype
+        _close(gradient, exactly)
+
+
+def _close(value: Tensor, exact: Tensor) -> None:
+    largest = float(exact.detach().abs().max())
+    torch.testing.assert_close(value.detach().double(), exact.detach(), rtol=2e-3, atol=1e-3 * min(1.0, largest))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_of_float32_rows_are_not_rounded_by_autocast(weighted: bool) -> None:
+    """As a GPU computes them; on a CPU kernels do, which autocast knows nothing of."""
+    adj = random_graph(12, 17, 80)
+    x = torch.randn(17, 3, generator=torch.Generator().manual_seed(2)) * 1e5
+    weight: Any = torch.rand(80, generator=torch.Generator().manual_seed(3)) if weighted else None
+    expected = multiply_torch(adj, x, weight, None, None, None)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = multiply_torch(adj, x, weight, None, None, None)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
