@@ -54,31 +54,35 @@ def _cut(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-untyped
 
     Binary searches go in step, a group of them: what each reads next is asked for while the others are at it.
     """
-    begins, group_cuts = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
-    active = np.empty(_GROUP, np.int64)
-    for first in range(0, len(low), _GROUP):
+    n, rows = len(low) // width, max(1, _GROUP // width)
+    begins, slot_cuts = np.empty(rows * width, np.int64), np.empty(rows * width, np.int64)
+    active = np.empty(rows * width, np.int64)
+    for row in range(0, n, rows):
+        first, last = row * width, min(row + rows, n) * width
+        at = first
         num_active = 0
-        for at in range(first, min(first + _GROUP, len(low))):
-            begins[at - first] = low[at]
-            group_cuts[at - first] = cuts[0] if cut_numbers is None else cuts[cut_numbers[at // width]]
-            # Here size counts the edges that are still in question, and begins the first of them.
-            active[num_active] = at
-            num_active += np.int64(size[at] > 0)
-            prefetch_item(times, low[at] + (size[at] >> 1))
+        for i in range(row, min(row + rows, n)):
+            cut = cuts[0] if cut_numbers is None else cuts[cut_numbers[i]]
+            for _ in range(width):
+                # From here on size counts the edges that are in question, and begins is the first of them.
+                begins[at - first], slot_cuts[at - first] = low[at], cut
+                prefetch_item(times, low[at] + (size[at] >> 1))
+                active[num_active] = at
+                num_active += np.int64(size[at] > 0)
+                at += 1
         while num_active:
             left = 0
             for a in range(num_active):
                 at = active[a]
-                i = at - first
                 half = size[at] >> 1
-                earlier = times[begins[i] + half] < group_cuts[i]
-                begins[i] += half + 1 if earlier else 0
+                earlier = times[begins[at - first] + half] < slot_cuts[at - first]
+                begins[at - first] += half + 1 if earlier else 0
                 size[at] = size[at] - half - 1 if earlier else half
-                prefetch_item(times, begins[i] + (size[at] >> 1))
+                prefetch_item(times, begins[at - first] + (size[at] >> 1))
                 active[left] = at
                 left += np.int64(size[at] > 0)
             num_active = left
-        for at in range(first, min(first + _GROUP, len(low))):
+        for at in range(first, last):
             size[at] = begins[at - first] - low[at]
 
 

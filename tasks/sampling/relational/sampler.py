@@ -129,9 +129,9 @@ class RelationalSampler:
         of_rows = None
         if cuts is not None:
             of_rows = tuple(_cuts_of_rows(rows, t, distinct) for t in kinds)
-        sample = TypedSample(tuple(rows.nodes(t).copy() for t in kinds), of_rows, layers[::-1], seed_rows)
+        ids = tuple(_copy(rows.nodes(t)) for t in kinds)
         self._idle.append(rows)
-        return sample
+        return TypedSample(ids, of_rows, layers[::-1], seed_rows)
 
     def _hop(self, rows: Rows, hop: int, cuts: Array, times: Array | None, key: int) -> TypedLayer:
         """Sample one layer around all rows that there are."""
@@ -211,8 +211,18 @@ class _Visible:
 
 
 def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
-    numbers = rows.cut_numbers(kind)
-    return np.full(rows.counts[kind], cuts[0]) if numbers is None else cuts[numbers]
+    numbers, found = rows.cut_numbers(kind), recycled(rows.counts[kind], np.int64)
+    if numbers is None:
+        found.fill(cuts[0])
+    else:
+        np.take(cuts, numbers, out=found, mode="clip")  # which needs no buffer
+    return found
+
+
+def _copy(array: Array) -> Array:
+    copied = recycled(len(array), array.dtype)
+    copied[:] = array
+    return copied
 
 
 def _number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:
