@@ -123,8 +123,9 @@ class RelationalSampler:
             distinct, numbers = np.unique(np.asarray(cuts, np.int64), return_inverse=True)
         rows.start(len(distinct))
         seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
-        times = None if cuts is None else edges.times
-        layers = [self._hop(rows, hop, distinct, times, derive_key(key, hop)) for hop in range(self.num_hops)]
+        layers = [
+            self._hop(rows, hop, distinct, cuts is not None, derive_key(key, hop)) for hop in range(self.num_hops)
+        ]
         kinds = range(rows.num_types)
         of_rows = None
         if cuts is not None:
@@ -133,13 +134,14 @@ class RelationalSampler:
         self._idle.append(rows)
         return TypedSample(ids, of_rows, layers[::-1], seed_rows)
 
-    def _hop(self, rows: Rows, hop: int, cuts: Array, times: Array | None, key: int) -> TypedLayer:
+    def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
         """Sample one layer around all rows that there are."""
         edges, kinds = self.edges, range(rows.num_types)
         cut_keys = np.empty(len(cuts), np.uint64)
         keys_of_cuts(key, cuts, cut_keys)
         num_dst = tuple(rows.counts)
-        visible = [self._visible(rows, t, hop, cuts, times) for t in kinds]
+        kept = edges.clock.cuts(cuts) if is_cut and edges.clock is not None else None
+        visible = [self._visible(rows, t, hop, kept) for t in kinds]
         dst_cuts = [rows.cut_numbers(t) for t in kinds]
         totals = [
             int(visible[r.target].totals[column]) for r, column in zip(edges.relations, self._columns, strict=True)
@@ -156,8 +158,8 @@ class RelationalSampler:
                 rows.number(source, ids, part.indptr, dst_cuts[t], part.indices)
         return TypedLayer(parts, num_dst, tuple(rows.counts))
 
-    def _visible(self, rows: Rows, kind: int, hop: int, cuts: Array, times: Array | None) -> _Visible:
-        """Find the edges that a type's rows see."""
+    def _visible(self, rows: Rows, kind: int, hop: int, cuts: Array | None) -> _Visible:
+        """Find the edges that a type's rows see before their cuts, as the clock has these; None: all."""
         nodes, limits, scratch = rows.nodes(kind), self._limits[kind][hop], rows.scratch
         found = _Visible(
             scratch.array(f"slots {kind}", len(nodes), np.int64),
@@ -166,7 +168,7 @@ class RelationalSampler:
             np.zeros(len(limits), np.int64),
         )
         if len(nodes) and len(limits):
-            graph = self.edges.slot_start, self.edges.indptr, times
+            graph = self.edges.slot_start, self.edges.indptr, None if cuts is None else self.edges.times
             into = found.slots, found.low, found.size, found.totals
             find_visible(nodes, *graph, rows.cut_numbers(kind), cuts, limits, *into)
         return found

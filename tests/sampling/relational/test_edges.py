@@ -38,7 +38,9 @@ def test_slots_hold_edges_by_time_and_source(times: str, ids: type, threads: int
             assert edges.entries[low:high, 1].tolist() == wanted
             assert edges.entries[low:high, 0].tolist() == sources[wanted].tolist()
             if edges.times is not None:
-                assert edges.times[low:high].tolist() == [graph.time(e) for e in graph.order[wanted].tolist()]
+                times = [graph.time(e) for e in graph.order[wanted].tolist()]
+                assert edges.times.dtype == np.int32, "32 bits do"
+                assert edges.times[low:high].tolist() == [-1 if time == ALWAYS else time + 5 for time in times]
     assert edges.indptr[-1] == len(graph.src)
 
 
