@@ -17,7 +17,7 @@ import numpy as np
 from configs.errors import RecipeError
 from models.kernels.memory import recycled
 from tasks.arrays import Array, offsets
-from tasks.sampling.neighborhoods.draws import SMALL_FANOUT
+from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, gather_ids
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.draws import find_visible, keys_of_cuts, take_edges
 from tasks.sampling.relational.edges import RelationalEdges
@@ -123,9 +123,8 @@ class RelationalSampler:
             distinct, numbers = np.unique(np.asarray(cuts, np.int64), return_inverse=True)
         rows.start(len(distinct))
         seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
-        layers = [
-            self._hop(rows, hop, distinct, cuts is not None, derive_key(key, hop)) for hop in range(self.num_hops)
-        ]
+        is_cut, keys = cuts is not None, [derive_key(key, hop) for hop in range(self.num_hops)]
+        layers = [self._hop(rows, hop, distinct, is_cut, hop_key) for hop, hop_key in enumerate(keys)]
         kinds = range(rows.num_types)
         of_rows = None
         if cuts is not None:
@@ -217,7 +216,7 @@ def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
     if numbers is None:
         found.fill(cuts[0])
     else:
-        np.take(cuts, numbers, out=found, mode="clip")  # which needs no buffer
+        gather_ids(cuts, numbers, found)
     return found
 
 
