@@ -1,0 +1,264 @@
+"""Sampling around rows of a typed graph as of a moment each: every hop, every relation takes its own fan-out.
+
+A row of a batch is a pair of a node and a cut: the seed's moment, which all that it reaches inherits. A row sees the
+edges before its cut only, so that nothing later than a seed's moment has a part in what is sampled for it.
+All randomness is by counter, over key, hop, node, relation and cut: a seed's sample is the same in every batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from configs.errors import RecipeError
+from models.kernels.memory import recycled
+from tasks.arrays import Array, offsets
+from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, gather_ids
+from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.relational.draws import find_visible, keys_of_cuts, take_edges
+from tasks.sampling.relational.edges import RelationalEdges
+from tasks.sampling.relational.rows import Rows, Scratch
+
+Choice = Literal["uniform", "recent"]
+Fanouts = Sequence[int] | Mapping[str, Sequence[int]]
+
+_ALL = 1 << 62
+
+
+@dataclass
+class RelationSample:
+    """What one hop took of one relation."""
+
+    indptr: Array
+    """int64 (rows of the target's type among the layer's destinations + 1,)."""
+    indices: Array
+    """int32 (E,): sources, in numbers of the source's type."""
+    positions: Array | None
+    """int64 (E,): the edges' CSC positions; None where they were not asked for."""
+
+
+@dataclass
+class TypedLayer:
+    """One hop. The first num_dst[t] sources of type t are its destinations."""
+
+    relations: tuple[RelationSample, ...]
+    """In the order of `RelationalEdges.relations`."""
+    num_dst: tuple[int, ...]
+    """Destinations by node type."""
+    num_src: tuple[int, ...]
+    """Sources by node type: those of a layer are the destinations of the one before it."""
+
+
+@dataclass
+class TypedSample:
+    """Rows by node type, and the layers between them. Seeds are the first rows of their type."""
+
+    ids: tuple[Array, ...]
+    """By type id (n_t,): nodes in the graph's numbering."""
+    cuts: tuple[Array, ...] | None
+    """By type int64 (n_t,): the moment as of which each row was sampled; None where there are no cuts."""
+    layers: list[TypedLayer]
+    """From the outermost to the seeds."""
+    seed_rows: Array
+    """int64 (n,): each seed's row of its type; equal seeds (node and cut) are one row."""
+
+
+class RelationalSampler:
+    """Samples typed layers around seeds; several threads may share one.
+
+    Memory for each thread that samples at the same time: 4 bytes a node of the graph once a batch has a single cut, and
+    with several 50 bytes or so a row of the largest batch.
+    """
+
+    def __init__(
+        self, edges: RelationalEdges, fanouts: Fanouts, choose: Choice = "uniform", *, positions: bool = True
+    ) -> None:
+        """Open a graph.
+
+        Args:
+            edges: what to sample.
+            fanouts: edges a row takes of a relation, for each hop from the seeds outwards; -1: all. Either one list for
+                all relations or a list for each relation's name, and for `default` that of all others.
+            choose: where a row sees more, `uniform` takes any of them, each set equally likely; `recent` the newest
+                (of edges of one time, those whose sources have the largest ids).
+            positions: whether samples tell the CSC positions of their edges.
+
+        Raises RecipeError: an option is wrong.
+        """
+        if choose not in get_args(Choice):
+            raise RecipeError(f"train.loader.choose is {choose!r}; it is one of {', '.join(get_args(Choice))}")
+        if choose == "recent" and edges.times is None:
+            raise RecipeError(
+                "train.loader.choose=recent takes the newest edges, but nothing in this graph has a time; name a time "
+                "column (dataset.tables.TABLE.time) or set train.loader.choose=uniform"
+            )
+        self.edges, self.choose, self.positions = edges, choose, positions
+        by_relation, self.num_hops = _by_relation(fanouts, [relation.name for relation in edges.relations])
+        limits = np.array(by_relation, np.int64).reshape(len(by_relation), self.num_hops)
+        limits[limits < 0] = _ALL
+        self._limits = [np.ascontiguousarray(limits[list(columns)].T) for columns in edges.into]
+        self._columns = [edges.into[relation.target].index(i) for i, relation in enumerate(edges.relations)]
+        self._entries = edges.entries.reshape(-1)
+        self._idle: list[Rows] = []
+
+    def sample(self, nodes: Array, cuts: Array | None, key: int) -> TypedSample:
+        """Sample around seeds.
+
+        Args:
+            nodes: (n,) node ids, of any types.
+            cuts: int64 (n,), above ALWAYS: a seed sees what is before its cut; None: everything.
+            key: what to draw; the same key draws the same.
+        """
+        edges = self.edges
+        try:
+            rows = self._idle.pop()
+        except IndexError:
+            rows = Rows(edges.type_sizes.tolist(), edges.id_type)
+        distinct, numbers = np.array([_ALL]), np.zeros(len(nodes), np.int64)
+        if cuts is not None and len(cuts):
+            distinct, numbers = np.unique(np.asarray(cuts, np.int64), return_inverse=True)
+        rows.start(len(distinct))
+        seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
+        is_cut, keys = cuts is not None, [derive_key(key, hop) for hop in range(self.num_hops)]
+        layers = [self._hop(rows, hop, distinct, is_cut, hop_key) for hop, hop_key in enumerate(keys)]
+        kinds = range(rows.num_types)
+        of_rows = None
+        if cuts is not None:
+            of_rows = tuple(_cuts_of_rows(rows, t, distinct) for t in kinds)
+        ids = tuple(_copy(rows.nodes(t)) for t in kinds)
+        self._idle.append(rows)
+        return TypedSample(ids, of_rows, layers[::-1], seed_rows)
+
+    def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
+        """Sample one layer around all rows that there are."""
+        edges, kinds = self.edges, range(rows.num_types)
+        cut_keys = np.empty(len(cuts), np.uint64)
+        keys_of_cuts(key, cuts, cut_keys)
+        num_dst = tuple(rows.counts)
+        kept = edges.clock.cuts(cuts) if is_cut and edges.clock is not None else None
+        visible = [self._visible(rows, t, hop, kept) for t in kinds]
+        dst_cuts = [rows.cut_numbers(t) for t in kinds]
+        totals = [
+            int(visible[r.target].totals[column]) for r, column in zip(edges.relations, self._columns, strict=True)
+        ]
+        parts = self._make_parts([num_dst[relation.target] + 1 for relation in edges.relations], totals)
+        for t in kinds:
+            for column, number in enumerate(edges.into[t]):
+                part, source = parts[number], edges.relations[number].source
+                if totals[number] == 0:
+                    part.indptr.fill(0)
+                    continue
+                limit = int(self._limits[t][hop, column])
+                ids = self._take(rows.scratch, column, visible[t], limit, (cut_keys, dst_cuts[t]), part)
+                rows.number(source, ids, part.indptr, dst_cuts[t], part.indices)
+        return TypedLayer(parts, num_dst, tuple(rows.counts))
+
+    def _visible(self, rows: Rows, kind: int, hop: int, cuts: Array | None) -> _Visible:
+        """Find the edges that a type's rows see before their cuts, as the clock has these; None: all."""
+        nodes, limits, scratch = rows.nodes(kind), self._limits[kind][hop], rows.scratch
+        found = _Visible(
+            scratch.array(f"slots {kind}", len(nodes), np.int64),
+            scratch.array(f"low {kind}", len(nodes) * len(limits), np.int64),
+            scratch.array(f"size {kind}", len(nodes) * len(limits), np.int64),
+            np.zeros(len(limits), np.int64),
+        )
+        if len(nodes) and len(limits):
+            graph = self.edges.slot_start, self.edges.indptr, None if cuts is None else self.edges.times
+            into = found.slots, found.low, found.size, found.totals
+            find_visible(nodes, *graph, rows.cut_numbers(kind), cuts, limits, *into)
+        return found
+
+    def _make_parts(self, lengths: list[int], totals: list[int]) -> tuple[RelationSample, ...]:
+        """Return a layer's relations with arrays to be filled, which lie end to end."""
+        rows, edges = offsets(lengths).tolist(), offsets(totals).tolist()
+        indptr, indices = recycled(rows[-1], np.int64), recycled(edges[-1], np.int32)
+        positions = recycled(edges[-1], np.int64) if self.positions else None
+        return tuple(
+            RelationSample(indptr[a:b], indices[c:d], None if positions is None else positions[c:d])
+            for (a, b), (c, d) in zip(itertools.pairwise(rows), itertools.pairwise(edges), strict=True)
+        )
+
+    def _take(
+        self,
+        scratch: Scratch,
+        column: int,
+        visible: _Visible,
+        limit: int,
+        by_cut: tuple[Array, Array | None],
+        part: RelationSample,
+    ) -> Array:
+        """Take the edges of a relation: fill all but `part.indices`, and return the sources' node ids."""
+        total, width = len(part.indices), len(visible.totals)
+        taken = scratch.array("taken", total + (limit if limit <= SMALL_FANOUT else 0), np.int64)
+        ids = scratch.array("ids", total, self.edges.id_type)
+        of_rows = visible.slots, visible.low, visible.size, limit, self.choose == "recent"
+        into = part.indptr, taken, ids, part.positions
+        take_edges(column, width, *of_rows, *by_cut, self._entries, *into)
+        return ids
+
+
+@dataclass
+class _Visible:
+    """What a type's n rows see of each of their slots; see `find_visible`."""
+
+    slots: Array
+    low: Array
+    size: Array
+    totals: Array
+
+
+def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
+    numbers, found = rows.cut_numbers(kind), recycled(rows.counts[kind], np.int64)
+    if numbers is None:
+        found.fill(cuts[0])
+    else:
+        gather_ids(cuts, numbers, found)
+    return found
+
+
+def _copy(array: Array) -> Array:
+    copied = recycled(len(array), array.dtype)
+    copied[:] = array
+    return copied
+
+
+def _number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:
+    """Make the seeds the first rows of their types; return their rows, int64 (n,)."""
+    numbers = numbers.astype(np.int32)
+    kinds = edges.node_type[nodes]
+    seed_rows = np.empty(len(nodes), np.int64)
+    for kind in np.unique(kinds):
+        of_kind = np.flatnonzero(kinds == kind)
+        local = np.empty(len(of_kind), np.int32)
+        rows.number(int(kind), nodes[of_kind], np.arange(len(of_kind) + 1), numbers[of_kind], local)
+        seed_rows[of_kind] = local
+    return seed_rows
+
+
+def _by_relation(fanouts: Fanouts, names: Sequence[str]) -> tuple[list[list[int]], int]:
+    """Return each relation's fan-outs, and for how many hops they are. Raises RecipeError."""
+    lists = fanouts if isinstance(fanouts, Mapping) else {"default": fanouts}
+    known = f"the relations are {', '.join(names)}"
+    for name, hops in lists.items():
+        if name != "default" and name not in names:
+            raise RecipeError(f"train.loader.fanout names {name!r}, which is no relation of this graph; {known}")
+        if not len(hops) or any(hop < -1 for hop in hops):
+            raise RecipeError(
+                f"train.loader.fanout of {name!r} is {list(hops)}; it needs a number for each hop from the seeds "
+                "outwards: edges to take, 0 for none, -1 for all"
+            )
+    missing = [name for name in names if name not in lists]
+    if missing and "default" not in lists:
+        raise RecipeError(f"train.loader.fanout has no list for {', '.join(missing)}; add them, or one for `default`")
+    lengths = {name: len(hops) for name, hops in lists.items()}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise RecipeError(
+            f"train.loader.fanout has lists of different lengths ({said}); a model's layers are one number"
+        )
+    by_relation = [[int(hop) for hop in lists.get(name, lists.get("default", ()))] for name in names]
+    return by_relation, next(iter(lengths.values()))
