@@ -108,7 +108,7 @@ def cut_slots(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-un
                 # From here on size counts the edges that are in question, and begins is the first of them.
                 begins[at - first], slot_cuts[at - first] = low[at], cut
                 active[num_active] = at
-                num_active += np.int64(size[at] > SPAN)
+                num_active += int(size[at] > SPAN)
                 _prefetch(times, low[at], size[at])
                 at += 1
         while num_active:
@@ -121,7 +121,7 @@ def cut_slots(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-un
                 size[at] = size[at] - half - 1 if earlier else half
                 _prefetch(times, begins[at - first], size[at])
                 active[left] = at
-                left += np.int64(size[at] > SPAN)
+                left += int(size[at] > SPAN)
             num_active = left
         for at in range(first, last):
             begin = begins[at - first]
