@@ -26,10 +26,24 @@ from tests.train.two_processes import end
 
 def trained(path: str, ranks: Ranks) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     job: Any = Job.load(Path(path))
+def goes_on(job: Any, ranks: Ranks, trainer: Trainer) -> None:
+    """A run that was killed when its training had written all, and its tables were whole, ends with the same."""
+    again = Trainer(job, ranks, torch.device("cpu"))
+    ours, theirs = again.optimization.embedding, trainer.optimization.embedding
+    assert ours is not None
+    assert theirs is not None
+    for name, table in {"weight": theirs.weight, **theirs.tensors()}.items():
+        assert torch.equal({"weight": ours.weight, **ours.tensors()}[name], table), name
+    assert again.progress.epoch == trainer.progress.epoch
+    again.run()
+
+
     trainer = Trainer(job, ranks, torch.device("cpu"))
     trainer.run()
     lines = [json.loads(line) for line in (job.work / METRICS).read_text().splitlines()] if ranks.is_main else []
     drop = ("seconds", "seeds_per_second", "edges_per_second")
+    if trainer.optimization.embedding is not None:
+        goes_on(job, ranks, trainer)
     return trainer.model.state_dict(), [{k: v for k, v in line.items() if k not in drop} for line in lines]
 
 

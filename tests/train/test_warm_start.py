@@ -178,14 +178,16 @@ def test_weights_that_do_not_fit_are_said(home: Home) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-@pytest.mark.parametrize("embeddings", ["dense", "sparse"])
+@pytest.mark.parametrize("embeddings", ["dense", "sparse", "in parts"])
 def test_learnable_rows_follow_their_nodes(home: Home, tmp_path: Path, embeddings: str) -> None:
     """Known nodes keep their rows though parts reorder them, and though data ingested anew numbers them otherwise."""
-    option = f"train.embeddings={embeddings}"
-    earlier = run(home, recipe(1, option, features=False))
+    options = [f"train.embeddings={embeddings}"]
+    if embeddings == "in parts":
+        options = ["train.embeddings=sparse", "train.strategy=partitioned", "train.loader=neighbor"]
+    earlier = run(home, recipe(1, *options, features=False))
     table = "encoder.embedding.weight"
     before = dict(zip(names_of(home, earlier), earlier.weights[table], strict=True))
-    slow = [STILL, option, *(["train.embeddings.learning_rate=1e-12"] if embeddings == "sparse" else [])]
+    slow = [STILL, *options, *([] if embeddings == "dense" else ["train.embeddings.learning_rate=1e-12"])]
     for first in (0, 5) if embeddings == "dense" else (0,):
         if first:
             write_data(first)  # five people are gone, all others are numbered anew

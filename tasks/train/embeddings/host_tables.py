@@ -84,9 +84,9 @@ class SparseEmbedding(HostEmbedding):
         weight = self.make_zeros((end - first, embedding_dim))
         super().__init__(weight)
         self.num_embeddings = num_embeddings
+        self.seed, self.bound = seed, np.float32(math.sqrt(6 / (num_embeddings + embedding_dim)))
         if self.begins_rows:
-            bound = math.sqrt(6 / (num_embeddings + embedding_dim))
-            draw_rows(weight.numpy(), first, np.float32(bound), seed)
+            draw_rows(weight.numpy(), first, self.bound, seed)
         self.learning_rate = config.learning_rate
         kind = RowAdagrad if config.optimizer == "row_adagrad" else SparseAdam
         self.optimizer = kind(weight, self.make_zeros)

@@ -14,10 +14,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tasks.arrays import offsets
+from tasks.inference.layerwise import scratch_array
 from tasks.sampling.parts.kernels import count_owners, deal_out
 from tasks.sampling.parts.ranges import Ranges
 from tasks.train.embeddings.configs import SparseConfig
-from tasks.train.embeddings.host_tables import SPREAD_ROWS, SparseEmbedding, coalesce
+from tasks.train.embeddings.host_tables import SPREAD_ROWS, TABLE, SparseEmbedding, coalesce, draw_rows
 from tasks.train.strategies.base import Ranks
 
 
@@ -76,22 +77,36 @@ class ShardedEmbedding(SparseEmbedding):
         return torch.from_numpy(own[:count]), torch.from_numpy(grads[:count])
 
     def restore(self, tables: dict[str, Tensor] | None) -> None:
+        """Take over this rank's rows of the whole tables that rank 0 gives (other ranks give None); all together."""
+        for name, own in {TABLE: self.weight, **self.tensors()}.items():
+            self._take(own, None if tables is None else tables[name])
+
+    def restore_own(self, tables: dict[str, Tensor]) -> None:
         """Take over this rank's rows of every table (see `shards.read_shards`)."""
-        assert tables is not None, "every rank brings its own rows"
         for name, own in {"weight": self.weight, **self.tensors()}.items():
             own.copy_(tables[name])
 
     def begin_with(self, table: Tensor | None) -> None:
         """Take over this rank's rows of the table that rank 0 gives; all ranks together."""
+        self._take(self.weight, table)
+
+    def beginning(self) -> Tensor:
+        """Return the rows of all ranks as they begin, float32 (num_embeddings, dim), mapped from a file."""
+        rows = np.asarray(scratch_array(None, self.num_embeddings, self.embedding_dim))
+        draw_rows(rows, 0, self.bound, self.seed)
+        return torch.from_numpy(rows)
+
+    def _take(self, own: Tensor, table: Tensor | None) -> None:
+        """Fill this rank's rows, (own, ...), from rank 0's `table` (N, ...), a piece at a time."""
         first, end = self.own
         for start in range(0, self.num_embeddings, SPREAD_ROWS):
             stop = min(start + SPREAD_ROWS, self.num_embeddings)
-            piece = torch.empty(stop - start, self.embedding_dim) if table is None else table[start:stop].clone()
+            piece = torch.empty(stop - start, *own.shape[1:]) if table is None else table[start:stop].clone()
             if self.ranks.world_size > 1:
                 dist.broadcast(piece, 0)
             low, high = max(first, start), min(end, stop)
             if low < high:
-                self.weight[low - first : high - first] = piece[low - start : high - start]
+                own[low - first : high - first] = piece[low - start : high - start]
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """Nothing: the rows are written by the ranks that hold them."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from models.base import GraphModel
 from tasks.sampling.parts.ranges import Ranges
 from tasks.train.embeddings.host_tables import TABLE, take_tables
+from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.embeddings.shards import read_shards, remove_others, whole_tables, write_shards
 from tasks.train.job import BEST, LAST, GnnJob
 from tasks.train.optimization.steps import Optimization
@@ -69,7 +71,7 @@ class Checkpoints:
 
     def _remove_others(self, name: str, shards: dict[str, Any] | None) -> None:
         """Remove the tables of the checkpoint before; all ranks together."""
-        if shards is not None and not self.job.train.shared_home:
+        if self._ranges is not None and not self.job.train.shared_home:
             wait_for_all()  # the job goes on from rank 0's checkpoint: until that is written, the one before holds
         if self.writes:
             remove_others(self.job.work, name, shards)
@@ -96,7 +98,11 @@ class Checkpoints:
             if _SHARDS in state:
                 assert self._ranges is not None
                 tables = read_shards(self.job.work, state[_SHARDS], self._ranges)
-        if embedding is not None:
+        if _SHARDS in state:
+            assert isinstance(embedding, ShardedEmbedding)
+            assert tables is not None
+            embedding.restore_own(tables)
+        elif embedding is not None:  # also where a training in shards was killed when all was written
             embedding.restore(tables)
         if not self.ranks.is_main:
             progress.epoch_totals = [0.0] * 4  # rank 0 has what all counted, and they are summed again
@@ -114,10 +120,24 @@ class Checkpoints:
             tables = read_shards(self.job.work, shards, self._ranges)
             whole = whole_tables(tables, self._ranges, self.job.work, writes=self.writes)
             if state is not None:
-                del state[_SHARDS], state["format"]
+                state = {key: value for key, value in state.items() if key not in (_SHARDS, "format")}
                 state["model"][TABLE] = whole.pop("weight")
-                checkpoint.save_atomic(state if name == "best" else {**state, "embedding": whole}, path)
-                remove_others(self.job.work, name, None)
+                if name == "last":
+                    state["embedding"] = whole
+            self._replace(path, state)
+            self._remove_others(name, None)
+
+    def _replace(self, path: Path, state: dict[str, Any] | None) -> None:
+        """Write a whole checkpoint in the place of one in shards (None: this rank writes none); all ranks together.
+
+        Rank 0's comes last: by it a run that goes on knows whether there is anything left to do.
+        """
+        if state is not None and not self.ranks.is_main:
+            checkpoint.save_atomic(state, path)
+        if not self.job.train.shared_home:
+            wait_for_all()
+        if state is not None and self.ranks.is_main:
+            checkpoint.save_atomic(state, path)
 
     def _write_shards(self, name: str, tables: dict[str, Any]) -> dict[str, Any]:
         embedding, ranges = self.optimization.embedding, self._ranges

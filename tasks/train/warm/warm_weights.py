@@ -23,6 +23,7 @@ from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.ids import IdMap, relation_names
 from tasks.storage.manifests import PAIR_TASKS
 from tasks.train.embeddings.host_tables import sparse_embedding
+from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
@@ -92,7 +93,9 @@ def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | N
 
 def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the earlier state in the model's own shapes. Raises DoesNotFitError."""
-    own = model.state_dict()
+    own, embedding = model.state_dict(), sparse_embedding(model)
+    if isinstance(embedding, ShardedEmbedding):  # no rank has the whole table
+        own[_NODE_ROWS[0]] = torch.empty(embedding.num_embeddings, embedding.embedding_dim, device="meta")
     if earlier.keys() != own.keys():
         raise DoesNotFitError(f"the model has other weights: {', '.join(sorted(earlier.keys() ^ own.keys())[:4])}")
     _check_codes(warm)
@@ -109,7 +112,10 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
     nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
     rows, known = map(torch.from_numpy, same_nodes(warm, before, store, others, nodes))
     for name in by_node:
-        table = own[name].detach().cpu().clone()
+        if isinstance(embedding, ShardedEmbedding):
+            table = embedding.beginning()
+        else:
+            table = own[name].detach().cpu().clone()
         table[rows] = earlier[name][known]
         earlier = {**earlier, name: table}
     return earlier
