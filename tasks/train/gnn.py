@@ -44,6 +44,12 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
             f"each of the {world_size} ranks computes the whole graph in every step (loader {loader}), no faster than "
             "one; train.strategy=partition_parallel gives each its part, and other loaders share the seeds"
         )
+    grouped = manifest.report.get("partition", {}).get("machines", 1)
+    if train.strategy.name == "partitioned" and grouped % train.num_machines:
+        context.message(
+            f"parts were made for {grouped} machine(s), and {train.num_machines} train: with partition.machines="
+            f"{train.num_machines} fewer edges lie between them"
+        )
     has_edge_features = manifest.edge_feature_dim or manifest.edge_categories
     if has_edge_features and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
         context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")

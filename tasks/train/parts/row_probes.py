@@ -24,7 +24,8 @@ def trainings(job: GnnJob) -> list[GnnJob]:
     folders = job.work / _FOLDERS[0], job.work / _FOLDERS[1]
     probes = []
     for folder, rows in zip(folders, ("stored", options.rows), strict=True):
-        changed = options.model_copy(update={"rows": rows, "rows_tolerance": None})
+        nothing_judged = {name: type(options).model_fields[name].default for name in ("rows_tolerance", "rows_epochs")}
+        changed = options.model_copy(update={"rows": rows, **nothing_judged})
         train = job.train.model_copy(update={"epochs": options.rows_epochs, "strategy": changed})
         probes.append(replace(job, work=folder, digest=f"{job.digest}-{folder.name}", train=train))
     return [*probes, replace(job, probes=folders)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from configs.base import ComponentConfig
 from configs.registry import STRATEGIES
@@ -78,6 +78,20 @@ class PartitionedConfig(StrategyConfig):
 
     evaluates_together: ClassVar[bool] = True
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache", "rows_on"})
+
+    @model_validator(mode="after")
+    def _there_is_something_to_judge(self) -> PartitionedConfig:
+        if self.rows == "stored" and self.rows_tolerance is not None:
+            raise ValueError(
+                "rows_tolerance says what rows in fewer bits may cost, and rows=stored changes none; set rows=int8, "
+                "float16 or bfloat16, or remove rows_tolerance"
+            )
+        if self.rows_tolerance is None and self.rows_epochs != type(self).model_fields["rows_epochs"].default:
+            raise ValueError(
+                "rows_epochs are those of the trainings that rows_tolerance judges, and it is null; set it, or remove "
+                "rows_epochs"
+            )
+        return self
 
 
 @STRATEGIES.options("block_grid", "block_grid")

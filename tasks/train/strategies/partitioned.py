@@ -75,6 +75,11 @@ class Partitioned(Strategy):
                 "train.strategy=partitioned does not go with train.self_training, which reads predictions of all "
                 "nodes; remove one of them"
             )
+        if self.config.rows != "stored" and not manifest.feature_dim:
+            raise RecipeError(
+                f"train.strategy.rows={self.config.rows} is for numeric features of nodes, and {manifest.dataset} has "
+                "none; remove it"
+            )
         if self.config.rows_on in ("device", "wholegraph"):
             self._check_devices(train, manifest)
 
@@ -113,14 +118,23 @@ class Partitioned(Strategy):
         cache = self.config.cache
         part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own, cache_bytes=cache)
         if own:
-            count = part.num_seeds
-            fewest, self._largest = -exchange.largest(-count), exchange.largest(count)
-            if not fewest:
-                raise DataError(
-                    "the parts of a rank hold nothing to train on; set partition.balance_train=true, "
-                    "train.strategy.seeds=shuffled, or take fewer ranks"
-                )
+            counts = exchange.gather(np.array([part.num_seeds]))
+            self._refuse_empty(counts, manifest)
+            self._largest = int(counts.max())
         return part
+
+    def _refuse_empty(self, counts: NDArray[np.int64], manifest: PartitionManifest) -> None:
+        """Raise DataError where a rank has no seeds; counts (world_size,) are those of all."""
+        empty = np.flatnonzero(counts == 0)
+        if not len(empty):
+            return
+        rank = int(empty[0])
+        balance = ", or partition.balance_train=true (metis and coarsened can)" if manifest.task == "node" else ""
+        raise DataError(
+            f"the parts of {len(empty)} of {len(counts)} ranks hold nothing to train on, the first of them rank {rank} "
+            f"on machine {rank // self.ranks.local_size}; set train.strategy.seeds=shuffled{balance}, or take fewer "
+            "ranks"
+        )
 
     def steps(self, count: int, batch_size: int) -> int:
         """As many as the rank with the most seeds needs."""
