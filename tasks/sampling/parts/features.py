@@ -29,8 +29,8 @@ class PartFeatures:
     """`FeatureSource` over a graph in parts: for some batches at once; all ranks call it together, from one thread."""
 
     def __init__(self, graph: PartGraph, own: FeatureSource) -> None:
-        """`own`: of this machine's rows."""
-        self.own = own
+        """`own`: of this machine's rows; all ranks together."""
+        self.own = own = _alike(graph, own)
         tables: dict[str, Array] = {_DEGREE: np.diff(graph["csc_indptr"]).astype(np.float32)}
         if own.table is not None:
             tables["feat"] = own.table
@@ -107,6 +107,13 @@ class PartFeatures:
             node_type=node_type,
             node_type_counts=count_types(node_type),
         )
+
+
+def _alike(graph: PartGraph, own: FeatureSource) -> FeatureSource:
+    """Return the features with rows of one kind on all ranks: where one has no room for a copy, nobody has one."""
+    if own.dtype != torch.bfloat16 or own.rows != "stored" or own.table is None:
+        return own
+    return replace(own, may_copy=False) if graph.exchange.largest(int(own.table is own.feat)) else own
 
 
 def open_device_rows(graph: PartGraph, features: FeatureSource, device: torch.device) -> DeviceRows:

@@ -47,6 +47,8 @@ class FeatureSource:
     """What numeric features of nodes are held as."""
     rows_on: RowsOn = "host"
     """Where they are held: in CPU memory, or of a graph in parts on devices; auto is CPU memory."""
+    may_copy: bool = True
+    """Whether those that become bfloat16 may be copied as such, where memory is plenty."""
     table: Array | None = field(init=False, repr=False)
     """`feat` as it is gathered from: as `rows` says, or a bfloat16 copy (as uint16) where that is asked for and memory
     is plenty. None where devices hold them."""
@@ -55,7 +57,7 @@ class FeatureSource:
         table = None if self.on_devices else self.feat
         if table is not None and self.rows != "stored":
             table = stored_rows(table, self.rows)
-        elif table is not None and self.dtype == torch.bfloat16:
+        elif table is not None and self.dtype == torch.bfloat16 and self.may_copy:
             table = bfloat16_copy(table)
         object.__setattr__(self, "table", table)
 
