@@ -25,7 +25,8 @@ from tasks.storage.manifests import PartitionManifest
 from tasks.train.ranks.collectives import from_main
 from tasks.train.strategies.base import Ranks
 
-_NODES, _SPLIT, _END = "nodes", "split", "end"
+_NODES, _SPLIT, _PAIRS, _END = "nodes", "split", "pairs", "end"
+_NO_PAIRS = np.empty((0, 2), np.int64)
 _SENT_BYTES = 1 << 24
 
 
@@ -63,6 +64,11 @@ class RankedPredictor(Predictor):
             return super().predict(model, split)
         with self._all_ranks(_SPLIT, split):
             return self._parts.predict(model, split)
+
+    def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
+        """Score pairs that only this rank knows."""
+        with self._all_ranks(_PAIRS, None):
+            return self._parts.link_scores(model, positive, negative)
 
 
 def _node_scores(parts: PartPredictor, model: GraphModel, nodes: Array) -> Array:
@@ -110,5 +116,7 @@ def _serve(parts: PartPredictor, model: GraphModel) -> None:
             return
         if asked == _NODES:
             _node_scores(parts, model, argument)
+        elif asked == _PAIRS:
+            parts.link_scores(model, _NO_PAIRS, _NO_PAIRS)
         else:
             parts.predict(model, argument)

@@ -28,7 +28,7 @@ from tasks.storage.graph_store import slices
 
 _CHUNK_ROWS = 1 << 16
 _FREE_SHARE = 0.5
-"""Of the memory that is free, for the rows of two layers."""
+"""Of the memory that is free, for the rows of two layers of all ranks of a machine."""
 _EDGE_TABLES = ("edge_feat", "edge_feat_cat", "edge_weight", "edge_type")
 
 
@@ -52,6 +52,7 @@ class PartLayerwise(Layerwise):
     ) -> None:
         """Find the nodes around this rank's own; all ranks together."""
         self.ranges, self.device, self.scratch, self.chunk_edges = ranges, device, scratch, chunk_edges
+        self.local_size = graph.local_size
         first, end = ranges.own
         self.nodes = slice(first - graph.first, end - graph.first)
         """This rank's rows among the machine's."""
@@ -75,7 +76,8 @@ class PartLayerwise(Layerwise):
     def vectors(self, model: GraphModel, features: FeatureSource, nodes: Array | None) -> NDArray[np.float32]:
         """Return vectors as `Layerwise.vectors` does; all ranks together."""
         held = 2 * 4 * widest(model) * (self.num_nodes + len(self.others))  # bytes of a layer's rows and the next one's
-        self.by_chunk = bool(self.ranges.exchange.largest(int(held > _FREE_SHARE * available_bytes())))
+        room = _FREE_SHARE * available_bytes() / self.local_size
+        self.by_chunk = bool(self.ranges.exchange.largest(int(held > room)))
         self.num_held = self.num_nodes if self.by_chunk else self.num_nodes + len(self.others)
         if not self.by_chunk:
             return super().vectors(model, features, nodes)
@@ -172,6 +174,15 @@ class PartPredictor:
                 scores = self.pair_scores(model, vectors, pairs.reshape(-1, 2))
                 found.append(self.ranges.to_main(scores.reshape(pairs.shape[:-1])))
         return Prediction(positive=found[0], negative=found[1])
+
+    def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
+        """Score pairs as `Predictor.link_scores` does; each rank gives some of its own, or none."""
+        with evaluating(model):
+            vectors = self.node_vectors(model)
+            return Prediction(
+                positive=self.pair_scores(model, vectors, positive),
+                negative=self.pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
+            )
 
     def _need(self, name: str) -> None:
         if name not in self.graph:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pydantic_core import to_json
 
+from tasks.evaluate import worker
 from tasks.evaluate.worker import EvaluateJob
 from tasks.stage import Parent
 from tasks.supervise import read_error
@@ -48,27 +49,33 @@ class Ended:
         self.result = json.loads(path.read_text()) if path.exists() else None
         self.error = read_error(work / "error.json")
         self.predictions = path.with_name("predictions.parquet")
+        self.computed = int((work / "computed").read_text())
+        """How often it has computed its nodes' vectors."""
 
 
-def evaluated(folder: Path, parents: dict[str, Path], *, copies: bool, **changes: Any) -> list[Ended]:
+def make_job(work: Path, parents: dict[str, Path], **changes: Any) -> EvaluateJob:
+    work.mkdir(parents=True)
+    return EvaluateJob(
+        checkpoint=parents["train"] / "best.pt",
+        graph=changes.get("graph", parents["graph"]),
+        dataset=parents["data"],
+        work=work,
+        evaluator=changes.get("evaluator", ACCURACY),
+        splits=changes.get("splits", ["valid", "test"]),
+        batch_size=64,
+        predictions=True,
+        label_shares=[],
+        most_labelled=100,
+        device="cpu",
+        threads=1,
+        copies=changes.get("copies", False),
+    )
+
+
+def evaluated(folder: Path, parents: dict[str, Path], **changes: Any) -> list[Ended]:
     for rank in range(2):
         work = folder / str(rank)
-        work.mkdir(parents=True)
-        job = EvaluateJob(
-            checkpoint=parents["train"] / "best.pt",
-            graph=changes.get("graph", parents["graph"]),
-            dataset=parents["data"],
-            work=work,
-            evaluator=changes.get("evaluator", ACCURACY),
-            splits=changes.get("splits", ["valid", "test"]),
-            batch_size=64,
-            predictions=True,
-            label_shares=[],
-            most_labelled=100,
-            device="cpu",
-            threads=1,
-            copies=copies,
-        )
+        job = make_job(work, parents, **changes)
         (work / "job.json").write_bytes(to_json(job))
     run_program("tests.evaluate.ranked_evaluation", 2, str(folder))
     return [Ended(folder / str(rank)) for rank in range(2)]
@@ -116,3 +123,23 @@ def test_a_mistake_is_told_in_its_own_words(
         assert second.code == 1
     else:
         assert (second.result, second.error, second.code) == (None, None, 0)
+
+
+def test_pairs_that_only_rank_0_knows_are_scored_by_all(tmp_path: Path) -> None:
+    """A split without negatives: rank 0 draws some."""
+    graph = rich_graph(tmp_path / "graph", "link")
+    manifest = graph.manifest.model_copy(update={"node_types": ("node",), "type_offsets": (0, 301)})
+    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
+    graph = Parent(manifest, graph.folder)
+    found = {
+        "graph": graph.folder,
+        "train": trained(tmp_path / "train", graph, "graphsage").folder,
+        "data": dataset(tmp_path / "data", graph, list(range(301))).folder,
+    }
+    options: dict[str, Any] = {"evaluator": {"name": "rocauc"}, "splits": ["train", "valid"]}
+    first, second = evaluated(tmp_path / "two", found, **options)
+    assert first.code == second.code == 0
+    alone = worker.evaluate(make_job(tmp_path / "one", found, **options))["metrics"]
+    for split, values in first.result["fields"]["metrics"].items():
+        assert values == pytest.approx(alone[split], abs=1e-6)
+    assert first.computed == second.computed == 2  # for train, and for valid
