@@ -31,6 +31,8 @@ LOGS = "logs"
 JOB = "job.json"
 RESULT = "result.json"
 ERROR = "error.json"
+DIGEST_LENGTH = 64
+"""Characters of a job's digest; what follows says which of several trainings it is."""
 _DEVICES = Path("/dev")
 Section = TypeVar("Section", bound=TrainBase, covariant=True)
 
@@ -113,12 +115,15 @@ class Job(Generic[Section]):
     @classmethod
     def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path, warm: WarmStart | None = None) -> AnyJob:
         """Take what training needs out of a recipe."""
-        content = json.dumps([stage_config(recipe), graph_digest, *([warm.key] if warm else [])], sort_keys=True)
+        begins_with = [warm.weights or warm.key] if warm else []
+        content = json.dumps([stage_config(recipe), graph_digest, *begins_with], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
-        from tasks.train.ranks.agreement import facts_of  # which reads this stage's configuration here
+        from tasks.train.ranks.agreement import facts_of, pace_of  # which read this stage's configuration here
 
         train = recipe.train.model_copy(update={"threads": threads_per_rank(recipe.train)})
-        facts = {**facts_of(recipe, "train"), "the partitioned graph": graph_digest[:12]}
+        facts = {**facts_of(recipe, "train"), **pace_of(recipe), "the partitioned graph": graph_digest[:12]}
+        if begins_with:
+            facts["the weights that training begins with"] = begins_with[0][:12]
         return AnyJob(recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, facts, warm)
 
     def save(self) -> Path:

@@ -174,7 +174,7 @@ def test_differences_are_named_and_not_too_many() -> None:
     found = difference({**FACTS, "a": 1, "b": 2, "c": 3}, {**FACTS, "a": 2, "train.epochs": 4, "d": "x"}, 2)
     assert found is not None
     assert "a is 1 on machine 0 and 2 on machine 2; b is 2 on machine 0 and not there on machine 2" in found
-    assert ", and 2 more. Give all machines the same recipe" in found
+    assert ", and 2 more. Give all machines the same code, recipe" in found
 
 
 @pytest.mark.parametrize("number", [0, 1])

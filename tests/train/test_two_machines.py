@@ -83,6 +83,15 @@ def test_another_recipe_is_told_on_both_machines(tmp_path: Path) -> None:
     assert time.monotonic() - began < 60
 
 
+def test_options_by_which_ranks_talk_are_told(tmp_path: Path) -> None:
+    """They are no part of what is trained, and ranks that group batches otherwise would wait for each other."""
+    port = free_port()
+    option = "train.strategy.exchange_batches=3"
+    for outcome in ends([Machine(tmp_path, 0, port), Machine(tmp_path, 1, port, option, "train.strategy.cache=0")]):
+        assert isinstance(outcome, RecipeError), outcome
+        assert "train.strategy.exchange_batches is 16 on machine 0 and 3 on machine 1. Give" in str(outcome)
+
+
 def test_a_training_that_was_finished_when_its_run_was_killed_is_not_trained_again(tmp_path: Path) -> None:
     machine = Machine(tmp_path, 1, free_port())  # machine 0 has its artifact, and comes to this training no more
     work = machine.home.work / "train-here"

@@ -20,7 +20,7 @@ from flows.commands.clean import needed_artifacts
 from flows.run_records import RunRecord, now_text
 from tasks.calls import call_stage, expected_key, load_parents, load_stage
 from tasks.stage import Parent, stage_key
-from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.artifacts import ArtifactStore, file_digest
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
@@ -28,6 +28,7 @@ from tasks.storage.ids import IdMap
 from tasks.storage.manifests import RunResult
 from tasks.storage.snapshots import earlier_snapshots
 from tasks.train.job import BEST, LAST, Job
+from tasks.train.ranks.agreement import difference
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
@@ -222,6 +223,7 @@ def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: P
     assert parent is not None
     warm = warm_start(chosen, home, parent)
     assert warm.as_of == "1"
+    assert warm.weights == file_digest(warm.checkpoint)
     job = Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work", warm)
     assert job.digest != Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work").digest
     job.work.mkdir()
@@ -272,6 +274,18 @@ def test_weights_that_learnt_what_is_held_out_now_are_not_used(home: Home) -> No
     assert (told["key"], told["used"]) == (earlier.key, False)
     assert re.fullmatch(r"[1-9] nodes that it learnt from are in the valid split now", told["why_not"])
     assert any("training began afresh" in text for text in later.manifest.warnings)
+
+
+def test_a_training_is_the_same_where_it_begins_with_the_same_weights(tmp_path: Path) -> None:
+    """On machines with homes of their own keys of earlier trainings differ: metrics hold times."""
+    first = WarmStart("1", "key", tmp_path / "best.pt", None, None, None, "aaaa")
+    there, other = dataclasses.replace(first, key="of another home"), dataclasses.replace(first, weights="bbbb")
+    jobs = [Job.make(recipe(2), tmp_path, "graph", tmp_path, warm) for warm in (first, there, other)]
+    assert jobs[0].digest == jobs[1].digest != jobs[2].digest
+    assert jobs[0].facts == jobs[1].facts
+    said = difference(jobs[0].facts, jobs[2].facts, 1)
+    assert said is not None
+    assert "the weights that training begins with is 'aaaa' on machine 0 and 'bbbb' on machine 1" in said
 
 
 def test_pairs_that_an_earlier_model_learnt_from_are_known_both_ways(tmp_path: Path) -> None:

@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from configs.schema import STAGES, Recipe
 from tasks.calls import load_stage
+from tasks.processes.code_version import code_digest
 
 STAGE = "stage"
 """Among a meeting's facts: the stage whose ranks meet."""
 _MOST_SHOWN = 3
-_WAY_OUT = "Give all machines the same recipe, options and data"
+_PACE = ("checkpoint_every", "checkpoint_minutes", "share_gpu")
+_OWN_PACE = ("exchange_batches", "rows_on")
+_WAY_OUT = "Give all machines the same code, recipe, options and data"
+
+
+def may_evaluate_together(recipe: Recipe) -> bool:
+    """Whether all ranks of the training evaluate, each its own parts of the graph, where there are several."""
+    return bool(getattr(getattr(recipe.train, "strategy", None), "evaluates_together", False))
 
 
 def evaluates_together(recipe: Recipe) -> bool:
-    """Whether all ranks of the training evaluate, each its own parts of the graph."""
-    together = getattr(getattr(recipe.train, "strategy", None), "evaluates_together", False)
-    return together and recipe.train.num_ranks * recipe.train.num_machines > 1
+    """Whether there are several ranks, and all of them evaluate."""
+    return may_evaluate_together(recipe) and recipe.train.num_ranks * recipe.train.num_machines > 1
 
 
 def facts_of(recipe: Recipe, last: str) -> dict[str, Any]:
-    """Return what decides the outcome of the stages up to `last`, as plain values by option: `train.learning_rate`."""
+    """Return what decides the outcome of the stages up to `last`, as plain values by option: `train.learning_rate`.
+
+    Of several machines also the code that they run: ranks that sample or send otherwise would wait for each other.
+    """
     facts: dict[str, Any] = {}
     for name in STAGES[: STAGES.index(last) + 1]:
         _flatten(load_stage(name).config(recipe), "", facts)
+    if recipe.train.num_machines > 1:
+        facts |= {"graphmill's code": code_digest(), "torch": version("torch").partition("+")[0]}
     found: dict[str, Any] = json.loads(json.dumps(facts, default=str))  # as they come from another machine
     return found
 
@@ -36,6 +49,20 @@ def _flatten(values: Mapping[str, Any], prefix: str, facts: dict[str, Any]) -> N
             _flatten(value, f"{prefix}{name}.", facts)
         else:
             facts[prefix + name] = value
+
+
+def pace_of(recipe: Recipe) -> dict[str, Any]:
+    """Return options that change no outcome, by which ranks know what to send each other and when.
+
+    Where all machines read one job they have them from there; with homes of their own theirs must be the same.
+    """
+    train = recipe.train
+    found = {f"train.{name}": getattr(train, name) for name in _PACE if hasattr(train, name)}
+    strategy = getattr(train, "strategy", None)
+    found |= {f"train.strategy.{name}": getattr(strategy, name) for name in _OWN_PACE if hasattr(strategy, name)}
+    if may_evaluate_together(recipe):  # batches are made together too, by threads or without
+        found["train.prefetch above 0"] = getattr(train, "prefetch", None) != 0
+    return found
 
 
 def difference(first: Mapping[str, Any], other: Mapping[str, Any], number: int) -> str | None:

@@ -26,7 +26,7 @@ from configs.trust import for_children
 from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, killed_ranks, tail
 from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
-from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
+from tasks.train.job import DIGEST_LENGTH, ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
 from tasks.train.ranks.agreement import STAGE
 from tasks.train.ranks.meeting import MEETING, Meeting
 from tasks.train.ranks.rank_logs import GIVEN_UP, SUPERVISOR_LOG, RankLogs
@@ -150,9 +150,9 @@ def start_ranks(job: AnyJob, path: Path, log: Path, waiting: int = FIRST_SECONDS
 
     `waiting`: seconds for all machines to be there.
     """
-    start = rank_launcher(
-        job.train, Place(job.digest, {**job.facts, STAGE: "train"}, job.work / RESULT, job.work / ERROR), waiting
-    )
+    stage = f"train{job.digest[DIGEST_LENGTH:]}"  # of several trainings that make up a job each has its own
+    place = Place(job.digest, {**job.facts, STAGE: stage}, job.work / RESULT, job.work / ERROR)
+    start = rank_launcher(job.train, place, waiting)
     with log.open("wb") as output:
         return subprocess.Popen(
             [sys.executable, *start.arguments, "-m", "tasks.train.worker", str(path)],

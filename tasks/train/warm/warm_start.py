@@ -31,6 +31,8 @@ class WarmStart:
     """What that graph was made of."""
     own_dataset: Path | None
     """What the present graph is made of."""
+    weights: str = ""
+    """sha256 of the checkpoint, the same on machines with homes of their own, where keys need not be."""
 
 
 def earlier_training(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent | None:
@@ -75,4 +77,5 @@ def warm_start(recipe: Recipe, home: Home, training: Parent) -> WarmStart:
         graph=folder("partition", run.keys.get("partition", "")),
         dataset=folder("ingest", run.keys.get("ingest", "")),
         own_dataset=folder("ingest", expected_key("ingest", recipe, {}, home)),
+        weights=training.manifest.files[training.manifest.best_checkpoint].sha256,
     )
