@@ -29,7 +29,7 @@ from flows.hooks import (
     report_crash,
     result_text,
 )
-from flows.machines.placement import check_begins_here, rank_changes
+from flows.machines.placement import check_begins_here, rank_changes, take_part
 from flows.machines.ssh import machines_by_ssh
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
@@ -107,7 +107,7 @@ def train_graph(
     overrides = requested_overrides(overrides, options, snapshot, runtime.flow_run.scheduled_start_time)
     selection = select_stages(only, from_stage, force)
     checked = read_recipe(recipe, overrides)
-    if "train" in selection.stages:
+    if take_part(checked, selection.stages):
         overrides += rank_changes(checked.train, overrides)
         checked = read_recipe(recipe, overrides)
         check_begins_here(checked.train)
@@ -146,7 +146,7 @@ def _other_machines(
     home: Home, recipe: Recipe, selection: Selection, listener: RunListener
 ) -> AbstractContextManager[None]:
     """Start the other machines of a training where the recipe asks for it; what they say is logged as theirs."""
-    if not recipe.train.ssh or "train" not in selection.stages:
+    if not recipe.train.ssh or not take_part(recipe, selection.stages):
         return nullcontext()
     log = get_run_logger()  # found by this thread, used by others
 
@@ -163,7 +163,7 @@ def _other_machines(
 
 def _present(home: Home, recipe: Recipe, selection: Selection) -> AbstractContextManager[Here | None]:
     """Say to the other machines of a training that this one is there, and look at them."""
-    return present(home, recipe) if "train" in selection.stages else nullcontext()
+    return present(home, recipe) if take_part(recipe, selection.stages) else nullcontext()
 
 
 def _as_begun(recipe: Recipe, home: Home) -> Recipe:

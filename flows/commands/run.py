@@ -15,7 +15,7 @@ from configs.load import load_own_recipe
 from configs.metric_names import telling
 from configs.schema import Recipe
 from flows.hooks import describe
-from flows.machines.placement import check_begins_here, place_run
+from flows.machines.placement import check_begins_here, place_run, take_part
 from flows.run_records import RunRecord, all_runs, new_record, now_text
 from flows.services.addresses import (
     check_answers,
@@ -65,7 +65,7 @@ class RunRequest:
 def run(home: Home, request: RunRequest) -> None:
     """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
     selection = select_stages(request.only, request.from_stage, request.force)
-    if "train" in selection.stages or request.hosts is not None or request.ssh:
+    if _over_machines(request, selection):
         placed = place_run(request.recipe, request.overrides, request.hosts, ssh=request.ssh)
         request, train = replace(request, overrides=placed.overrides), placed.recipe.train
         if placed.text:
@@ -94,10 +94,16 @@ def run(home: Home, request: RunRequest) -> None:
     _show(home, request, record)
 
 
+def _over_machines(request: RunRequest, selection: Selection) -> bool:
+    """Whether all machines, where there are several, have something to do."""
+    asked = request.hosts is not None or request.ssh or "train" in selection.stages
+    return asked or take_part(load_own_recipe(request.recipe, request.overrides), selection.stages)
+
+
 def _seen_by_others(home: Home, request: RunRequest, selection: Selection) -> AbstractContextManager[object]:
     """Let other machines of a training see that this command is there, long before a server has started."""
     recipe = load_own_recipe(request.recipe, request.overrides)
-    if "train" not in selection.stages or recipe.train.num_machines == 1:
+    if recipe.train.num_machines == 1 or not _over_machines(request, selection):
         return nullcontext()
     from tasks.train.ranks.presence import announced
 
@@ -150,8 +156,8 @@ def lend_ranks(home: Home, recipe: Recipe, selection: Selection) -> None:
     from tasks.train.ranks.join import join_training
 
     with ending.prompt_ending(), temporary_folder(home):
-        force, evaluates = "train" in selection.force, "evaluate" in selection.stages
-        folder = join_training(recipe, home, force=force, evaluates=evaluates, message=err().print)
+        evaluates = "evaluate" in selection.stages
+        folder = join_training(recipe, home, force=selection.force, evaluates=evaluates, message=err().print)
     out().print(f"train     {folder}", markup=False, soft_wrap=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,13 @@ def rank_changes(train: TrainBase, overrides: Sequence[str]) -> list[str]:
     if len(train.hosts) < 2 or train.machine_rank > 0 or "machine_rank" in _changed(overrides):
         return []
     return [f"train.machine_rank={own_rank(train.hosts)}"]
+
+
+def take_part(recipe: Recipe, stages: Collection[str]) -> bool:
+    """Whether all machines, where there are several, have something to do in these stages."""
+    from tasks.train.ranks.agreement import may_evaluate_together
+
+    return "train" in stages or ("evaluate" in stages and may_evaluate_together(recipe))
 
 
 def check_begins_here(train: TrainBase) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from configs.errors import RecipeError
 from configs.load import dump_recipe, load_recipe
+from flows.commands import run
 from flows.machines.placement import check_begins_here, place_run, rank_changes
+from tasks.storage.home import Home
 from tests.flows.conftest import TINY, graphmill, write_recipe
 from tests.machines.test_schedulers import POD, STEP
 
@@ -153,3 +156,25 @@ def test_the_command_refuses_a_list_without_this_machine(tmp_path: Path, recipe:
     assert f"error: train.hosts: none of {OTHER}, other.invalid is this machine" in done.stderr
     assert json.loads(done.stdout)["status"] == "failed"
     assert not list((tmp_path / "home").glob("artifacts/*/*"))
+
+
+@pytest.mark.parametrize(
+    ("only", "strategy", "over_machines"),
+    [
+        (["train"], "data_parallel", True),
+        (["evaluate"], "partitioned", True),
+        (["evaluate"], "data_parallel", False),
+        (["ingest", "partition"], "partitioned", False),
+    ],
+)
+def test_a_machine_lends_its_ranks_for_what_all_machines_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: list[str], strategy: str, over_machines: bool
+) -> None:
+    lent: list[int] = []
+    monkeypatch.setattr(run, "lend_ranks", lambda home, recipe, selection: lent.append(recipe.train.machine_rank))
+    monkeypatch.setattr(run, "_run_from_cache", lambda *_: SimpleNamespace())
+    monkeypatch.setattr(run, "_show", lambda *_: None)
+    train = {"threads": 1, "hosts": [OTHER, socket.gethostname()], "strategy": strategy}
+    recipe = str(write_recipe(tmp_path, train={**TINY["train"], **train}))
+    run.run(Home.open(tmp_path / "home"), run.RunRequest(recipe, only=only))
+    assert lent == ([1] if over_machines else [])

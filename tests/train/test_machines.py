@@ -249,3 +249,27 @@ def test_machines_that_were_together_a_moment_ago_do_not_wait_long(tmp_path: Pat
     assert 62 <= waiting_after(last) <= 72
     os.utime(last, (time.time() - 3600,) * 2)
     assert waiting_after(last) == FIRST_SECONDS
+
+
+def test_stages_that_are_done_again_are_waited_for(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[tuple[str, bool]] = []
+    for kind in (join._Training, join._Evaluation):
+        monkeypatch.setattr(kind, "run", lambda self: waits.append((self.stage, self._began > 0)))
+    place = ["train.num_machines=2", "train.rendezvous=node1:29400", "train.machine_rank=1", "train.threads=1"]
+    recipe = load_recipe(str(write_recipe(tmp_path, train={**TRAIN, **PARTS})), place)
+    for force in ((), ("train",), ("evaluate",)):
+        join_training(recipe, home, force=force)
+        assert waits == [(stage, stage in force) for stage in ("train", "evaluate")]
+        waits.clear()
+
+
+def test_clocks_of_machines_may_differ(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, now = made(home, tmp_path)._recipe, time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    helper = join._Training(recipe, home, True, lambda _: None, FirstMachine(None))
+    folder = helper._store.folder("train", "key")
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    assert helper._finished("key") == folder
+    os.utime(folder / "manifest.json", (now() - 60,) * 2)  # that of before
+    assert helper._finished("key") is None

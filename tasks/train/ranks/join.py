@@ -9,11 +9,12 @@ path.
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from configs.errors import IntegrityError, RecipeError, StageError
@@ -41,7 +42,7 @@ def join_training(
     recipe: Recipe,
     home: Home,
     *,
-    force: bool = False,
+    force: Collection[str] = (),
     evaluates: bool = True,
     message: Callable[[str], None] = lambda text: None,
 ) -> Path:
@@ -50,7 +51,7 @@ def join_training(
     Args:
         recipe: the same as machine 0's but for `train.machine_rank`.
         home: the home that machine 0 works in.
-        force: whether machine 0 was told to train again: an earlier artifact does not count.
+        force: stages that machine 0 was told to do again: an earlier artifact does not count.
         evaluates: whether machine 0 evaluates what it has trained.
         message: called with what is waited for and what ends.
 
@@ -63,9 +64,9 @@ def join_training(
         raise RecipeError("machine 0 runs the pipeline; only machines with train.machine_rank above 0 join it")
     with present(home, recipe) as here:
         first = FirstMachine(here)
-        folder = _Training(recipe, home, force, message, first).run()
+        folder = _Training(recipe, home, "train" in force, message, first).run()
         if evaluates and evaluates_together(recipe):
-            _Evaluation(recipe, home, force, message, first).run()
+            _Evaluation(recipe, home, "evaluate" in force, message, first).run()
     return folder
 
 
@@ -85,7 +86,7 @@ class _Helper:
         """Of stages, as far as machine 0 has come."""
         self._home = home
         self._store = ArtifactStore(home)
-        self._began = time.time() if force else 0.0
+        self._began = _file_time(home) if force else 0.0
         self._message = message
         self._last_message = ""
         self._message_at = 0.0
@@ -246,6 +247,13 @@ class _Evaluation(_Helper):
         for line in said[-_LINES_SAID:] if code else ():
             self._message(f"the ranks said: {line}")
         return code
+
+
+def _file_time(home: Home) -> float:
+    """Return the time by the clock that files of the home are dated by, which is not this machine's."""
+    home.locks.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=home.locks) as file:
+        return os.fstat(file.fileno()).st_mtime
 
 
 def _version(path: Path) -> tuple[Path, int]:
