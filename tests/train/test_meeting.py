@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -194,3 +196,43 @@ def test_machines_at_other_stages_are_told_which() -> None:
     assert found is not None
     assert found.startswith("machine 0 has come to evaluate and machine 1 to train")
     assert "--force train" in found
+
+
+def test_a_port_that_another_program_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "_PORT_SECONDS", 0.5)
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        words = rf"port {port} of machine 0 cannot be had.*train\.rendezvous=127\.0\.0\.1:{port + 1}"
+        with pytest.raises(StageError, match=words):
+            Machine(tmp_path, 0, port)
+
+
+def test_a_port_that_becomes_free_is_taken(tmp_path: Path) -> None:
+    other = socket.socket()
+    other.bind(("", 0))
+    other.listen()
+    threading.Timer(1.0, other.close).start()
+    machine = Machine(tmp_path, 0, other.getsockname()[1])
+    machine.member.end(failed=False)
+
+
+def test_two_machines_of_one_number_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    machines = [Machine(tmp_path, number, port) for number in (0, 1)]
+    for machine in machines:
+        machine.member.wait_for_all()
+    (tmp_path / "again").mkdir()
+    again = Machine(tmp_path / "again", 1, port)  # the command on the same machine, once more
+    again.member.wait_for_all()
+    assert not again.codes
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    (tmp_path / "other").mkdir()
+    other = Machine(tmp_path / "other", 1, port)
+    wait_until(lambda: other.codes)
+    assert isinstance(other.error, RecipeError)
+    assert "is machine 1 of this job already, and so is node7: give all machines the same hosts" in str(other.error)
+    for machine in (*machines, again, other):
+        assert machine is other or not machine.codes
+        machine.member.end(failed=False)

@@ -15,7 +15,7 @@ from configs.errors import DataError, RecipeError, StageError
 from configs.schema import Recipe
 from tasks.processes import ending
 from tasks.storage.home import Home
-from tasks.train.ranks import presence
+from tasks.train.ranks import agreement, presence
 from tasks.train.ranks.presence import FirstMachine, Post, announced, present
 from tests.train.test_training import recipe
 
@@ -179,3 +179,38 @@ def test_a_command_is_seen_before_its_pipeline_begins(home: Home) -> None:
     assert sign is not None
     assert sign.ended == {}
     assert not alive
+
+
+def test_a_number_is_lent_by_one_command(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "_LOCK_SECONDS", 0.2)
+    with killed(1, home):
+        Post(home, made(1)).write(1, presence.Sign("second", place="on node7, process 77"))
+        there = present(home, made(1))
+        with pytest.raises(RecipeError, match=r"is machine 1 of this job already \(on node7, process 77\)"), there:
+            pass
+    with present(home, made(1)) as here:
+        assert here is not None
+        assert here.shown
+    with killed(0, home), present(home, made(0)):  # waits for the other one's stages, as everywhere
+        pass
+
+
+def test_other_code_is_told(home: Home, given_up: list[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    with present(home, made(0)):
+        monkeypatch.setattr(agreement, "code_digest", lambda: "other")
+        words = "graphmill's code is '.*' on machine 0 and 'other' on machine 1.*the same code"
+        with present(home, made(1)) as here, pytest.raises(RecipeError, match=words):
+            check(FirstMachine(here))
+        wait_for(given_up)
+    assert "graphmill's code" not in agreement.facts_of(recipe("node"), "train")
+
+
+def test_homes_of_their_own_are_several(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "tell_others", lambda *_: None)
+    own = "train.shared_home=false"
+    words = r"machines 0 and 1 work in one home.*set train\.shared_home=true"
+    with present(home, made(0, own)), pytest.raises(RecipeError, match=words), present(home, made(1, own)):
+        pass
+    with present(home, made(1, own)):  # the other one has ended
+        pass
+    assert not list(Path(home.locks).glob("machine*"))

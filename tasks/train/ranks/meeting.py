@@ -15,6 +15,7 @@ import contextlib
 import datetime
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,9 @@ from tasks.train.ranks.agreement import difference
 _LOOK_SECONDS = 0.2
 _ANSWER_SECONDS = 10.0
 """For a store's answer: one that takes longer is asked again."""
+_PORT_SECONDS = 10.0
+"""For the port to become free: the attempt before may be ending."""
+_NO_PORT = ("EADDRINUSE", "EACCES")
 _LINGERING_SECONDS = 5.0
 """torchrun may wait for another machine long after its own ranks have ended."""
 _LAST_WORDS_SECONDS = 3.0
@@ -163,7 +167,23 @@ class Member:
         import torch.distributed as dist
 
         made: Any = dist.TCPStore  # type: ignore[attr-defined]
-        return made(self._host, self._port, is_master=True, wait_for_workers=False, multi_tenant=True)
+        until = time.monotonic() + _PORT_SECONDS
+        while True:
+            try:
+                return made(self._host, self._port, is_master=True, wait_for_workers=False, multi_tenant=True)
+            except dist.DistNetworkError as error:
+                if not any(word in str(error) for word in _NO_PORT):
+                    raise
+                if time.monotonic() > until:
+                    raise self._no_port(error) from error
+            time.sleep(_LOOK_SECONDS)
+
+    def _no_port(self, error: Exception) -> StageError:
+        return StageError(
+            f"the machines are to meet at {self.meeting.rendezvous}, and port {self._port} of machine 0 cannot be had "
+            f"({_first_line(error)}): another program has it, another training perhaps, for each needs one of its own. "
+            f"End that, or give all machines another one, such as train.rendezvous={self._host}:{self._port + 1}"
+        )
 
     def _connect(self) -> Any:
         import torch.distributed as dist
@@ -207,10 +227,24 @@ class Member:
             store = self._connect()
             if store.check([_OVER]):
                 raise RuntimeError("this is the attempt before, which has failed")
+            self._refuse_another(store)
             store.set(f"facts/{self.meeting.machine}", json.dumps(self.meeting.facts))
             self._store, self._there = store, set()
             self._joined.set()
         return self._store
+
+    def _refuse_another(self, store: Any) -> None:
+        """End where another machine is here under this one's number: two ranks of one number would wait for ever."""
+        number, name = self.meeting.machine, socket.gethostname()
+        other = store.compare_set(f"host/{number}", "", name).decode()
+        if other == name:
+            return
+        said = (
+            f"{other} is machine {number} of this job already, and so is {name}: give all machines the same hosts in "
+            "the same order, or each a train.machine_rank of its own"
+        )
+        write_error(Path(self.meeting.error), RecipeError(said))
+        self._leave(1)
 
     def _look(self) -> None:
         """End torchrun where its ranks have ended long ago."""
@@ -253,6 +287,10 @@ class Member:
                 write_error(Path(meeting.error), RecipeError(said))
                 return True
         return False
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
 
 
 def _leave(code: int) -> NoReturn:

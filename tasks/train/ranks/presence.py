@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -50,6 +52,8 @@ class Sign:
     """Why it does not help that one."""
     ended: dict[str, str] | None = None
     """How it ended: nothing, or `kind` and `message` of an error."""
+    place: str = ""
+    """Host and process, for people."""
 
 
 class Post:
@@ -119,6 +123,8 @@ def announced(home: Home, recipe: Recipe) -> Iterator[Here | None]:
     Args:
         home: that all machines see.
         recipe: of the job, with the versions of all that it names.
+
+    Raises RecipeError: another command that lives lends ranks under this machine's number.
     """
     train = recipe.train
     if train.num_machines == 1 or not train.shared_home:
@@ -131,7 +137,11 @@ def announced(home: Home, recipe: Recipe) -> Iterator[Here | None]:
         yield _announced[place]
         return
     with post.holding(train.machine_rank) as held:
-        here = Here(post, train.machine_rank, Sign(secrets.token_hex(8), facts_of(recipe, last)), shown=held)
+        if train.machine_rank and not held:  # a second machine 0 waits for the first one's stages
+            raise _taken(post, train.machine_rank)
+        place_here = f"on {socket.gethostname()}, process {os.getpid()}"
+        sign = Sign(secrets.token_hex(8), facts_of(recipe, last), place=place_here)
+        here = Here(post, train.machine_rank, sign, shown=held)
         _announced[place] = here
         try:
             yield here
@@ -149,6 +159,35 @@ def announced(home: Home, recipe: Recipe) -> Iterator[Here | None]:
             del _announced[place]
 
 
+def _taken(post: Post, number: int) -> RecipeError:
+    sign, _ = post.read(number)
+    where = f" ({sign.place})" if sign is not None and sign.place else ""
+    return RecipeError(
+        f"another command is machine {number} of this job already{where}, and would lend its ranks a second time: end "
+        "one of the two, or give all machines the same hosts in the same order, each machine once. Where that one's "
+        "machine was lost, its lock goes by itself within two minutes"
+    )
+
+
+@contextlib.contextmanager
+def _alone_in(post: Post, number: int, machines: int) -> Iterator[None]:
+    """Refuse a home that several machines work in, where each is to have one of its own. Raises RecipeError."""
+    locks = [post.path(machine).with_suffix(".lock") for machine in range(machines)]
+    with post.holding(number) as held:
+        others = [machine for machine, lock in enumerate(locks) if machine != number and is_locked(lock)]
+        try:
+            if others:
+                raise RecipeError(
+                    f"train.shared_home=false, and machines {others[0]} and {number} work in one home, where they "
+                    "would wait for each other: set train.shared_home=true, or give each machine a home of its own "
+                    "(--home)"
+                )
+            yield
+        finally:
+            if held:
+                locks[number].unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def present(home: Home, recipe: Recipe) -> Iterator[Here | None]:
     """Be announced during the block.
@@ -161,7 +200,8 @@ def present(home: Home, recipe: Recipe) -> Iterator[Here | None]:
     if train.num_machines > 1 and not train.shared_home:
         own = Here(Post(home, recipe), train.machine_rank, Sign(""), shown=False)
         try:
-            yield own
+            with _alone_in(own.post, train.machine_rank, train.num_machines):
+                yield own
         except GraphmillError as error:
             if "partition" not in own.sign.keys:  # later the ranks' meeting tells (`meeting.py`)
                 tell_others(train, error)
