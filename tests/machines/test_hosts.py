@@ -6,6 +6,7 @@ import ipaddress
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,6 +17,7 @@ from configs.load import build_recipe, dump_recipe, load_recipe
 from flows.machines import own_rank as own_rank_module
 from flows.machines.own_rank import own_rank, read_hosts
 from tasks.train.job import stage_config
+from tasks.train.ranks import interface
 
 THREADS = "train.threads=1"
 
@@ -129,3 +131,26 @@ def test_two_names_of_one_machine() -> None:
 
 def test_hosts_are_json_in_overrides() -> None:
     assert _train(f"train.hosts={json.dumps(['1.5', 'b'])}").hosts == ("1.5", "b")
+
+
+@pytest.mark.parametrize(
+    ("rank", "addresses", "expected"),
+    [
+        (0, {"a": "10.0.0.1", "b": "10.1.0.1"}, "eth0"),
+        (0, {"a": "127.0.0.1", "b": "10.1.0.1"}, "eth1"),
+        (0, {"a": "127.0.0.1", "c": "10.1.0.1"}, "eth1"),
+        (0, {"a": "127.0.0.1"}, "lo"),
+        (1, {"a": "127.0.0.1", "b": "10.1.0.1"}, "lo"),
+        (1, {"a": "10.0.0.1"}, "eth0"),
+        (1, {}, None),
+    ],
+)
+def test_ranks_talk_by_an_interface_that_others_reach(
+    monkeypatch: pytest.MonkeyPatch, rank: int, addresses: dict[str, str], expected: str | None
+) -> None:
+    """Debian's /etc/hosts leads a machine's own name to 127.0.1.1."""
+    there = {"lo": "127.0.0.1", "eth0": "10.0.0.1", "eth1": "10.1.0.1"}
+    found = {name: [SimpleNamespace(address=address)] for name, address in there.items()}
+    monkeypatch.setattr(interface, "_own_address", lambda host: addresses.get(host, ""))
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
+    assert interface.own_interface(_train("train.hosts=a,b,c", f"train.machine_rank={rank}")) == expected

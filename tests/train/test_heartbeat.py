@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
 import torch.distributed as dist
 
+from tasks.train.ranks import collectives
 from tasks.train.ranks.heartbeat import Heartbeat, begin_heartbeat
 from tasks.train.strategies.base import Ranks
 from tests.ports import free_port
@@ -71,3 +73,22 @@ def test_a_machine_that_leaves_in_peace_is_not_watched() -> None:
 def test_ranks_of_one_machine_are_not_watched() -> None:
     assert begin_heartbeat(Ranks(0, 2, 0, 2)) is None
     assert begin_heartbeat(Ranks(3, 4, 1, 2)) is None
+
+
+def test_ranks_that_do_not_reach_each_other_say_so_and_end(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(collectives, "_LONG_SECONDS", 0.1)
+    monkeypatch.setattr(collectives, "_TOO_LONG_SECONDS", 0.5)
+    monkeypatch.setattr(collectives.os, "_exit", ended.append)
+    with collectives._impatient(Ranks(3, 4, 1, 2)):
+        time.sleep(0.3)
+        assert capfd.readouterr().out.startswith("warning: rank 3 still waits to be connected with the others")
+        assert not ended
+        time.sleep(0.5)
+    assert ended == [1]
+    with collectives._impatient(Ranks(3, 4, 1, 2)):
+        pass
+    time.sleep(0.7)
+    assert (ended, capfd.readouterr().out) == ([1], "rank 3 gives up\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +21,8 @@ from tasks.train.strategies.base import Ranks
 T = TypeVar("T")
 # Ranks wait for rank 0's validation in a collective; on a large graph that takes a while.
 _TIMEOUT = datetime.timedelta(hours=6)
+_LONG_SECONDS, _TOO_LONG_SECONDS = 60.0, 600.0
+"""For ranks to be connected: they start at the same moment."""
 _left: list[dist.ProcessGroup] = []
 """Groups that were left, kept as long as the process: the destructor of gloo's joins a thread of its own, which may be
 waiting for the interpreter's lock (to release the tensors of the last collective) while this thread holds that lock, as
@@ -35,10 +39,11 @@ def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> It
         yield
         return
     by_nccl = device.type == "cuda" and not share_gpu
-    if by_nccl:
-        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT, device_id=device)
-    else:
-        dist.init_process_group("gloo", timeout=_TIMEOUT)
+    with _impatient(ranks):
+        if by_nccl:
+            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT, device_id=device)
+        else:
+            dist.init_process_group("gloo", timeout=_TIMEOUT)
     assert dist.group.WORLD is not None
     _left.append(dist.group.WORLD)
     heartbeat = begin_heartbeat(ranks)
@@ -49,6 +54,34 @@ def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> It
     if heartbeat is not None:
         heartbeat.stop()
     dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _impatient(ranks: Ranks) -> Iterator[None]:
+    """Say where connecting with the other ranks takes long, and end this one after a while.
+
+    Gloo tries for as long as collectives may take where a machine's address, or a port of it, cannot be reached.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        if over.wait(_LONG_SECONDS):
+            return
+        print(
+            f"warning: rank {ranks.rank} still waits to be connected with the others after {_LONG_SECONDS:.0f} "
+            "seconds: machines have to reach each other on all ports, and GLOO_SOCKET_IFNAME (of GPUs "
+            "NCCL_SOCKET_IFNAME) names a machine's network interface where it takes a wrong one",
+            flush=True,
+        )
+        if not over.wait(_TOO_LONG_SECONDS - _LONG_SECONDS):
+            print(f"rank {ranks.rank} gives up", flush=True)
+            os._exit(1)  # the main thread waits in gloo
+
+    threading.Thread(target=watch, name="connecting", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def from_main(value: T) -> T:

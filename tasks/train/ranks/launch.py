@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,8 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from configs.errors import StageError
 from configs.training import TrainBase
@@ -28,6 +25,7 @@ from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
 from tasks.train.job import DIGEST_LENGTH, ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
 from tasks.train.ranks.agreement import STAGE
+from tasks.train.ranks.interface import own_interface
 from tasks.train.ranks.meeting import MEETING, Meeting
 from tasks.train.ranks.rank_logs import GIVEN_UP, SUPERVISOR_LOG, RankLogs
 from tasks.train.worker import PARENT
@@ -226,32 +224,10 @@ def _meeting(train: TrainBase, place: Place, waiting: int) -> Meeting:
     )
 
 
-def _own_interface(train: TrainBase) -> str | None:
-    """Return the network interface by which machine 0 is reached.
-
-    Gloo would take the one of the address that the host's name resolves to, which on many machines is the loopback or
-    nothing at all. None: one machine, or no way to machine 0 is known.
-    """
-    if train.num_machines == 1 or train.rendezvous is None:
-        return None
-    host, _, port = train.rendezvous.rpartition(":")
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(place)  # sends nothing: it only asks for the way
-            address = str(probe.getsockname()[0])
-    except OSError:
-        return None
-    for interface, found in psutil.net_if_addrs().items():
-        if any(entry.address == address for entry in found):
-            return interface
-    return None
-
-
 def environment(train: TrainBase) -> dict[str, str]:
     """Return the environment of the ranks' processes."""
     threads = str(train.threads)
-    interface = _own_interface(train)
+    interface = own_interface(train)
     return {
         **WORKER_ENVIRONMENT,
         **({"GLOO_SOCKET_IFNAME": interface} if interface else {}),
