@@ -2,7 +2,8 @@
 
 Jobs come in pairs: two trainings of one recipe, over a whole graph and over one in parts, whose batches are the same.
 So are all losses, metrics and weights, to the bit. With GRAPHMILL_TEST_SHORT_OF_MEMORY set, validation takes itself to
-have no room for the rows of other ranks' nodes.
+have no room for the rows of other ranks' nodes; with GRAPHMILL_TEST_MACHINES each rank is a machine,
+and with GRAPHMILL_TEST_NO_COPY_ON one rank has no room for a copy of features.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 
 from tasks.inference import layerwise, parts
 from tasks.sampling.parts import features
+from tasks.sampling.rows import features as row_features
 from tasks.train.job import METRICS, Job
 from tasks.train.loop import Trainer
 from tasks.train.ranks.collectives import joined
@@ -24,8 +26,6 @@ from tasks.train.strategies.base import Ranks
 from tests.train.two_processes import end
 
 
-def trained(path: str, ranks: Ranks) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    job: Any = Job.load(Path(path))
 def goes_on(job: Any, ranks: Ranks, trainer: Trainer) -> None:
     """A run that was killed when its training had written all, and its tables were whole, ends with the same."""
     again = Trainer(job, ranks, torch.device("cpu"))
@@ -38,20 +38,25 @@ def goes_on(job: Any, ranks: Ranks, trainer: Trainer) -> None:
     again.run()
 
 
+def trained(path: str, ranks: Ranks) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    job: Any = Job.load(Path(path))
     trainer = Trainer(job, ranks, torch.device("cpu"))
     trainer.run()
-    lines = [json.loads(line) for line in (job.work / METRICS).read_text().splitlines()] if ranks.is_main else []
-    drop = ("seconds", "seeds_per_second", "edges_per_second")
     if trainer.optimization.embedding is not None:
         goes_on(job, ranks, trainer)
+    lines = [json.loads(line) for line in (job.work / METRICS).read_text().splitlines()] if ranks.is_main else []
+    drop = ("seconds", "seeds_per_second", "edges_per_second")
     return trainer.model.state_dict(), [{k: v for k, v in line.items() if k not in drop} for line in lines]
 
 
 def main(*jobs: str) -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    ranks = Ranks(rank, world_size, rank, world_size)
+    machines = bool(os.environ.get("GRAPHMILL_TEST_MACHINES"))
+    ranks = Ranks(rank, world_size, 0, 1) if machines else Ranks(rank, world_size, rank, world_size)
     torch.set_num_threads(1)
     features.refuse_device = lambda *_: None  # gloo takes NCCL's place
+    if os.environ.get("GRAPHMILL_TEST_NO_COPY_ON") == str(rank):
+        row_features.bfloat16_copy = lambda feat: feat
     if os.environ.get("GRAPHMILL_TEST_SHORT_OF_MEMORY"):
         parts._FREE_SHARE, layerwise._CHUNK_VALUES = 0.0, 256 * (rank + 1)
     with joined(ranks, torch.device("cpu")):

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from configs.errors import RecipeError
+from configs.errors import DataError, RecipeError
 from configs.registry import STRATEGIES
 from models.base import GraphModel
+from tasks.inference import parts
+from tasks.inference.layerwise import widest
+from tasks.inference.parts import PartPredictor
+from tasks.sampling.parts.graph import PartGraph
 from tasks.stage import Parent
+from tasks.storage.graph_store import GraphStore
+from tasks.supervise import Launcher
+from tasks.train import gnn
 from tasks.train.gnn import trainings
 from tasks.train.job import BEST, LAST, RESULT
+from tasks.train.ranks import launch
+from tasks.train.ranks.agreement import STAGE
 from tasks.train.state import checkpoint, saving
 from tasks.train.strategies.base import Ranks
 from tests.sampling.part_graphs import rich_graph
@@ -205,6 +216,22 @@ def test_rows_in_fewer_bits_are_judged_first(tmp_path: Path, tolerance: float, e
     assert (tmp_path / "work" / RESULT).exists() != ends
 
 
+def test_trainings_of_one_job_do_not_meet_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of machines with homes of their own one may have finished the first when both are killed."""
+    stages: list[str] = []
+
+    def launcher(train: Any, place: Any, waiting: int) -> Launcher:
+        stages.append(place.facts[STAGE])
+        return Launcher(["-c", "pass"], dict(os.environ))
+
+    monkeypatch.setattr(launch, "rank_launcher", launcher)
+    options = ("train.strategy=partitioned", "train.loader=neighbor", "train.strategy.rows=int8")
+    made = recipe("node", *options, "train.strategy.rows_tolerance=0.1")
+    for job in trainings(make_job(made, partition(tmp_path / "graph"), tmp_path / "work")):
+        launch.start_ranks(job, tmp_path / "job.json", tmp_path / "log").wait()
+    assert stages == ["train-probe-stored", "train-probe-rows", "train"]
+
+
 def test_what_a_part_cannot_compute_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = partition(tmp_path / "graph")
     options = ("train.strategy=partitioned", "train.loader=neighbor")
@@ -214,3 +241,114 @@ def test_what_a_part_cannot_compute_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(GraphModel, "is_layered", property(lambda _: False))
     with own_settings(), pytest.raises(RecipeError, match=r"layer by layer.*take train\.strategy=data_parallel"):
         make_trainer(make_job(recipe("node", *options), graph, tmp_path / "layers"))
+
+
+def test_ranks_without_seeds_are_named() -> None:
+    train = recipe("node", "train.strategy=partitioned").train
+    strategy = STRATEGIES.create(train.strategy, Ranks(0, 4, 0, 2))
+    strategy._refuse_empty(np.array([1, 2, 3, 4]), SimpleNamespace(task="node"))
+    words = r"2 of 4 ranks.*the first of them rank 1 on machine 0; set train\.strategy\.seeds=shuffled"
+    with pytest.raises(DataError, match=rf"{words}, or partition\.balance_train=true"):
+        strategy._refuse_empty(np.array([3, 0, 0, 1]), SimpleNamespace(task="node"))
+    with pytest.raises(DataError, match=rf"{words}, or take fewer"):
+        strategy._refuse_empty(np.array([3, 0, 0, 1]), SimpleNamespace(task="link"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("rows_tolerance=0.1",), r"rows=stored changes none; set rows=int8"),
+        (("rows=int8", "rows_epochs=5"), r"rows_tolerance.*is null"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(options: tuple[str, ...], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        recipe("node", "train.strategy=partitioned", *(f"train.strategy.{option}" for option in options))
+
+
+def test_rows_of_no_features_are_refused() -> None:
+    train = recipe("node", "train.strategy=partitioned", "train.strategy.rows=int8").train
+    manifest: Any = SimpleNamespace(num_parts=2, feature_dim=0, dataset="planted")
+    with pytest.raises(RecipeError, match=r"rows=int8 is for numeric features of nodes, and planted has none"):
+        STRATEGIES.create(train.strategy, Ranks(0, 2)).check(train, "neighbor", manifest)
+
+
+@pytest.mark.parametrize("made_for", [1, 2, 4])
+def test_parts_that_were_made_for_other_machines_are_told(tmp_path: Path, made_for: int) -> None:
+    said: list[str] = []
+    context: Any = SimpleNamespace(message=said.append, warn=said.append)
+    manifest = rich_graph(tmp_path).manifest
+    if made_for > 1:
+        manifest = manifest.model_copy(update={"report": {"partition": {"machines": made_for}}})
+    place = ("train.num_machines=2", "train.rendezvous=node1:29500")
+    gnn.announce(context, recipe("node", "train.strategy=partitioned", "train.loader=neighbor", *place), manifest)
+    told = [line for line in said if "with partition.machines=2 fewer edges" in line]
+    assert len(told) == (1 if made_for == 1 else 0)
+
+
+def without_nodes_on(graph: Any, rank: int, ranks: int) -> Any:
+    """The same graph, where a rank other than the last has no node: those are in the next one's first part."""
+    offsets, each = list(graph.manifest.part_offsets), graph.manifest.num_parts // ranks
+    first, end = rank * each, (rank + 1) * each
+    offsets[first : end + 1] = [offsets[first]] * (each + 1)
+    manifest = graph.manifest.model_copy(update={"part_offsets": tuple(offsets)})
+    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
+    return Parent(manifest, graph.folder)
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_a_machine_without_nodes_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: int) -> None:
+    """Partitioners may leave parts empty; with seeds=shuffled its rank has seeds nevertheless."""
+    monkeypatch.setenv("GRAPHMILL_TEST_MACHINES", "1")
+    featured = without_nodes_on(rich_graph(tmp_path / "graph"), empty, 3)
+    embedded = without_features(without_nodes_on(rich_graph(tmp_path / "embedded"), empty, 3))
+    linked = without_nodes_on(rich_graph(tmp_path / "linked", "link"), empty, 3)
+    common = ("train.loader.batch_size=8", "train.epochs=2", "train.num_ranks=3")
+    jobs: list[Any] = [
+        make_job(recipe(task, f"train.loader={loader}", *common, *options, *strategy), graph, tmp_path / kind / name)
+        for kind, task, loader, graph, options in (
+            ("sage", "node", "neighbor", featured, KINDS["sage"]),
+            ("rgcn", "node", "neighbor", featured, KINDS["rgcn"]),
+            ("sparse", "node", "neighbor", embedded, ("train.embeddings=sparse",)),
+            ("link", "link", "edge", linked, LINKS["sage"]),
+        )
+        for name, strategy in (("whole", WHOLE), ("parts", PARTS))
+    ]
+    run_ranks("tests.train.partitioned_ranks", 3, *jobs)
+
+
+def test_ranks_of_a_machine_share_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps the rows of two layers."""
+    graph = partition(tmp_path / "graph")
+    with own_settings():
+        trainer = make_trainer(make_job(recipe("node", *PARTS, "train.loader=neighbor"), graph, tmp_path / "work"))
+        ranges = trainer.validation._parts.ranges
+        rows = 2 * 4 * widest(trainer.model) * graph.manifest.num_nodes
+        monkeypatch.setattr(parts, "available_bytes", lambda: int(3 * rows))
+        for ranks, by_chunk in ((1, False), (2, True)):
+            part = PartGraph(GraphStore.open(graph.folder), ranges.bounds, ranges.exchange)
+            part.local_size = ranks
+            predictor = PartPredictor(part, ranges, device=torch.device("cpu"))
+            predictor.node_scores(trainer.model, part.own_seeds("valid"))
+            assert predictor._layerwise is not None
+            assert predictor._layerwise.by_chunk == by_chunk
+
+
+def test_ranks_hold_rows_of_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has no room for a copy of its features in bfloat16."""
+    monkeypatch.setenv("GRAPHMILL_TEST_NO_COPY_ON", "1")
+    monkeypatch.setenv("GRAPHMILL_TEST_MACHINES", "1")
+    graph = rich_graph(tmp_path / "graph")
+    floats = np.load(graph.folder / "feat.npy").astype(np.float32)  # copies of float16 are as wide
+    np.save(graph.folder / "feat.npy", floats)
+    entry = graph.manifest.arrays["feat"].model_copy(update={"dtype": "float32"})
+    manifest = graph.manifest.model_copy(update={"arrays": {**graph.manifest.arrays, "feat": entry}})
+    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
+    options = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=1", "train.precision=bfloat16")
+    jobs: list[Any] = [
+        make_job(
+            recipe("node", *options, *strategy, "train.num_ranks=2"), Parent(manifest, graph.folder), tmp_path / name
+        )
+        for name, strategy in (("whole", WHOLE), ("parts", PARTS))
+    ]
+    run_ranks("tests.train.partitioned_ranks", 2, *jobs)

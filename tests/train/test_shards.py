@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from configs.errors import IntegrityError
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.ranges import Ranges
+from tasks.train.embeddings import shards
 from tasks.train.embeddings.shards import read_shards, remove_others, whole_tables, write_shards
 
 ROWS = 11
@@ -49,3 +52,21 @@ def test_changed_and_missing_rows_are_refused(tmp_path: Path, ranges: Ranges) ->
     path.unlink()
     with pytest.raises(IntegrityError, match="cannot be read"):
         read_shards(tmp_path, described, ranges)
+
+
+def test_files_that_others_write_too_are_not_opened_to_be_read(tmp_path: Path) -> None:
+    """A client of NFS would write whole pages back, others' rows in them as they were before."""
+    (tmp_path / "rows").write_bytes(b"1234")
+    with shards._write_into(tmp_path / "rows") as file:
+        assert fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+        file.seek(2)
+        file.write(b"x")
+    assert (tmp_path / "rows").read_bytes() == b"12x4"
+
+
+def test_a_rank_may_have_no_row(tmp_path: Path) -> None:
+    """Its file is as long as the whole table nevertheless."""
+    ranges = Ranges(np.array([0, 0, ROWS]), Exchange(0, 1))  # it makes the files, and a second one would fill them
+    found = write_shards(tmp_path, "last", {"weight": torch.zeros(0, 3)}, ranges, writes=True)
+    path = tmp_path / found["folder"] / "weight.npy"
+    assert np.load(path, mmap_mode="r").shape == (ROWS, 3)

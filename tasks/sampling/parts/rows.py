@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,7 +41,7 @@ class PartRows(RowPlaces):
     @property
     def row_bytes(self) -> int:
         """Bytes of a node's rows in all tables."""
-        return sum(table[:1].nbytes for table in self.tables.values())
+        return sum(table.itemsize * math.prod(table.shape[1:]) for table in self.tables.values())
 
     def keep(self, nodes: Array) -> None:
         """Fetch rows of other machines' nodes (n,), distinct, that stay; all ranks together."""

@@ -8,11 +8,12 @@ reads its own rows, however many ranks there are now.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -53,13 +54,12 @@ def write_shards(work: Path, name: str, tables: dict[str, Tensor], ranges: Range
             with (folder / f"{file_name(table)}.npy").open("wb") as file:
                 shape = (num_rows, *rows.shape[1:])
                 np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-                os.truncate(file.fileno(), file.tell() + 4 * num_rows * rows[:1].numel())
+                os.truncate(file.fileno(), file.tell() + num_rows * _row_bytes(rows))
     wait_for_all()
     sums = {}
     for table, rows in tables.items():
-        with (folder / f"{file_name(table)}.npy").open("r+b") as file:
-            row_bytes = 4 * int(np.prod(rows.shape[1:], dtype=np.int64))
-            file.seek(os.fstat(file.fileno()).st_size - (num_rows - first) * row_bytes)
+        with _write_into(folder / f"{file_name(table)}.npy") as file:
+            file.seek(os.fstat(file.fileno()).st_size - (num_rows - first) * _row_bytes(rows))
             sums[table] = 0
             for part in slices(len(rows), _CHUNK_ROWS):
                 content = rows[part].contiguous().numpy().tobytes()
@@ -73,6 +73,18 @@ def write_shards(work: Path, name: str, tables: dict[str, Tensor], ranges: Range
         "tables": {table: [num_rows, *rows.shape[1:]] for table, rows in tables.items()},
         "shards": [shard for of_rank in from_all(shards) for shard in of_rank],
     }
+
+
+def _row_bytes(rows: Tensor) -> int:
+    """Return the bytes of a row; there may be none."""
+    return 4 * math.prod(rows.shape[1:])
+
+
+def _write_into(path: Path) -> IO[bytes]:
+    """Open a file that others write other rows of at the same time."""
+    # Not to read: a client of NFS that has read a page of a file writes all of it, with what others have written there
+    # since as it was before.
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "wb")
 
 
 def _number(folder: Path) -> int:
