@@ -60,7 +60,7 @@ def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> It
 def _impatient(ranks: Ranks) -> Iterator[None]:
     """Say where connecting with the other ranks takes long, and end this one after a while.
 
-    Gloo tries for as long as collectives may take where a machine's address, or a port of it, cannot be reached.
+    A connection that is refused fails at once; for one that is never answered gloo's time-out is that of collectives.
     """
     over = threading.Event()
 
