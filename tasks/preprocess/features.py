@@ -43,6 +43,7 @@ from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import TypeColumns
 
 
 class FeatureBuilder:
@@ -215,7 +216,22 @@ class FeatureBuilder:
                 out["feat_cat"][:, place : place + track.column.dim] = track.column.cardinalities
         for group in _grouped(self.tracks):
             self._fill(group, out["feat" if group[0].column.kind == "numeric" else "feat_cat"], places, dtype)
-        return {"feature_dim": width["feat"], "categories": tuple(categories), "transforms": self.described}
+        return {
+            "feature_dim": width["feat"],
+            "categories": tuple(categories),
+            "type_columns": self._type_columns(places),
+            "transforms": self.described,
+        }
+
+    def _type_columns(self, places: dict[str, int]) -> dict[str, TypeColumns]:
+        """Return the columns of each type, by where its features begin; none where there is one type."""
+        names = self.layout.node_types
+        found: dict[str, dict[str, list[int]]] = {name: {"numeric": [], "categorical": []} for name in names}
+        for track in self.tracks:
+            start = places[track.source.name]
+            for index in track.types:
+                found[names[index]][track.column.kind] += range(start, start + track.column.dim)
+        return {} if len(names) == 1 else {name: TypeColumns.model_validate(columns) for name, columns in found.items()}
 
     def _fill(self, group: list[Track], out: Array, places: dict[str, int], dtype: Any) -> None:
         """Put a group's finished columns into the matrix."""

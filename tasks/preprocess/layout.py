@@ -75,6 +75,19 @@ class Layout:
             names.append(LOOP_TYPE)
         return tuple(names)
 
+    @cached_property
+    def relation_ends(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of the source's and the target's type of each relation.
+
+        None where there is one type of either kind, or added loops join any type to itself.
+        """
+        if len(self.edge_types) == len(self.node_types) == 1 or LOOP_TYPE in self.edge_types:
+            return ()
+        ends = [(self.type_index(t.source), self.type_index(t.target)) for t in self.manifest.edge_types]
+        if self.symmetrize:
+            ends += [(target, source) for source, target in ends if source != target]
+        return tuple(ends)
+
     def reverse_type(self, index: int) -> int:
         """Number of the relation that the reverse edges of table `index` have."""
         edge_type = self.manifest.edge_types[index]

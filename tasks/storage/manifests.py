@@ -228,6 +228,15 @@ class ArrayEntry(_Frozen):
     shape: tuple[int, ...]
 
 
+class TypeColumns(_Frozen):
+    """Which columns of the matrices that all types share a type has."""
+
+    numeric: tuple[int, ...] = ()
+    """Of `feat`, or `edge_feat`."""
+    categorical: tuple[int, ...] = ()
+    """Of `feat_cat`, or `edge_feat_cat`."""
+
+
 class GraphManifest(TaskManifest):
     """A graph in memory-mapped arrays. `tasks/storage/graph_store.py` names and explains the arrays."""
 
@@ -246,9 +255,22 @@ class GraphManifest(TaskManifest):
     """Cardinality of each column of `feat_cat`."""
     edge_feature_dim: int = 0
     edge_categories: tuple[int, ...] = ()
+    relation_ends: tuple[tuple[int, int], ...] = ()
+    """For each of `edge_types`: numbers of its source's and its target's type. None where there is one type of nodes
+    and of edges, where added self-loops join any type to itself, or where an earlier version wrote the graph."""
+    type_columns: dict[str, TypeColumns] = {}
+    """Node type to its own columns; none: every type has all of them."""
+    relation_columns: dict[str, TypeColumns] = {}
+    """Edge type to its own columns; none: every relation has all of them."""
     arrays: dict[str, ArrayEntry]
     report: dict[str, Any] = {}
     """Facts for people: degree histogram, component sizes, what was dropped, fitted transforms."""
+
+    later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {
+        "relation_ends",
+        "type_columns",
+        "relation_columns",
+    }
 
 
 class PartitionManifest(GraphManifest):

@@ -13,12 +13,12 @@ import numpy as np
 from numba import njit
 
 from configs.errors import DataError
-from tasks.arrays import Array, blocks
+from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
 from tasks.preprocess.transforms.base import check_codes
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import FeatureColumn
+from tasks.storage.manifests import FeatureColumn, TypeColumns
 
 _CHUNK_EDGES = 1 << 20
 
@@ -66,6 +66,24 @@ class EdgeData:
     def feature_dim(self) -> int:
         """Columns of `edge_feat`."""
         return sum(feature.dim for feature in self.numeric)
+
+    def relation_columns(self) -> dict[str, TypeColumns]:
+        """Return the columns of each relation, and of its reverse; none where there is one relation."""
+        if len(self.layout.edge_types) == 1:
+            return {}
+        starts = {
+            kind: dict(zip([f.column for f in found], offsets([f.dim for f in found]).tolist(), strict=False))
+            for kind, found in (("numeric", self.numeric), ("categorical", self.categorical))
+        }
+        columns: dict[str, TypeColumns] = {}
+        for index, edge_type in enumerate(self.store.manifest.edge_types):
+            own: dict[str, list[int]] = {"numeric": [], "categorical": []}
+            for feature in edge_type.features:
+                first = starts[feature.kind][feature.column]
+                own[feature.kind] += range(first, first + feature.dim)
+            relations = {index, self.layout.reverse_type(index)} if self.layout.symmetrize else {index}
+            columns |= {self.layout.edge_types[i]: TypeColumns.model_validate(own) for i in relations}
+        return columns
 
     def _tables_with(self, column: str) -> list[str]:
         tables = (f"edges/{edge_type.name}" for edge_type in self.store.manifest.edge_types)
