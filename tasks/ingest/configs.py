@@ -112,7 +112,7 @@ class SyntheticTriplesConfig(ComponentConfig):
 
 @DATASETS.options("synthetic_shop", "synthetic.shop")
 class SyntheticShopConfig(ComponentConfig):
-    """Generated shop of customers, orders, items, products, reviews: others' reviews of what one bought say who leaves"""
+    """Generated shop: customers, orders, items, products, reviews; reviews by others tell which customers leave."""
 
     task: ClassVar[str] = "node"
 

@@ -28,7 +28,7 @@ _OTHERS = 10_000  # random numbers of what says nothing
 
 @DATASETS.register("synthetic_shop")
 class SyntheticShop(Dataset):
-    """Generated shop of customers, orders, items, products, reviews: others' reviews of what one bought say who leaves.
+    """Generated shop: customers, orders, items, products, reviews; reviews by others tell which customers leave.
 
     Its tables are written as Parquet and go through the data set `database`; what is predicted is which customers who
     ordered within 90 days will not in the next 90. `shop_history` says how it comes about, and `shop_ceiling` what
