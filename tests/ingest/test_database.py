@@ -96,7 +96,7 @@ def test_labels_are_those_of_plain_loops(
 ) -> None:
     write(folder)
     target = {figure: "buys" if column is None else f"buys.{column}"}
-    at = ["2022-04-25", "2022-07-20", "2022-12-01", "2023-06-30"]
+    at = ["2022-04-25", "2022-07-20", "2022-12-01", "2023-05-15"]
     predict: dict[str, Any] = {"target": target, "at": at, "horizon": "100d"}
     if active is not None:
         predict["active"] = {"any": "buys", "within": f"{active}d"}

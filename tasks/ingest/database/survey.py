@@ -17,7 +17,8 @@ from tasks.ingest.tables.columns import is_list
 from tasks.ingest.tables.intake import TableBatch
 
 FEW = 20
-"""Whole numbers of so many different values or fewer are taken as categories where each stands twice on average; texts where one does."""
+"""Whole numbers of so many different values or fewer are categories if each stands twice on average, texts if any does.
+"""
 EXPLICIT = 10
 """How many times more categories than `max_categories` a column may have that is named as one."""
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
