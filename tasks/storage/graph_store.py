@@ -48,6 +48,8 @@ from tasks.storage.manifests import ArrayEntry, GraphManifest, PartitionManifest
 
 MISSING_IN_EDGES = "missing_in_edges"
 """float32 (N,), in a rank's part of a graph only: in-edges that each node has in the whole graph and not here."""
+ALWAYS = -(1 << 62)
+"""`node_time` and `edge_time` of what has no time of its own: it was always there."""
 INT32_MAX = np.iinfo(np.int32).max
 NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
 """Arrays with a row for each node."""
