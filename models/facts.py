@@ -46,6 +46,10 @@ class GraphFacts:
     that of their entities; relations to or from tasks carry no messages."""
     has_times: bool = False
     """Whether nodes have times."""
+    fanouts: tuple[tuple[int, ...], ...] = ()
+    """For each type of edges, of a model that scores by sampling: edges that a row takes, from the seeds outwards."""
+    newest: bool = False
+    """Whether it takes the newest of more, else any."""
 
     @property
     def has_edge_features(self) -> bool:
