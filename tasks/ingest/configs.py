@@ -10,6 +10,7 @@ from configs.base import ComponentConfig
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 
+DATASETS.options_in("database", "database.configs")
 DATASETS.options_in("tables", "tables.configs")
 DATASETS.options_in("triples", "triples.configs")
 

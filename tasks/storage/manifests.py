@@ -184,8 +184,11 @@ class TaskManifest(Manifest):
     """Relations that triples have (triple tasks)."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
+    fit_before: int | None = None
+    """Time of the first moment that validates, where nodes are predicted at moments: preprocess fits on the rows of all
+    types that are older, and what has no time was always there. None: on the training rows."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"num_relations", "relation_feature_dim"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"num_relations", "relation_feature_dim", "fit_before"})
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
         """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""

@@ -2,7 +2,8 @@
 
 Where parallel edges merge, weights combine as the recipe says; time and features are those of the first edge in the
 table's order. Added self-loops have weight 1, time 0 and features 0. A relation without a column has weight 1, time 0,
-features 0, and a code of its own (the last one) in categorical columns.
+features 0, and a code of its own (the last one) in categorical columns. Where nodes are predicted at moments, what has
+no time was always there (ALWAYS instead of 0), and numbers are stored as sign(x) log(1 + |x|).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
 from tasks.preprocess.transforms.base import check_codes
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.graph_store import ALWAYS, ArrayWriter
 from tasks.storage.manifests import FeatureColumn, TypeColumns
 
 _CHUNK_EDGES = 1 << 20
@@ -119,13 +120,16 @@ class EdgeData:
         """Write `edge_time`, `edge_type`, `edge_feat` and `edge_feat_cat` in CSC order (weights are merged before)."""
         size = int(indptr[-1])
         if "time" in self.layout.edge_columns:
-            time = self._raw("time", np.int64, 0)[:, 0]
+            absent = 0 if self.store.manifest.fit_before is None else ALWAYS
+            time = self._raw("time", np.int64, absent)[:, 0]
             _gather(eids, time, writer.create("edge_time", (size,), np.int64), 0)
         if len(self.layout.edge_types) > 1:
             self._write_types(indptr, eids, writer.create("edge_type", (size,), np.int16))
         if self.numeric:
             out = writer.create("edge_feat", (size, self.feature_dim), self.feature_dtype)
             self._columns(self.numeric, eids, out, np.float32, {})
+            if self.store.manifest.fit_before is not None:
+                _tame(out)
             _refuse_overflow(out)
         if self.categorical:
             self._write_categorical(size, eids, writer)
@@ -189,6 +193,15 @@ def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
         values = raw[chunk]  # -1 takes the last row, replaced below
         values[chunk < 0] = absent
         out[rows] = values
+
+
+def _tame(out: Array) -> None:
+    """Put sign(x) log(1 + |x|) in the place of x, in chunks: amounts get the size of what models add them to.
+
+    No transform reaches features of edges, and this one learns nothing that a later graph would have to know.
+    """
+    for rows in blocks(len(out), _CHUNK_EDGES):
+        out[rows] = np.sign(out[rows]) * np.log1p(np.abs(out[rows]))
 
 
 def _refuse_overflow(out: Array) -> None:
