@@ -120,6 +120,8 @@ def shop_graph(
         "relation_columns": dict.fromkeys(EDGE_TYPES, none),
         "type_offsets": tuple(int(n) for n in first),
         "target_type": "visits",
+        "fit_before": MOMENTS[-2],
+        "time_unit": "seconds",
         "categories": (5,),
     }
     splits = {split: int(chosen.sum()) for split, chosen in cuts.items()}

@@ -24,7 +24,6 @@ from tasks.sampling.rows.features import node_id_tensor
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
 
-_DAY_SECONDS = 86_400
 _NEVER = 1 << 62
 """The cut of a row that has no time: it sees everything."""
 _sorted: WeakKeyDictionary[GraphStore, RelationalEdges] = WeakKeyDictionary()
@@ -51,13 +50,14 @@ class SeedMoments:
     """
 
     def __init__(self, store: GraphStore, facts: GraphFacts) -> None:
-        self._facts, self._time = facts, store.get("node_time")
+        self._facts = facts
+        self._time = store["node_time"] if facts.has_times else None
         self._name = store.manifest.target_type
         self._is_task = facts.label_type != facts.seed_type
         if self._is_task:
             self._indptr, self._indices = store["csr_indptr"], store["csr_indices"]
             if self._time is None:
-                raise DataError(f"{store.manifest.dataset}: rows of {self._name} ask about a moment and have no time")
+                raise DataError(f"{store.manifest.dataset}: {self._name} are predicted at moments, and have no times")
 
     def entities(self, seeds: Array) -> Array:
         """Return the rows asked about, id (n,). Raises DataError for a task that is of no entity, or of several."""
@@ -104,7 +104,7 @@ class TypedNeighborhoods:
         self.sampler = RelationalSampler(edges, known, choose, positions=has_edge_data)  # type: ignore[arg-type]
         self._feat, self._codes, self._time = (store.get(name) for name in ("feat", "feat_cat", "node_time"))
         self._edge_feat, self._edge_codes = store.get("edge_feat"), store.get("edge_feat_cat")
-        self._edge_time = store.get("edge_time")
+        self._edge_time = store.get("edge_time") if self.facts.has_times else None
 
     def batch(self, seeds: Array, key: int, target: Tensor) -> TypedBatch:
         """Return the batch of labelled rows, int64 (n,), with what their scores should be; draws come from `key`."""
@@ -129,7 +129,7 @@ class TypedNeighborhoods:
         age = None
         if facts.has_times:
             assert self._time is not None
-            age = _ages(np.asarray(self._time[nodes]), cut)
+            age = _ages(np.asarray(self._time[nodes]), cut, facts.age_unit)
         return TypeInputs(
             node_id_tensor(nodes),
             _columns(self._feat, nodes, columns, np.float32),
@@ -177,16 +177,16 @@ class TypedNeighborhoods:
         if self._edge_time is None:
             return torch.full((len(found.positions),), torch.nan)
         of_edges = None if cut is None else np.repeat(cut[: len(found.indptr) - 1], np.diff(found.indptr))
-        return _ages(np.asarray(self._edge_time[found.positions]), of_edges)
+        return _ages(np.asarray(self._edge_time[found.positions]), of_edges, self.facts.age_unit)
 
 
-def _ages(time: Array, cut: Array | None) -> Tensor:
-    """Return days between times and cuts, int64 (n,), as float32; NaN where either is not there."""
+def _ages(time: Array, cut: Array | None, unit: int) -> Tensor:
+    """Return how long before their cuts times are, int64 (n,), in `unit`, as float32; NaN where either is not there."""
     if cut is None:
         return torch.full((len(time),), torch.nan)
     known = (time != ALWAYS) & (cut != _NEVER)
-    days = (np.where(known, cut, 0) - np.where(known, time, 0)) / _DAY_SECONDS
-    return torch.from_numpy(np.where(known, days, np.nan).astype(np.float32))
+    age = (np.where(known, cut, 0) - np.where(known, time, 0)) / unit
+    return torch.from_numpy(np.where(known, age, np.nan).astype(np.float32))
 
 
 def _columns(table: Array | None, rows: Array, columns: Sequence[int], dtype: Any) -> Tensor | None:

@@ -226,7 +226,8 @@ class RelationalConfig(SeedLoaderConfig):
     eval_fanout: FanoutByRelation | None = None
     """The same for validation, evaluation and predictions; null: as in training."""
     choose: Literal["recent", "uniform"] | None = None
-    """Which edges a row takes where it sees more: the newest, or any; null: the newest where anything has a time."""
+    """Which edges a row takes where it sees more: the newest, or any; null: the newest where rows are predicted at
+    moments."""
 
     def fanouts(self, num_layers: int, *, evaluates: bool = False) -> FanoutByRelation:
         """Return the fan-out of every layer of a model, from the seeds outwards."""
@@ -242,8 +243,7 @@ class RelationalConfig(SeedLoaderConfig):
 
     def takes_newest(self, manifest: GraphManifest) -> bool:
         """Whether rows take the newest edges of a graph."""
-        has_times = bool({"edge_time", "node_time"} & manifest.arrays.keys())
-        return has_times if self.choose is None else self.choose == "recent"
+        return manifest.fit_before is not None if self.choose is None else self.choose == "recent"
 
     def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
         """Count the fan-outs, and look for their relations."""
