@@ -45,7 +45,13 @@ class GraphFacts:
     """Type of the nodes that are scored: that of the labelled ones, or where these are tasks (an entity at a moment),
     that of their entities; relations to or from tasks carry no messages."""
     has_times: bool = False
-    """Whether nodes have times."""
+    """Whether nodes have times, and those that are predicted moments: rows are read as of these."""
+    age_unit: int = 86_400
+    """What models count ages in, in the unit of the times: a day of seconds, or one of something else."""
+    fanouts: tuple[tuple[int, ...], ...] = ()
+    """For each type of edges, of a model that scores by sampling: edges that a row takes, from the seeds outwards."""
+    newest: bool = False
+    """Whether it takes the newest of more, else any."""
 
     @property
     def has_edge_features(self) -> bool:

@@ -7,6 +7,7 @@ from models.facts import GraphFacts
 from tasks.storage.file_names import joined_name
 from tasks.storage.manifests import GraphManifest
 
+DAY_SECONDS = 86_400
 TASK_RELATION = "of"
 """What joins a task, which is an entity at a moment, to its entity."""
 
@@ -57,5 +58,6 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         edge_codes=tuple(one.categorical for one in edge_columns),
         label_type=label_type,
         seed_type=label_type if found is None else found[1],
-        has_times="node_time" in manifest.arrays,
+        has_times=manifest.fit_before is not None and "node_time" in manifest.arrays,
+        age_unit=1 if manifest.time_unit == "number" else DAY_SECONDS,
     )

@@ -187,8 +187,12 @@ class TaskManifest(Manifest):
     fit_before: int | None = None
     """Time of the first moment that validates, where nodes are predicted at moments: preprocess fits on the rows of all
     types that are older, and what has no time was always there. None: on the training rows."""
+    time_unit: str = ""
+    """What times count, where nodes are predicted at moments: `seconds`, or `number` of something."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"num_relations", "relation_feature_dim", "fit_before"})
+    later_fields: ClassVar[frozenset[str]] = frozenset(
+        {"num_relations", "relation_feature_dim", "fit_before", "time_unit"}
+    )
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
         """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""

@@ -75,6 +75,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         "edge_types": (*(relation.describe() for relation in relations), _task_edges(config, len(tasks.entity))),
         "target_type": config.predict.name,
         "fit_before": dealt.first_valid,
+        "time_unit": unit,
         "splits": sizes,
         "num_self_loops": sum(check.num_self_loops for check in checks),
         "num_duplicate_edges": total_duplicates(checks),

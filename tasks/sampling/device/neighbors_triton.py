@@ -56,7 +56,7 @@ def count(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _floyd(d, fanout, state, ROWS: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return `fanout` different numbers below each d (ROWS,): int64 (ROWS, WIDTH); see `draws._floyd`."""
+    """Return `fanout` different numbers below each d (ROWS,): int64 (ROWS, WIDTH); see `draws.floyd`."""
     columns = tl.arange(0, WIDTH)[None, :]
     drawn = tl.full([ROWS, WIDTH], -1, tl.int64)
     for step in range(0, fanout):
@@ -78,7 +78,7 @@ def draw(  # type: ignore[no-untyped-def]
     """Take edges of some destinations: their sources into `ids`, and with KEEPS their CSC positions.
 
     `bounds`: the running sum of what they take. With MARKS the sources' places go into the table. With SCANS there may
-    be destinations that `draws._selection` draws for.
+    be destinations that `draws.selection` draws for.
     """
     i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     exists = i < tl.load(sizes + hop)

@@ -70,7 +70,7 @@ def take_all(indptr, first, nodes, counts, degree, positions):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True)
-def _floyd(low, d, fanout, state, positions, first):  # type: ignore[no-untyped-def]
+def floyd(low, d, fanout, state, positions, first):  # type: ignore[no-untyped-def]
     """Draw `fanout` of d > fanout edges: j takes its own place where the draw below j + 1 is taken already.
 
     Bit t % 64 of `seen` is set once t is taken: a clear bit spares looking, and up to 64 edges the bit says all.
@@ -102,7 +102,7 @@ def _floyd(low, d, fanout, state, positions, first):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _selection(low, d, fanout, state, positions, first):  # type: ignore[no-untyped-def]
+def selection(low, d, fanout, state, positions, first):  # type: ignore[no-untyped-def]
     """Draw `fanout` of d edges in one scan (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2S)."""
     left = fanout
     w = first
@@ -137,9 +137,9 @@ def draw_uniform(indptr, first, nodes, fanout, key, counts, degree, positions): 
         else:
             # Floyd searches the edges taken, the scan visits all edges: here both cost about the same.
             if fanout <= SMALL_FANOUT or fanout * fanout <= 16 * d:
-                _floyd(low, d, fanout, stream(key, v), positions, w)
+                floyd(low, d, fanout, stream(key, v), positions, w)
             else:
-                _selection(low, d, fanout, stream(key, v), positions, w)
+                selection(low, d, fanout, stream(key, v), positions, w)
             w += fanout
         counts[i + 1] = w
 

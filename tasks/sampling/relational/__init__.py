@@ -1,0 +1,1 @@
+"""Sampling in graphs of several node types and relations, as of a moment."""

@@ -1,0 +1,112 @@
+"""Kernels that lay a typed graph's in-edges in order: by target, relation, time and source.
+
+A slot is a pair of a node and a relation that its type can be the target of. `column_of` int64 (R,) says which of its
+target's slots a relation has, -1 for relations that are left out; `slot_start` int64 (N + 1,) is each node's first one.
+Without times or types the arrays are None. All loops run over a range of nodes, whose edges are theirs alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
+from tasks.storage.graph_store import ALWAYS
+
+_FEW = 24
+"""Up to so many edges an insertion sort is faster than numba's merge sort and its copies."""
+
+
+@njit(cache=True, nogil=True)
+def count_edges(first, last, csc_indptr, edge_type, column_of, slot_start, counts, strays):  # type: ignore[no-untyped-def]
+    """Add up each slot's edges into counts int64 (S,); put an edge that has no slot at its target into strays (1,)."""
+    for v in range(first, last):
+        start, width = slot_start[v], slot_start[v + 1] - slot_start[v]
+        for e in range(csc_indptr[v], csc_indptr[v + 1]):
+            column = column_of[0] if edge_type is None else column_of[edge_type[e]]
+            if column >= width:
+                strays[0] = e
+            elif column >= 0:
+                counts[start + column] += 1
+
+
+@njit(cache=True, nogil=True)
+def fill_slots(
+    first,
+    last,
+    csc_indptr,
+    csc_indices,
+    edge_type,
+    edge_time,
+    node_time,
+    column_of,
+    slot_start,
+    indptr,
+    sources,
+    positions,
+    times,
+):  # type: ignore[no-untyped-def]
+    """Fill sources id (E,), positions int64 (E,) and times int64 (E,) or None, each slot by time, then source.
+
+    An edge is there as soon as it and its source are: its time is the later one of theirs. `indptr` int64 (S + 1,) is
+    that of the slots.
+    """
+    widest = 1
+    for v in range(first, last):
+        widest = max(widest, slot_start[v + 1] - slot_start[v])
+    places = np.empty(widest, np.int64)
+    stop = csc_indptr[last]
+    for v in range(first, last):
+        start, width = slot_start[v], slot_start[v + 1] - slot_start[v]
+        for column in range(width):
+            places[column] = indptr[start + column]
+        for e in range(csc_indptr[v], csc_indptr[v + 1]):
+            if node_time is not None and e + AHEAD < stop:
+                prefetch_item(node_time, np.int64(csc_indices[e + AHEAD]))
+            column = column_of[0] if edge_type is None else column_of[edge_type[e]]
+            if column < 0:
+                continue
+            place = places[column]
+            places[column] = place + 1
+            sources[place], positions[place] = csc_indices[e], e
+            if times is not None:
+                times[place] = _time(edge_time, e, node_time, csc_indices[e])
+        if times is not None:
+            for slot in range(start, start + width):
+                _sort(indptr[slot], indptr[slot + 1], sources, positions, times)
+
+
+@njit(inline="always")
+def _time(edge_time, e, node_time, source):  # type: ignore[no-untyped-def]
+    """Return from when on edge `e` is there; `ALWAYS` without times."""
+    time = np.int64(ALWAYS)
+    if edge_time is not None:
+        time = edge_time[e]
+    if node_time is not None:
+        time = max(time, node_time[source])
+    return time
+
+
+@njit(cache=True, nogil=True)
+def _sort(low, high, sources, positions, times):  # type: ignore[no-untyped-def]
+    """Sort edges low to high - 1 by time; those of one time stay in their order, which is that of their sources."""
+    if high - low <= _FEW:
+        for e in range(low + 1, high):
+            time, source, position = times[e], sources[e], positions[e]
+            at = e
+            while at > low and times[at - 1] > time:
+                times[at], sources[at], positions[at] = times[at - 1], sources[at - 1], positions[at - 1]
+                at -= 1
+            times[at], sources[at], positions[at] = time, source, position
+        return
+    ordered = True
+    for e in range(low + 1, high):
+        if times[e] < times[e - 1]:
+            ordered = False
+            break
+    if not ordered:
+        order = np.argsort(times[low:high], kind="mergesort")
+        times[low:high] = times[low:high][order]
+        sources[low:high] = sources[low:high][order]
+        positions[low:high] = positions[low:high][order]

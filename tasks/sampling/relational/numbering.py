@@ -1,0 +1,69 @@
+"""Local numbers for the pairs (node, cut) of a batch.
+
+One node may be in a batch under several cuts, and is then several rows. A pair is known by its key: node * number of
+the batch's distinct cuts + number of the cut. Keys stand in a hash table with open addressing, `table` int64
+(2 * capacity,): a key and base + its local number side by side, so that a look-up misses the cache once. An entry below
+the present batch's base is free; so nothing is cleared between batches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
+from tasks.sampling.neighborhoods.fast_random import output
+
+
+@njit(inline="always")
+def _home(key, mask):  # type: ignore[no-untyped-def]
+    """Return where the search for a key starts."""
+    return np.int64(output(np.uint64(key)) & mask)
+
+
+@njit(cache=True, nogil=True)
+def number_pairs(ids, counts, dst_cuts, num_cuts, local, nodes, node_cuts, num_nodes, table, base):  # type: ignore[no-untyped-def]
+    """Give each source of a layer its local number, under its destination's cut; return how many pairs there are then.
+
+    Args:
+        ids: (m,) node ids of the sources.
+        counts: int64 (n + 1,): those of destination i are counts[i] to counts[i + 1].
+        dst_cuts: int32 (n,), numbers of the destinations' cuts.
+        num_cuts: distinct cuts of the batch.
+        local: int32 (m,), filled.
+        nodes, node_cuts: id and int32, the pairs of the sources' type so far; new ones are appended.
+        num_nodes: how many there are so far.
+        table, base: the hash table, at most half full when all m are new.
+    """
+    mask = np.uint64(len(table) // 2 - 1)
+    keys = np.empty(len(ids), np.int64)
+    for i in range(len(dst_cuts)):
+        for e in range(counts[i], counts[i + 1]):
+            keys[e] = np.int64(ids[e]) * num_cuts + dst_cuts[i]
+    count = np.int64(num_nodes)
+    for e in range(len(ids)):
+        if e + AHEAD < len(ids):
+            prefetch_item(table, 2 * _home(keys[e + AHEAD], mask))
+        key = keys[e]
+        at = 2 * _home(key, mask)
+        while table[at + 1] >= base and table[at] != key:
+            at = (at + 2) & (len(table) - 1)
+        if table[at + 1] < base:
+            table[at], table[at + 1] = key, base + count
+            nodes[count], node_cuts[count] = ids[e], key % num_cuts
+            count += 1
+        local[e] = table[at + 1] - base
+    return count
+
+
+@njit(cache=True, nogil=True)
+def move_entries(old, table, base):  # type: ignore[no-untyped-def]
+    """Put the present batch's entries of `old` into `table`, whose values are all below base."""
+    mask = np.uint64(len(table) // 2 - 1)
+    for entry in range(0, len(old), 2):
+        if old[entry + 1] >= base:
+            at = 2 * _home(old[entry], mask)
+            while table[at + 1] >= base:
+                at = (at + 2) & (len(table) - 1)
+            table[at], table[at + 1] = old[entry], old[entry + 1]
