@@ -108,7 +108,7 @@ def _refuse_many(table: TableRows, column: str, profile: Profile, most: int, int
     said = f"{count:,}" if count is not None else f"more than {profile.most:,}"
     error = DataError(
         f"has {said} different values, and a column of categories may have {most:,} ({EXPLICIT} times "
-        "dataset.max_categories); raise that, cut them down to fewer, or make a table of them, with a foreign key, whose "
+        "dataset.max_categories); raise that, cut them down to fewer, or make a table of them, with a foreign key: its "
         f"rows are nodes; dataset.tables.{table.name}.columns: {{{column}: ignore}} leaves the column out",
         path=table.config.names,
         column=column,

@@ -11,9 +11,7 @@ from configs.moments import TimeUnit, normalise_as_of
 
 _LENGTH = re.compile(r"([1-9][0-9]{0,8})\s*(s|min|h|d|w)?")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_LENGTHS = (
-    "a number of weeks, days, hours, minutes or seconds (2w, 90d, 12h, 30min, 45s), or a whole number in the unit"
-)
+_LENGTHS = "weeks, days, hours, minutes or seconds (2w, 90d, 12h, 30min, 45s), or a whole number in the unit"
 DAY = 86400
 
 

@@ -167,7 +167,7 @@ def write_rows_as_edges(
     table.intake.adjust(table.config, "rows with an empty foreign key left out", without)
     if without:
         table.intake.hints.append(
-            f"{table.config.names}: {without:,} of {table.num_rows:,} rows join nothing and are left out: a foreign key "
+            f"{table.config.names}: {without:,} of {table.num_rows:,} rows join nothing and are left out: a key "
             "of theirs is empty"
         )
     return relation

@@ -43,14 +43,15 @@ def deal_by_moment(tasks: Tasks, predict: PredictConfig, unit: TimeUnit) -> Deal
     owner[(tasks.moment >= valid) & (tasks.moment < test) & (end <= test)] = 1
     owner[tasks.moment >= test] = 2
     splits = {name: np.flatnonzero(owner == code) for code, name in enumerate(SPLITS)}
-    for name, rows in splits.items():
-        if not len(rows):
-            raise RecipeError(
-                f"dataset.predict: the {name} split is empty: moments are {_listed(moments, unit)}, validation begins "
-                f"at {time_text(valid, unit)} and test at {time_text(test, unit)}, and a horizon"
-                f"{f' of {predict.horizon}' if predict.horizon else ''} must end before the next split begins; name "
-                "earlier moments (at), or where validation and test begin (split: {valid: ..., test: ...})"
-            )
+    empty = [name for name, rows in splits.items() if not len(rows)]
+    if empty:
+        names = " and the ".join(empty)
+        raise RecipeError(
+            f"dataset.predict: the {names} split is empty: moments are {_listed(moments, unit)}, validation begins "
+            f"at {time_text(valid, unit)} and test at {time_text(test, unit)}, and a horizon"
+            f"{f' of {predict.horizon}' if predict.horizon else ''} must end before the next split begins; name "
+            "earlier moments (at), or where validation and test begin (split: {valid: ..., test: ...})"
+        )
     return Dealt(splits, int(tasks.moment[splits["valid"]].min()), int(np.count_nonzero(owner < 0)))
 
 

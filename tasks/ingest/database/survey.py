@@ -16,8 +16,9 @@ from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.tables.columns import is_list
 from tasks.ingest.tables.intake import TableBatch
 
-FEW_NUMBERS = 20
-"""Whole numbers of so many different values or fewer are taken as categories."""
+FEW = 20
+"""Whole numbers of so many different values or fewer are categories if each stands twice on average, texts if any does.
+"""
 EXPLICIT = 10
 """How many times more categories than `max_categories` a column may have that is named as one."""
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
@@ -124,7 +125,7 @@ def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: 
         return Verdict("ignore", "holds times, and the table has no time of its own that they could be before")
     if forms == {"list"}:
         return Verdict("list")
-    if forms == {"whole"} and values is not None and values <= FEW_NUMBERS:
+    if forms == {"whole"} and values is not None and values <= FEW and 2 * values <= profile.rows - profile.empty:
         return Verdict("category")
     if forms <= {"whole", "decimal", "bool"} or (is_csv and forms <= {"whole", "decimal", "bool", "numeric text"}):
         return Verdict("number")
@@ -135,7 +136,8 @@ def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: 
 
 def _of_texts(profile: Profile, max_categories: int) -> Verdict:
     values, there = profile.num_values, profile.rows - profile.empty
-    if values is not None and values <= max_categories and 2 * values <= there:
+    repeated = values is not None and (2 * values <= there or (values <= FEW and values < there))
+    if values is not None and values <= max_categories and repeated:
         return Verdict("category")
     count = f"{values:,}" if values is not None else f"more than {profile.most:,}"
     numbers = "; store numbers as such" if profile.forms == {"numeric text"} else ""

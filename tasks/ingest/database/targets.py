@@ -96,10 +96,9 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
             recent[active.entity[active.between(moment - within, moment)]] = True
             there &= recent
         label = _figure(target.figure, events, moment, horizon, entities.num_rows)
-        there &= ~np.isnan(label)
-        ids = np.flatnonzero(there)
+        ids = np.flatnonzero(there & ~np.isnan(label))
         if not len(ids):
-            _refuse_empty(predict, entities, moment, unit)
+            _refuse_empty(predict, entities, moment, unit, someone=bool(there.any()))
         found.append((ids, np.full(len(ids), moment), label[ids]))
         need_memory(24 * sum(len(part[0]) for part in found), "what is to be predicted", "name fewer moments")
     entity, moment_of, label = (np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -134,10 +133,15 @@ def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon:
     )
 
 
-def _refuse_empty(predict: PredictConfig, entities: TableRows, moment: int, unit: TimeUnit) -> None:
+def _refuse_empty(predict: PredictConfig, entities: TableRows, moment: int, unit: TimeUnit, *, someone: bool) -> None:
+    """Say why nobody is predicted at a moment; `someone`: there are entities, and none has a label."""
     words = f"at {time_text(moment, unit)} there is no row of {predict.table} to be predicted"
     oldest = None if entities.time is None else int(entities.time.min())
-    if oldest is not None and oldest >= moment:
+    if someone:
+        words += (
+            f": none has a row within the horizon of which {predict.target and predict.target.figure} could be taken"
+        )
+    elif oldest is not None and oldest >= moment:
         words += f": the oldest is of {time_text(oldest, unit)}"
     elif predict.active is not None:
         words += f": no row of {predict.active.any} names one in the {predict.active.within} before (active)"
