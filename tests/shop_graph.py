@@ -34,6 +34,7 @@ def shop_graph(
     seed: int = 0,
     *,
     changed_after: int | None = None,
+    dtype: Any = np.float32,
     **fields: Any,
 ) -> Parent:
     """Visits are tasks: does the customer like what is good, as of a moment?
@@ -41,7 +42,8 @@ def shop_graph(
     The label is whether the products of a customer's orders of the 100 days before the moment are good on average;
     quality is a column of products, so a model needs two hops, and times.
 
-    `changed_after`: numbers of all rows of later times are drawn anew, and the ends of their edges too.
+    `changed_after`: numbers of all rows of later times are drawn anew, and the ends of their edges too; `dtype`: of
+    the numbers.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -95,7 +97,12 @@ def shop_graph(
     writer.write("edge_time", edge_time[order])
     labels = np.full(num_nodes, -1, np.int64)
     labels[place[first[3] :]] = label
-    for name, array in [("node_type", node_type), ("node_time", node_time), ("feat", feat), ("feat_cat", codes)]:
+    for name, array in [
+        ("node_type", node_type),
+        ("node_time", node_time),
+        ("feat", feat.astype(dtype)),
+        ("feat_cat", codes),
+    ]:
         writer.write(name, array)
     writer.write("label", labels)
     writer.write("node_ids", np.argsort(place).astype(np.int64))

@@ -35,6 +35,7 @@ class Control(NamedTuple):
 
 
 FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
+BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL = "boosted", "boosted_nearby"
 CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
 """Those that say the same of every row."""
 CONTROLS = {
@@ -42,6 +43,15 @@ CONTROLS = {
     "mean": Control("mean", "the training split's mean (mae: its median)"),
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+    BOOSTED_CONTROL: Control(
+        "boosted rows", "gradient boosting that sees only the entities' own rows as of their moments", gates=False
+    ),
+    BOOSTED_NEARBY_CONTROL: Control(
+        "boosted counts",
+        "gradient boosting that sees the entities' own rows and, by relation, counts, ages and means of what is one key "
+        "away as of their moments",
+        gates=False,
+    ),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
     "association": Control("association", "what the entities have that share most with the given one", gates=False),
     PREPARED_CONTROL: Control(

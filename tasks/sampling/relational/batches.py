@@ -129,7 +129,7 @@ class TypedNeighborhoods:
         age = None
         if facts.has_times:
             assert self._time is not None
-            age = _ages(np.asarray(self._time[nodes]), cut, facts.age_unit)
+            age = ages(np.asarray(self._time[nodes]), cut, facts.age_unit)
         return TypeInputs(
             node_id_tensor(nodes),
             _columns(self._feat, nodes, columns, np.float32),
@@ -177,10 +177,10 @@ class TypedNeighborhoods:
         if self._edge_time is None:
             return torch.full((len(found.positions),), torch.nan)
         of_edges = None if cut is None else np.repeat(cut[: len(found.indptr) - 1], np.diff(found.indptr))
-        return _ages(np.asarray(self._edge_time[found.positions]), of_edges, self.facts.age_unit)
+        return ages(np.asarray(self._edge_time[found.positions]), of_edges, self.facts.age_unit)
 
 
-def _ages(time: Array, cut: Array | None, unit: int) -> Tensor:
+def ages(time: Array, cut: Array | None, unit: int) -> Tensor:
     """Return how long before their cuts times are, int64 (n,), in `unit`, as float32; NaN where either is not there."""
     if cut is None:
         return torch.full((len(time),), torch.nan)

@@ -2,7 +2,7 @@
 
 For n destinations of a type with `width` slots, `low` and `size` int64 (n * width,) are the first edge that a
 destination sees in each slot and how many it sees. What is drawn depends on the key, the cut and the slot (which is a
-node and a relation), on nothing else. As in `neighborhoods/draws.py`, passes of independent loads follow each other.
+node and a relation), on nothing else. As in `neighborhoods/draws.py`, draws are a pass of their own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from models.kernels.simd.vector import prefetch_item
 from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, floyd, selection
 from tasks.sampling.neighborhoods.fast_random import stream
 
-_SEARCHED_AHEAD = 8
-"""Destinations by which the middle of a slot's times is asked for."""
+_GROUP = 32
+"""Binary searches that go in step."""
 
 
 @njit(cache=True, nogil=True)
@@ -24,7 +24,7 @@ def find_visible(nodes, slot_start, indptr, times, cut_numbers, cuts, limits, fi
     """Fill first_slots int64 (n,), low and size, and per slot of the type the sum of min(size, limit): totals (width,).
 
     `limits` int64 (width,): the hop's fan-out of each relation; those of limit 0 are left at size 0. `times` is None
-    where there are no times or cuts.
+    where there are no times or cuts; `cut_numbers` int32 (n,) is None where all have cuts[0].
     """
     n, width = len(nodes), len(limits)
     for i in range(n):
@@ -50,30 +50,72 @@ def find_visible(nodes, slot_start, indptr, times, cut_numbers, cuts, limits, fi
 
 @njit(cache=True, nogil=True)
 def _cut(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-untyped-def]
-    """Lower size to the edges whose time is below the destination's cut (binary search)."""
-    for at in range(len(low)):
-        ahead = at + _SEARCHED_AHEAD
-        if ahead < len(low) and size[ahead] > 0:
-            prefetch_item(times, low[ahead] + size[ahead] // 2)
-        cut = cuts[cut_numbers[at // width]]
-        start, count = low[at], size[at]
-        found = start
-        while count > 0:
-            half = count // 2
-            if times[found + half] < cut:
-                found += half + 1
-                count -= half + 1
-            else:
-                count = half
-        size[at] = found - start
+    """Lower size to the edges whose time is below the destination's cut.
+
+    Binary searches go in step, a group of them: what each reads next is asked for while the others are at it.
+    """
+    begins, group_cuts = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
+    active = np.empty(_GROUP, np.int64)
+    for first in range(0, len(low), _GROUP):
+        num_active = 0
+        for at in range(first, min(first + _GROUP, len(low))):
+            begins[at - first] = low[at]
+            group_cuts[at - first] = cuts[0] if cut_numbers is None else cuts[cut_numbers[at // width]]
+            # Here size counts the edges that are still in question, and begins the first of them.
+            active[num_active] = at
+            num_active += np.int64(size[at] > 0)
+            prefetch_item(times, low[at] + (size[at] >> 1))
+        while num_active:
+            left = 0
+            for a in range(num_active):
+                at = active[a]
+                i = at - first
+                half = size[at] >> 1
+                earlier = times[begins[i] + half] < group_cuts[i]
+                begins[i] += half + 1 if earlier else 0
+                size[at] = size[at] - half - 1 if earlier else half
+                prefetch_item(times, begins[i] + (size[at] >> 1))
+                active[left] = at
+                left += np.int64(size[at] > 0)
+            num_active = left
+        for at in range(first, min(first + _GROUP, len(low))):
+            size[at] = begins[at - first] - low[at]
 
 
 @njit(cache=True, nogil=True)
-def draw_edges(column, width, first_slots, low, size, limit, recent, cut_keys, cut_numbers, counts, edges):  # type: ignore[no-untyped-def]
-    """Take min(size, limit) edges of one relation for each destination: counts int64 (n + 1,), edges int64 (m,).
+def take_edges(
+    column,
+    width,
+    first_slots,
+    low,
+    size,
+    limit,
+    recent,
+    cut_keys,
+    cut_numbers,
+    entries,
+    counts,
+    taken,
+    ids,
+    positions,
+):  # type: ignore[no-untyped-def]
+    """Take min(size, limit) edges of one relation for each destination.
 
-    Where a destination sees more, `recent` takes the last ones, else every set of `limit` is equally likely. `edges`
-    has room for `limit` entries more than are taken, up to SMALL_FANOUT. `cut_numbers` None: all have cut_keys[0].
+    Where a destination sees more, `recent` takes the last ones, else every set of `limit` is equally likely.
+
+    Args:
+        column, width: which of a destination's slots, and how many it has.
+        first_slots: int64 (n,), each destination's first slot.
+        low, size: see `find_visible`.
+        limit: edges to take; at least 1.
+        recent: whether to take the last ones.
+        cut_keys: uint64 (C,), by cut what draws depend on.
+        cut_numbers: int32 (n,), the destinations' cuts; None: all have cut_keys[0].
+        entries: (2 * E,), source and CSC position of each edge.
+        counts: int64 (n + 1,), filled with the running sum of edges taken.
+        taken: int64, overwritten; room for `limit` entries more than are taken, up to SMALL_FANOUT.
+        ids: id (m,), filled with the sources.
+        positions: int64 (m,), filled with CSC positions; None: not wanted.
     """
     w = 0
     counts[0] = 0
@@ -84,17 +126,23 @@ def draw_edges(column, width, first_slots, low, size, limit, recent, cut_keys, c
             d = min(d, limit)
             # A loop of constant length is predicted well; what it writes beyond d is overwritten.
             for j in range(limit if limit <= SMALL_FANOUT else d):
-                edges[w + j] = start + j
+                taken[w + j] = start + j
             w += d
         else:
             key = cut_keys[0] if cut_numbers is None else cut_keys[cut_numbers[i]]
             state = stream(key, first_slots[i] + column)
             if limit <= SMALL_FANOUT or limit * limit <= 16 * d:
-                floyd(start, d, limit, state, edges, w)
+                floyd(start, d, limit, state, taken, w)
             else:
-                selection(start, d, limit, state, edges, w)
+                selection(start, d, limit, state, taken, w)
             w += limit
         counts[i + 1] = w
+    for e in range(w):
+        if e + AHEAD < w:
+            prefetch_item(entries, 2 * taken[e + AHEAD])
+        ids[e] = entries[2 * taken[e]]
+        if positions is not None:
+            positions[e] = entries[2 * taken[e] + 1]
 
 
 @njit(cache=True, nogil=True)

@@ -43,11 +43,10 @@ def fill_slots(
     column_of,
     slot_start,
     indptr,
-    sources,
-    positions,
+    entries,
     times,
 ):  # type: ignore[no-untyped-def]
-    """Fill sources id (E,), positions int64 (E,) and times int64 (E,) or None, each slot by time, then source.
+    """Fill entries (E, 2), sources and CSC positions, and times int64 (E,) or None, each slot by time, then source.
 
     An edge is there as soon as it and its source are: its time is the later one of theirs. `indptr` int64 (S + 1,) is
     that of the slots.
@@ -69,12 +68,12 @@ def fill_slots(
                 continue
             place = places[column]
             places[column] = place + 1
-            sources[place], positions[place] = csc_indices[e], e
+            entries[place, 0], entries[place, 1] = csc_indices[e], e
             if times is not None:
                 times[place] = _time(edge_time, e, node_time, csc_indices[e])
         if times is not None:
             for slot in range(start, start + width):
-                _sort(indptr[slot], indptr[slot + 1], sources, positions, times)
+                _sort(indptr[slot], indptr[slot + 1], entries, times)
 
 
 @njit(inline="always")
@@ -89,16 +88,16 @@ def _time(edge_time, e, node_time, source):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _sort(low, high, sources, positions, times):  # type: ignore[no-untyped-def]
+def _sort(low, high, entries, times):  # type: ignore[no-untyped-def]
     """Sort edges low to high - 1 by time; those of one time stay in their order, which is that of their sources."""
     if high - low <= _FEW:
         for e in range(low + 1, high):
-            time, source, position = times[e], sources[e], positions[e]
+            time, source, position = times[e], entries[e, 0], entries[e, 1]
             at = e
             while at > low and times[at - 1] > time:
-                times[at], sources[at], positions[at] = times[at - 1], sources[at - 1], positions[at - 1]
+                times[at], entries[at, 0], entries[at, 1] = times[at - 1], entries[at - 1, 0], entries[at - 1, 1]
                 at -= 1
-            times[at], sources[at], positions[at] = time, source, position
+            times[at], entries[at, 0], entries[at, 1] = time, source, position
         return
     ordered = True
     for e in range(low + 1, high):
@@ -107,6 +106,7 @@ def _sort(low, high, sources, positions, times):  # type: ignore[no-untyped-def]
             break
     if not ordered:
         order = np.argsort(times[low:high], kind="mergesort")
-        times[low:high] = times[low:high][order]
-        sources[low:high] = sources[low:high][order]
-        positions[low:high] = positions[low:high][order]
+        old_times, old_entries = times[low:high].copy(), entries[low:high].copy()
+        for i in range(high - low):
+            times[low + i] = old_times[order[i]]
+            entries[low + i, 0], entries[low + i, 1] = old_entries[order[i], 0], old_entries[order[i], 1]

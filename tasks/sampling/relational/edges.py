@@ -12,7 +12,7 @@ from models.kernels.threads import CHUNKS_A_THREAD, num_threads, run_each
 from tasks.arrays import Array, offsets, row_ranges
 from tasks.sampling.neighborhoods.lookup import frozen
 from tasks.sampling.relational.edge_order import count_edges, fill_slots
-from tasks.storage.graph_store import GraphStore
+from tasks.storage.graph_store import GraphStore, id_dtype
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class RelationalEdges:
     on any later edge. An edge's time is the later one of its own and its source's: with a row that is not there yet,
     nothing leads to it. What has no time has always been there (`ALWAYS`).
 
-    Memory: 8 bytes a node, 8 a slot, and 12 an edge (16 with int64 ids), 8 more where there are times.
+    Memory: 8 bytes a node, 8 a slot, and 8 an edge (16 beyond 2^31 nodes or edges), 8 more where there are times.
     """
 
     def __init__(self, store: GraphStore, relations: Sequence[Relation], task_type: int | None = None) -> None:
@@ -78,13 +78,15 @@ class RelationalEdges:
         """int64 (S + 1,): each slot's first edge."""
         has_times = edge_time is not None or node_time is not None
         size = int(self.indptr[-1])
-        self.sources, self.positions = np.empty(size, csc[1].dtype), np.empty(size, np.int64)
-        """id (E,), and the edges' CSC positions, int64 (E,)."""
+        self.id_type = csc[1].dtype
+        """Dtype of node ids."""
+        self.entries = np.empty((size, 2), id_dtype(max(num_nodes, len(csc[1]))))
+        """(E, 2): source and CSC position of each edge; side by side, for they are read together from random places."""
         self.times = np.empty(size, np.int64) if has_times else None
         """int64 (E,), ascending within a slot; None where nothing has a time."""
         ranges = _node_ranges(csc[0])
         given = *csc, edge_type, edge_time, node_time, column_of, self.slot_start, self.indptr
-        filled = self.sources, self.positions, self.times
+        filled = self.entries, self.times
         run_each(lambda i: fill_slots(*ranges[i], *given, *filled), len(ranges))
 
     def _count(

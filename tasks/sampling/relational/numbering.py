@@ -23,7 +23,7 @@ def _home(key, mask):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def number_pairs(ids, counts, dst_cuts, num_cuts, local, nodes, node_cuts, num_nodes, table, base):  # type: ignore[no-untyped-def]
+def number_pairs(ids, counts, dst_cuts, num_cuts, keys, local, nodes, node_cuts, num_nodes, table, base):  # type: ignore[no-untyped-def]
     """Give each source of a layer its local number, under its destination's cut; return how many pairs there are then.
 
     Args:
@@ -31,13 +31,13 @@ def number_pairs(ids, counts, dst_cuts, num_cuts, local, nodes, node_cuts, num_n
         counts: int64 (n + 1,): those of destination i are counts[i] to counts[i + 1].
         dst_cuts: int32 (n,), numbers of the destinations' cuts.
         num_cuts: distinct cuts of the batch.
+        keys: int64 (m,), overwritten.
         local: int32 (m,), filled.
         nodes, node_cuts: id and int32, the pairs of the sources' type so far; new ones are appended.
         num_nodes: how many there are so far.
         table, base: the hash table, at most half full when all m are new.
     """
     mask = np.uint64(len(table) // 2 - 1)
-    keys = np.empty(len(ids), np.int64)
     for i in range(len(dst_cuts)):
         for e in range(counts[i], counts[i + 1]):
             keys[e] = np.int64(ids[e]) * num_cuts + dst_cuts[i]

@@ -7,6 +7,7 @@ All randomness is by counter, over key, hop, node, relation and cut: a seed's sa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -15,12 +16,12 @@ import numpy as np
 
 from configs.errors import RecipeError
 from models.kernels.memory import recycled
-from tasks.arrays import Array
-from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, gather_ids
+from tasks.arrays import Array, offsets
+from tasks.sampling.neighborhoods.draws import SMALL_FANOUT
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.sampling.relational.draws import draw_edges, find_visible, keys_of_cuts
+from tasks.sampling.relational.draws import find_visible, keys_of_cuts, take_edges
 from tasks.sampling.relational.edges import RelationalEdges
-from tasks.sampling.relational.rows import Rows
+from tasks.sampling.relational.rows import Rows, Scratch
 
 Choice = Literal["uniform", "recent"]
 Fanouts = Sequence[int] | Mapping[str, Sequence[int]]
@@ -100,6 +101,8 @@ class RelationalSampler:
         limits = np.array(by_relation, np.int64).reshape(len(by_relation), self.num_hops)
         limits[limits < 0] = _ALL
         self._limits = [np.ascontiguousarray(limits[list(columns)].T) for columns in edges.into]
+        self._columns = [edges.into[relation.target].index(i) for i, relation in enumerate(edges.relations)]
+        self._entries = edges.entries.reshape(-1)
         self._idle: list[Rows] = []
 
     def sample(self, nodes: Array, cuts: Array | None, key: int) -> TypedSample:
@@ -114,84 +117,102 @@ class RelationalSampler:
         try:
             rows = self._idle.pop()
         except IndexError:
-            rows = Rows(edges.type_sizes.tolist(), edges.sources.dtype)
-        distinct, numbers = np.array([_ALL]), np.zeros(len(nodes), np.int32)
+            rows = Rows(edges.type_sizes.tolist(), edges.id_type)
+        distinct, numbers = np.array([_ALL]), np.zeros(len(nodes), np.int64)
         if cuts is not None and len(cuts):
             distinct, numbers = np.unique(np.asarray(cuts, np.int64), return_inverse=True)
         rows.start(len(distinct))
-        seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.sources.dtype), numbers)
+        seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
         times = None if cuts is None else edges.times
         layers = [self._hop(rows, hop, distinct, times, derive_key(key, hop)) for hop in range(self.num_hops)]
         kinds = range(rows.num_types)
         of_rows = None
         if cuts is not None:
-            one = len(distinct) == 1
-            of_rows = tuple(
-                np.full(rows.counts[t], distinct[0]) if one else distinct[rows.cut_numbers(t)] for t in kinds
-            )
+            of_rows = tuple(_cuts_of_rows(rows, t, distinct) for t in kinds)
         sample = TypedSample(tuple(rows.nodes(t).copy() for t in kinds), of_rows, layers[::-1], seed_rows)
         self._idle.append(rows)
         return sample
 
     def _hop(self, rows: Rows, hop: int, cuts: Array, times: Array | None, key: int) -> TypedLayer:
         """Sample one layer around all rows that there are."""
+        edges, kinds = self.edges, range(rows.num_types)
         cut_keys = np.empty(len(cuts), np.uint64)
         keys_of_cuts(key, cuts, cut_keys)
         num_dst = tuple(rows.counts)
-        found: dict[int, RelationSample] = {}
-        visible = [self._visible(rows, t, hop, cuts, times) for t in range(rows.num_types)]
-        for t, (seen, totals) in enumerate(visible):
-            dst_cuts = rows.cut_numbers(t)[: num_dst[t]]
-            by_cut = cut_keys, (None if rows.num_cuts == 1 else dst_cuts)
-            for column, relation in enumerate(self.edges.into[t]):
-                limit, total = self._limits[t][hop, column], int(totals[column])
-                counts, taken = self._draw(column, seen, int(limit), total, by_cut)
-                found[relation] = self._number(rows, relation, counts, taken, dst_cuts)
-        relations = tuple(found[i] for i in range(len(self.edges.relations)))
-        return TypedLayer(relations, num_dst, tuple(rows.counts))
+        visible = [self._visible(rows, t, hop, cuts, times) for t in kinds]
+        dst_cuts = [rows.cut_numbers(t) for t in kinds]
+        totals = [
+            int(visible[r.target].totals[column]) for r, column in zip(edges.relations, self._columns, strict=True)
+        ]
+        parts = self._make_parts([num_dst[relation.target] + 1 for relation in edges.relations], totals)
+        for t in kinds:
+            for column, number in enumerate(edges.into[t]):
+                part, source = parts[number], edges.relations[number].source
+                if totals[number] == 0:
+                    part.indptr.fill(0)
+                    continue
+                limit = int(self._limits[t][hop, column])
+                ids = self._take(rows.scratch, column, visible[t], limit, (cut_keys, dst_cuts[t]), part)
+                rows.number(source, ids, part.indptr, dst_cuts[t], part.indices)
+        return TypedLayer(parts, num_dst, tuple(rows.counts))
 
-    def _visible(
-        self, rows: Rows, kind: int, hop: int, cuts: Array, times: Array | None
-    ) -> tuple[tuple[Array, ...], Array]:
-        """Return what `find_visible` says of a type's rows (slots, low, size), and how many edges each relation takes."""
-        nodes, limits = rows.nodes(kind), self._limits[kind][hop]
-        slots = recycled(len(nodes), np.int64)
-        low, size = recycled(len(nodes) * len(limits), np.int64), recycled(len(nodes) * len(limits), np.int64)
-        totals = np.zeros(len(limits), np.int64)
-        if rows.num_cuts == 1:
-            cut_numbers = np.zeros(len(nodes), np.int32)
-        else:
-            cut_numbers = rows.cut_numbers(kind)
+    def _visible(self, rows: Rows, kind: int, hop: int, cuts: Array, times: Array | None) -> _Visible:
+        """Find the edges that a type's rows see."""
+        nodes, limits, scratch = rows.nodes(kind), self._limits[kind][hop], rows.scratch
+        found = _Visible(
+            scratch.array(f"slots {kind}", len(nodes), np.int64),
+            scratch.array(f"low {kind}", len(nodes) * len(limits), np.int64),
+            scratch.array(f"size {kind}", len(nodes) * len(limits), np.int64),
+            np.zeros(len(limits), np.int64),
+        )
         if len(nodes) and len(limits):
             graph = self.edges.slot_start, self.edges.indptr, times
-            find_visible(nodes, *graph, cut_numbers, cuts, limits, slots, low, size, totals)
-        return (slots, low, size), totals
+            into = found.slots, found.low, found.size, found.totals
+            find_visible(nodes, *graph, rows.cut_numbers(kind), cuts, limits, *into)
+        return found
 
-    def _draw(
-        self, column: int, seen: tuple[Array, ...], limit: int, total: int, by_cut: tuple[Array, Array | None]
-    ) -> tuple[Array, Array]:
-        """Return indptr int64 (n + 1,) of one relation's edges, and the edges, int64 (m,)."""
-        slots, low, size = seen
-        counts = recycled(len(slots) + 1, np.int64)
-        if total == 0:
-            counts.fill(0)
-            return counts, np.empty(0, np.int64)
-        room = total + (limit if limit <= SMALL_FANOUT else 0)
-        taken = recycled(room, np.int64)
-        width = len(low) // len(slots)
-        draw_edges(column, width, slots, low, size, limit, self.choose == "recent", *by_cut, counts, taken)
-        return counts, taken[:total]
+    def _make_parts(self, lengths: list[int], totals: list[int]) -> tuple[RelationSample, ...]:
+        """Return a layer's relations with arrays to be filled, which lie end to end."""
+        rows, edges = offsets(lengths).tolist(), offsets(totals).tolist()
+        indptr, indices = recycled(rows[-1], np.int64), recycled(edges[-1], np.int32)
+        positions = recycled(edges[-1], np.int64) if self.positions else None
+        return tuple(
+            RelationSample(indptr[a:b], indices[c:d], None if positions is None else positions[c:d])
+            for (a, b), (c, d) in zip(itertools.pairwise(rows), itertools.pairwise(edges), strict=True)
+        )
 
-    def _number(self, rows: Rows, relation: int, counts: Array, taken: Array, dst_cuts: Array) -> RelationSample:
-        """Look up the sources of edges and give them local numbers."""
-        ids = recycled(len(taken), self.edges.sources.dtype)
-        gather_ids(self.edges.sources, taken, ids)
-        local = rows.number(self.edges.relations[relation].source, ids, counts, dst_cuts)
-        positions = None
-        if self.positions:
-            positions = recycled(len(taken), np.int64)
-            gather_ids(self.edges.positions, taken, positions)
-        return RelationSample(counts, local, positions)
+    def _take(
+        self,
+        scratch: Scratch,
+        column: int,
+        visible: _Visible,
+        limit: int,
+        by_cut: tuple[Array, Array | None],
+        part: RelationSample,
+    ) -> Array:
+        """Take the edges of a relation: fill all but `part.indices`, and return the sources' node ids."""
+        total, width = len(part.indices), len(visible.totals)
+        taken = scratch.array("taken", total + (limit if limit <= SMALL_FANOUT else 0), np.int64)
+        ids = scratch.array("ids", total, self.edges.id_type)
+        of_rows = visible.slots, visible.low, visible.size, limit, self.choose == "recent"
+        into = part.indptr, taken, ids, part.positions
+        take_edges(column, width, *of_rows, *by_cut, self._entries, *into)
+        return ids
+
+
+@dataclass
+class _Visible:
+    """What a type's n rows see of each of their slots; see `find_visible`."""
+
+    slots: Array
+    low: Array
+    size: Array
+    totals: Array
+
+
+def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
+    numbers = rows.cut_numbers(kind)
+    return np.full(rows.counts[kind], cuts[0]) if numbers is None else cuts[numbers]
 
 
 def _number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:
@@ -201,8 +222,9 @@ def _number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Arr
     seed_rows = np.empty(len(nodes), np.int64)
     for kind in np.unique(kinds):
         of_kind = np.flatnonzero(kinds == kind)
-        indptr = np.arange(len(of_kind) + 1)
-        seed_rows[of_kind] = rows.number(int(kind), nodes[of_kind], indptr, numbers[of_kind])
+        local = np.empty(len(of_kind), np.int32)
+        rows.number(int(kind), nodes[of_kind], np.arange(len(of_kind) + 1), numbers[of_kind], local)
+        seed_rows[of_kind] = local
     return seed_rows
 
 
