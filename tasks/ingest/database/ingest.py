@@ -279,6 +279,10 @@ def _tell(
             intake.unread[table.names] = list(unread)
             told = "; ".join(f"{column} {why}" for column, why in unread.items())
             context.message(f"{name}: not read: {told} (dataset.tables.{name}.columns says otherwise)")
+        if tables[name].time is not None and tables[name].time.min() >= dealt.first_valid:
+            intake.hints.append(
+                f"{table.names}: no row is older than the first moment that validates: a model learns nothing of {name}"
+            )
     for relation in relations:
         source, column, target = relation.triplet
         if relation.num_younger:
