@@ -98,3 +98,19 @@ def test_what_has_no_time_was_always_there(graph: Any) -> None:
     place = store.manifest.relation_columns["buys__lines__things"].numeric[0]
     found = np.asarray(store["edge_feat"])[kind == lines, place]
     np.testing.assert_allclose(np.sort(found), np.sort(np.sign(amount) * np.log1p(np.abs(amount))), rtol=1e-6)
+
+
+def test_who_answers_to_a_row_is_not_whom_it_answers_to(graph: Any) -> None:
+    """A key to the own table makes two relations, and each edge is in the one of its direction."""
+    store = graph(people={"boss": [12, 10, 10, 12]})  # 0 and 2 name each other
+    names = store.manifest.edge_types
+    indptr, source, kind = (np.asarray(store[name]) for name in ("csc_indptr", "csc_indices", "edge_type"))
+    target = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    found = {}
+    for name in ("people__boss__people", "people__rev_boss__people"):
+        mine = kind == names.index(name)
+        found[name] = sorted(zip(source[mine].tolist(), target[mine].tolist(), strict=True))
+    assert found["people__boss__people"] == [(0, 2), (1, 0), (2, 0), (3, 2)]
+    assert found["people__rev_boss__people"] == [(0, 1), (0, 2), (2, 0), (2, 3)]
+    people = store.manifest.node_types.index("people")
+    assert store.manifest.relation_ends[names.index("people__rev_boss__people")] == (people, people)
