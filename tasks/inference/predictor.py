@@ -181,6 +181,9 @@ class Predictor:
         """
         if model.table is not None:
             return model.table if nodes is None else model.table[torch.from_numpy(nodes)]
+        if isinstance(model, RelationalModel):
+            assert nodes is not None, "vectors of typed graphs are those of rows that are predicted"
+            return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
         features = FeatureSource.of(self.store, model)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:

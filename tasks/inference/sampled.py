@@ -5,10 +5,15 @@ There is no pass through the layers for all nodes at once: what a node's vector 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import torch
 
 from models.relational.base import RelationalModel
+from models.relational.batch import TypedBatch
+from tasks.inference.layerwise import scratch_array
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.storage.graph_store import Array, GraphStore, slices
 
@@ -30,8 +35,19 @@ class SampledScores:
     def scores(self, model: RelationalModel, nodes: Array, device: torch.device, batch_size: int) -> Array:
         """Score distinct labelled rows, int64 (n,): float32 (n, C). Inside of `evaluating`."""
         scores = np.empty((len(nodes), model.facts.out_dim), np.float32)
+        for part, batch in self._batches(nodes, device, batch_size):
+            scores[part] = model(batch).float().cpu().numpy()
+        return scores
+
+    def vectors(self, model: RelationalModel, nodes: Array, device: torch.device, scratch: Path | None) -> Array:
+        """Return the vectors that such rows are scored by, float32 (n, vector_dim), in a scratch file."""
+        vectors = scratch_array(scratch, len(nodes), model.vector_dim)
+        for part, batch in self._batches(nodes, device, _MOST_SEEDS):
+            assert batch.rows is not None
+            vectors[part] = model.represent(batch)[batch.rows].float().cpu().numpy()
+        return vectors
+
+    def _batches(self, nodes: Array, device: torch.device, batch_size: int) -> Iterator[tuple[slice, TypedBatch]]:
         no_target = torch.empty(0)
         for part in slices(len(nodes), min(batch_size, _MOST_SEEDS)):
-            batch = self.neighborhoods.batch(np.asarray(nodes[part], np.int64), _KEY, no_target)
-            scores[part] = model(batch.to(device)).float().cpu().numpy()
-        return scores
+            yield part, self.neighborhoods.batch(np.asarray(nodes[part], np.int64), _KEY, no_target).to(device)

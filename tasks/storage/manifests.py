@@ -48,8 +48,8 @@ CONTROLS = {
     ),
     BOOSTED_NEARBY_CONTROL: Control(
         "boosted counts",
-        "gradient boosting that sees the entities' own rows and, by relation, counts, ages and means of what is one key "
-        "away as of their moments",
+        "gradient boosting that sees the entities' own rows and counts, ages and means of what is one key away, as of "
+        "their moments",
         gates=False,
     ),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,20 @@ import numpy as np
 import pytest
 import torch
 
+from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.registry import MODELS
 from models.relational.base import RelationalModel
 from models.relational.batch import TypedBatch
 from tasks.evaluators.evaluators import make_evaluator
-from tasks.inference.predictor import Predictor
+from tasks.inference.predictor import Predictor, evaluating
 from tasks.sampling.relational.batches import TypedNeighborhoods
-from tasks.stage import Parent
+from tasks.stage import Parent, run_stage
+from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.train.job import BEST, RESULT
+from tasks.train.loaders.config_base import resolve_loader
+from tasks.train.stage import STAGE, _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
 from tests.registered import models_of
 from tests.shop_graph import DAY, ENDS, MOMENTS, shop_graph
@@ -164,6 +169,69 @@ def test_scores_do_not_depend_on_batches_and_threads_see_the_same(tmp_path: Path
     np.testing.assert_allclose(pieces, whole, rtol=1e-4, atol=1e-5)
 
 
+def test_vectors_are_what_rows_are_scored_by(tmp_path: Path) -> None:
+    store = store_of(shop_graph(tmp_path))
+    facts = replace(graph_facts(store.manifest), fanouts=((3, 2),) * len(ENDS), newest=True)
+    model: RelationalModel = MODELS.create(MODELS.config({"name": "heterosage", "hidden_dim": 8}), facts)
+    nodes = np.asarray(store["test_idx"], np.int64)
+    predictor = Predictor(store)
+    with evaluating(model):
+        vectors = predictor.node_vectors(model, nodes)
+        scores = model.score(torch.from_numpy(np.array(vectors)))
+    assert vectors.shape == (len(nodes), 8)
+    np.testing.assert_allclose(scores.numpy(), predictor.node_scores(model, nodes), rtol=1e-5, atol=1e-6)
+
+
+def test_models_that_see_later_rows_are_refused(tmp_path: Path) -> None:
+    manifest = shop_graph(tmp_path).manifest
+    for name in ("graphsage", "rgcn", "skipgram", "prone"):
+        with pytest.raises(RecipeError, match=r"came after it too.*heterosage"):
+            _refuse_later_rows(build_recipe({"name": "shop", "dataset": "synthetic", "model": name}), manifest)
+    _refuse_later_rows(recipe("heterosage"), manifest)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "message"),
+    [
+        ("heterosage", "train.loader=neighbor", "loader=neighbor is not for such models; use relational"),
+        ("heterosage", "train.loader=full", "loader=full is not for such models; use relational"),
+        ("heterosage", "train.loader=precomputed", "loader=precomputed is not for such models"),
+        ("graphsage", "train.loader=relational", "loader=relational is not for such models; use auto or "),
+        ("heterosage", "train.strategy=partitioned", "use data_parallel or parallel_epochs"),
+        ("heterosage", "train.strategy=partition_parallel", "use data_parallel or parallel_epochs"),
+        ("heterosage", "train.self_training={rounds: 1}", "set self_training=null"),
+        ("heterosage", "train.sampling=device", "set sampling=cpu"),
+        ("heterosage", "train.embeddings=sparse", "take embeddings=dense"),
+        ("heterosage", "model.label_reuse=true", "unknown key 'label_reuse'"),
+        ("heterosage", "dataset.task=link", "predicts rows, and this is a link task"),
+        ("heterosage", "train.loader.fanout=8,-2", "each 0 \\(none\\) or more, or -1"),
+        ("heterosage", "train.loader.fanout={a__b__c: [1, 2]}", "needs `default`"),
+        ("hgt", "model.heads=3", "does not divide hidden_dim"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_a_way_out(model: str, change: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        build_recipe({"name": "shop", "dataset": {"name": "synthetic"}, "model": model}, [change])
+
+
+def test_fanouts_are_counted_and_their_relations_looked_for(tmp_path: Path) -> None:
+    manifest = shop_graph(tmp_path).manifest
+    for change, message in (
+        ("train.loader.fanout=8", "has 1 numbers and the model has 2 layers; give one a layer, such as 8,8"),
+        (
+            "train.loader.fanout={default: [8, 8], orders__costumer__customers: [1, 1]}",
+            "did you mean 'orders__customer",
+        ),
+        ("train.loader.eval_fanout={default: [8, 8, 8]}", "eval_fanout.default has 3 numbers"),
+    ):
+        made = recipe("heterosage", change)
+        with pytest.raises(RecipeError, match=message):
+            resolve_loader(made.train, made.model, manifest)
+    made = recipe("heterosage", "train.loader.eval_fanout={default: [-1, 3], orders__customer__customers: [2, 1]}")
+    found = resolve_loader(made.train, made.model, manifest).facts(made.model, manifest)
+    assert found == {"fanouts": ((2, 1), *[(-1, 3)] * 5), "newest": True}
+
+
 def test_a_training_that_goes_on_is_the_same(tmp_path: Path) -> None:
     parent = shop_graph(tmp_path / "graph")
     states = []
@@ -191,10 +259,21 @@ def test_a_training_that_goes_on_is_the_same(tmp_path: Path) -> None:
 
 
 def test_models_are_made_of_the_manifest(tmp_path: Path) -> None:
-    from tasks.storage.graph_facts import graph_facts
-
     facts = graph_facts(shop_graph(tmp_path).manifest)
     assert (facts.label_type, facts.seed_type, facts.has_times) == (3, 0, True)
     assert facts.node_columns == ((0,), (1, 2), (3,), ())
     model: RelationalModel = MODELS.create(MODELS.config("heterosage"), facts)
     assert sorted(model.encoder.types) == ["0", "1", "2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["data_parallel", "parallel_epochs"])
+def test_two_ranks_learn(tmp_path: Path, home: Any, strategy: str) -> None:
+    """Also where a batch of one rank reaches relations that the other's does not: every weight has a gradient."""
+    graph = shop_graph(tmp_path / "graph", num_customers=150)
+    overrides = ["train.num_ranks=2", f"train.strategy={strategy}", "train.epochs=16", "train.eval_every=4"]
+    made = recipe("heterosage", *overrides, "train.loader.fanout={default: [8, 4]}", "train.loader.choose=recent")
+    outcome = run_stage(STAGE, made, {"partition": graph}, home)
+    run: Any = outcome.manifest
+    assert (run.world_size, run.epochs_run, run.strategy) == (2, 16, strategy)
+    assert run.best_metric > 0.8

@@ -77,7 +77,7 @@ def fit(train: Sample, valid: Sample, categories: list[int], goal: Goal) -> Boos
         return _constant(label, goal)
     options = {**_OPTIONS, **_objective(goal), "num_threads": goal.threads}
     data = lightgbm.Dataset(x, label, categorical_feature=categories, params=options)
-    callbacks = [lightgbm.early_stopping(_PATIENCE, verbose=False)] if len(label_valid) else []
+    callbacks: list[Any] = [lightgbm.early_stopping(_PATIENCE, verbose=False)] if len(label_valid) else []
     held = [data.create_valid(x_valid, label_valid)] if len(label_valid) else []
     trees = lightgbm.train(options, data, _ROUNDS, valid_sets=held, callbacks=callbacks)
     return Boosted(trees, goal.num_scores)
