@@ -48,6 +48,11 @@ def _tell_columns(table: TableRows, chosen: Columns, context: StageContext, inta
     read = [("numbers", chosen.numbers), ("categories", chosen.categories), ("times", chosen.times)]
     words = "; ".join(f"{what}: {listed(found)}" for what, found in read if found) or "no column is a feature"
     context.message(f"{table.name}: {table.num_rows:,} rows; {words}")
+    if chosen.constant:
+        intake.hints.append(
+            f"{table.config.names}: columns of one value tell nothing: {listed(chosen.constant)}; leave them out of "
+            f"dataset.tables.{table.name}.columns"
+        )
     unread = {column: why for column, why in chosen.ignored.items() if why != "columns"}
     if unread:
         intake.unread[table.config.names] = list(unread)
