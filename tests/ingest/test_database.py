@@ -213,11 +213,12 @@ def test_whole_numbers_as_times(ingest: Ingest, folder: Path) -> None:
     write(
         folder,
         people={"since": [0, 1, 2, 30]},
-        buys={"day": [5, 10, 15, 20, 25, 31, 35, 40]},
+        buys={"day": [5, 7, 12, 20, 25, 31, 35, 40]},
     )
     predict = {"at": [8, 13, 18], "horizon": 5}
     store = ingest(**database(predict=predict))
     assert store.column("nodes/task", "time").tolist() == [8, 8, 8, 13, 13, 13, 18, 18, 18]
+    assert store.column("nodes/task", "label")[:, 0].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 1]  # 12, 20; 7 is too early
     assert store.read("ids/task")["original_id"].to_pylist()[:2] == ["10@8", "11@8"]
     with pytest.raises(RecipeError, match=r"predict\.horizon: 5d is a length in days"):
         ingest(**database(predict={**predict, "horizon": "5d"}))
