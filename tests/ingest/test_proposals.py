@@ -220,6 +220,19 @@ def test_a_warehouse_in_one_file(ingest: Ingest, folder: Path) -> None:
     }
 
 
+def test_a_table_without_names(folder: Path) -> None:
+    """Its columns go by their places."""
+    save("visits.csv", pa.table({"id": np.arange(9), "visitor": [1, 2, 0] * 3, "at": days(9)}))
+    text = "".join(f"{i},{i / 3:.2f},{name}\n" for i, name in enumerate("aab" * 4))
+    Path("visitors.csv").write_text(text)
+    recipe, _ = proposed()
+    table = recipe["dataset"]["tables"]["visitors"]
+    assert table["header"] is False
+    assert table["key"] == "0"
+    assert table["columns"] == {"1": "number", "2": "category"}
+    build_recipe(recipe)
+
+
 def test_what_names_say() -> None:
     assert [singular(word) for word in ("customers", "categories", "boxes", "people", "glass", "bus")] == [
         *("customer", "category", "box", "person", "glass", "bu"),

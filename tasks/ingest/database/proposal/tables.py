@@ -143,7 +143,7 @@ def read_tables(found: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, 
     """Read all columns of all tables once. Raises DataError for a file that cannot be read."""
     tables: dict[str, TableFacts] = {}
     for name, files in found.items():
-        config = DatabaseTableConfig(files=files)
+        config = DatabaseTableConfig(files=files, header="auto")
         config = with_header_found(config, name, intake).model_copy(update={"table": name})
         rows = TableRows(name, config, intake, text_ids=False)
         names = rows.column_names()
