@@ -115,6 +115,30 @@ def test_labels_are_those_of_plain_loops(
     assert ids == [f"{10 + place}@{datetime.date.fromtimestamp(time)}" for place, time, _ in expected]
 
 
+@pytest.mark.parametrize("active", [None, 89])
+def test_rows_of_the_very_moment_are_the_horizons(ingest: Ingest, folder: Path, active: int | None) -> None:
+    """Labels have moment <= time < moment + horizon; who came at the moment is not there; `within` has its start."""
+    write(folder)
+    at = ["2022-02-01", "2022-05-01", "2022-11-01", "2023-03-01"]
+    if active is not None:  # 89 days behind a row each
+        at = ["2022-05-01", "2022-10-29", "2023-05-01"]
+    predict: dict[str, Any] = {"at": at, "horizon": "89d"}
+    if active is not None:
+        predict["active"] = {"any": "buys", "within": f"{active}d"}
+    assert seconds("2022-02-01") + 89 * DAY == seconds("2022-05-01") == seconds(ROWS["buys"]["day"][1])
+    assert seconds("2023-03-01") == seconds(ROWS["people"]["since"][3])
+    store = ingest(**database(predict=predict, people={"time": "since"}))
+    expected = [
+        (place, seconds(day), label)
+        for day in at
+        for place, label in plain_labels("count", None, seconds(day), 89 * DAY, active and active * DAY).items()
+    ]
+    task = store.read("nodes/task")
+    label = [one[0] for one in task["label"].to_pylist()]
+    entity = store.read("edges/task__of__people")["dst"].to_pylist()
+    assert list(zip(entity, task["time"].to_pylist(), label, strict=True)) == expected
+
+
 def test_splits_go_by_moment_and_leave_a_horizon_between_them(ingest: Ingest, folder: Path) -> None:
     write(folder)
     at = {"first": "2022-02-01", "last": "2023-08-05", "every": "30d"}
@@ -189,11 +213,12 @@ def test_whole_numbers_as_times(ingest: Ingest, folder: Path) -> None:
     write(
         folder,
         people={"since": [0, 1, 2, 30]},
-        buys={"day": [5, 10, 15, 20, 25, 31, 35, 40]},
+        buys={"day": [5, 7, 12, 20, 25, 31, 35, 40]},
     )
     predict = {"at": [8, 13, 18], "horizon": 5}
     store = ingest(**database(predict=predict))
     assert store.column("nodes/task", "time").tolist() == [8, 8, 8, 13, 13, 13, 18, 18, 18]
+    assert store.column("nodes/task", "label")[:, 0].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 1]  # 12, 20; 7 is too early
     assert store.read("ids/task")["original_id"].to_pylist()[:2] == ["10@8", "11@8"]
     with pytest.raises(RecipeError, match=r"predict\.horizon: 5d is a length in days"):
         ingest(**database(predict={**predict, "horizon": "5d"}))

@@ -207,6 +207,12 @@ def test_columns_of_one_value_are_left_out_and_named(
     features = {f.column for one in store.manifest.node_types for f in one.features}
     assert not features & {"things.made", "things.count", "things.none"}
     assert "made has one value; count has one value; none is empty" in caplog.text
+    store = ingest(**database(things={"columns": {"count": "number"}}))
+    assert any("columns of one value tell nothing: count; leave them out" in one for one in store.manifest.warnings)
+    write(folder, "parquet")
+    section = database(things={"columns": {"price": "category"}, "files": "things.parquet"})
+    with pytest.raises(DataError, match=r"things\.parquet \(column price\): holds decimal numbers; categories are"):
+        ingest(**section)
 
 
 def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:

@@ -40,7 +40,7 @@ class Columns:
     ignored: dict[str, str] = field(default_factory=dict)
     """Column to why it is not read."""
     constant: tuple[str, ...] = ()
-    """Those of one value."""
+    """Those of one value that are read, for the recipe names them."""
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -84,8 +84,8 @@ def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categorie
             chosen.ignored[column] = verdict.why
         else:
             kinds["number" if verdict.kind == "list" else verdict.kind].append(column)
-    chosen.constant = tuple(column for column in profiles if profiles[column].is_constant)
     chosen.numbers, chosen.categories, chosen.times = (tuple(kinds[kind]) for kind in ("number", "category", "time"))
+    chosen.constant = tuple(column for column in chosen.all if profiles[column].is_constant)
     chosen.gaps = frozenset(column for column in chosen.numbers if profiles[column].empty)
     for column in (*chosen.gaps, *chosen.times):
         if mask_name(column) in chosen.all:
@@ -102,18 +102,21 @@ def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categorie
 
 
 def _refuse_many(table: TableRows, column: str, profile: Profile, most: int, intake: Intake) -> None:
-    count = profile.num_values
-    if "decimal" in profile.forms or (count is not None and count <= most):
+    """Gather that a column that is named a category cannot be one."""
+    count, place = profile.num_values, f"dataset.tables.{table.name}.columns"
+    if "decimal" in profile.forms:
+        words = f"holds decimal numbers; categories are texts or whole numbers: store them so, or take {place} = number"
+    elif count is None or count > most:
+        said = f"{count:,}" if count is not None else f"more than {profile.most:,}"
+        words = (
+            f"has {said} different values, and a column of categories may have {most:,} ({EXPLICIT} times "
+            "dataset.max_categories); raise that, cut them down to fewer, or make a table of them, with a foreign key: "
+            f"its rows are nodes; {place}: {{{column}: ignore}} leaves the column out"
+        )
+    else:
         return
-    said = f"{count:,}" if count is not None else f"more than {profile.most:,}"
-    error = DataError(
-        f"has {said} different values, and a column of categories may have {most:,} ({EXPLICIT} times "
-        "dataset.max_categories); raise that, cut them down to fewer, or make a table of them, with a foreign key: its "
-        f"rows are nodes; dataset.tables.{table.name}.columns: {{{column}: ignore}} leaves the column out",
-        path=table.config.names,
-        column=column,
-    )
-    intake.problems.add(table.config.names, column, "too many categories", error, 0)
+    error = DataError(words, path=table.config.names, column=column)
+    intake.problems.add(table.config.names, column, "no category", error, 0)
 
 
 class Features:

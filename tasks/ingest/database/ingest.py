@@ -6,7 +6,6 @@ of the keys, the times, and what is predicted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tasks.ingest.database.rows import TableRows, in_order
 from tasks.ingest.database.splitting import Dealt, deal_by_moment
 from tasks.ingest.database.survey import EXPLICIT, profiles
 from tasks.ingest.database.targets import Tasks, computed_tasks, label_tasks
+from tasks.ingest.database.telling import Outcome, tell
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.first_lines import with_header_found
@@ -61,7 +61,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         nodes, relations = _write(tables, columns, dealt, unit, writer, context)
         task_type = _write_tasks(config, tables, tasks, dealt, unit, writer)
         sizes = {split: len(rows) for split, rows in dealt.splits.items()}
-    _tell(config, tables, columns, relations, tasks, dealt, context, intake)
+    tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
     checks = [relation.check for relation in relations]
     return {
         "dataset": config.title,
@@ -256,50 +256,3 @@ def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit)
     distinct, codes = np.unique(moment, return_inverse=True)
     texts = pa.array([time_text(int(time), unit) for time in distinct], pa.string())
     return compute.binary_join_element_wise(keys.cast(pa.string()), texts.take(pa.array(codes)), "@")
-
-
-def _tell(
-    config: DatabaseConfig,
-    tables: dict[str, TableRows],
-    columns: dict[str, Columns],
-    relations: Iterable[Relation],
-    tasks: Tasks,
-    dealt: Dealt,
-    context: StageContext,
-    intake: Intake,
-) -> None:
-    """Say what was found out, and what may not be meant."""
-    for name, chosen in columns.items():
-        table = tables[name].config
-        read = [("numbers", chosen.numbers), ("categories", chosen.categories), ("times", chosen.times)]
-        words = "; ".join(f"{what}: {listed(found)}" for what, found in read if found) or "no column is a feature"
-        context.message(f"{name}: {tables[name].num_rows:,} rows; {words}")
-        unread = {column: why for column, why in chosen.ignored.items() if why != "columns"}
-        if unread:
-            intake.unread[table.names] = list(unread)
-            told = "; ".join(f"{column} {why}" for column, why in unread.items())
-            context.message(f"{name}: not read: {told} (dataset.tables.{name}.columns says otherwise)")
-    for relation in relations:
-        source, column, target = relation.triplet
-        if relation.num_younger:
-            intake.hints.append(
-                f"{relation.num_younger:,} rows of {source} name by {column} a row of {target} that is younger than "
-                "they are; such an edge is there from the younger one's time on"
-            )
-        if not relation.check.num_edges:
-            intake.hints.append(f"{source}: no row names anything by {column}; leave the foreign key out")
-    for split, rows in dealt.splits.items():
-        if tasks.task_type != "regression" and len(np.unique(tasks.label[rows])) == 1:
-            value = tasks.label[rows[0]].item()
-            intake.hints.append(
-                f"all {len(rows):,} rows of the {split} split have the label {value:g}: nothing can be measured there; "
-                "move the moments, or change what is predicted"
-            )
-    if dealt.left_out:
-        intake.adjust(tables[config.predict.table].config, "tasks of no split", dealt.left_out)
-        intake.hints.append(
-            f"{dealt.left_out:,} of {len(tasks.entity):,} rows to be predicted are in no split: their horizon reaches "
-            "into the next one, whose labels they would tell"
-        )
-    for hint in intake.hints:
-        context.warn(hint)

@@ -156,9 +156,7 @@ class TableRows:
             batch = whole if self.kept is None else whole.keep(self.kept[read : read + whole.num_rows])
             read += whole.num_rows
             count = batch.num_rows
-            yield Chunk(
-                _without_decimals(batch), first, None if self.time is None else self.time[first : first + count]
-            )
+            yield Chunk(without_decimals(batch), first, None if self.time is None else self.time[first : first + count])
             first += count
 
     def texts_of_keys(self, tables: Mapping[str, TableRows], columns: Sequence[str]) -> list[str]:
@@ -191,7 +189,7 @@ def _whole(values: pa.Array) -> pa.Array:
         return values
 
 
-def _without_decimals(batch: TableBatch) -> TableBatch:
+def without_decimals(batch: TableBatch) -> TableBatch:
     """Return a batch whose columns of decimal type, which databases write, are float64."""
     data = batch.data
     for place, field in enumerate(data.schema):

@@ -32,7 +32,7 @@ class DatabaseFilesConfig(FilesConfig):
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/orders-*.parquet`), or one DuckDB file; all have the same columns. Compressed:
     .gz, .zst."""
-    format: Literal["auto", "parquet", "csv", "tsv", "duckdb"] = "auto"
+    format: Literal["auto", "parquet", "csv", "tsv", "duckdb"] = "auto"  # type: ignore[assignment] # no edge lists
     """auto: by the name's ending."""
     table: str | None = None
     """Of a DuckDB file: the table's name in it; null: as it is called here."""

@@ -33,14 +33,16 @@ def edge_types(
     reverse: Array,
     target_first: Array,
     target_last: Array,
+    targets: Array,
     loop_type: int,
     out: Array,
 ) -> None:
-    """Number the relation of each edge: its table's, or the reverse one where the row is not of the target type.
+    """Number the relation of each edge: its table's, or the reverse one where the row is not the edge's target.
 
     `eids`, int (E,), is the number of each edge over all tables, -1 for an added self-loop, whose relation is
     `loop_type`. Of each table, int64 (T,): the relation of its edges and of their reverses, the first node of its
-    target type and the node behind its last. `out` is int16 (E,).
+    target type and the node behind its last. `targets`, int64, is the node that each edge leads to, within its type;
+    empty where the types of the ends tell the directions apart. `out` is int16 (E,).
     """
     for v in range(len(indptr) - 1):
         for i in range(indptr[v], indptr[v + 1]):
@@ -48,7 +50,10 @@ def edge_types(
                 out[i] = loop_type
                 continue
             t = np.searchsorted(table_starts, eids[i], side="right") - 1
-            out[i] = forward[t] if target_first[t] <= v < target_last[t] else reverse[t]
+            is_forward = target_first[t] <= v < target_last[t]
+            if len(targets) and is_forward:
+                is_forward = v == target_first[t] + targets[eids[i]]
+            out[i] = forward[t] if is_forward else reverse[t]
 
 
 class EdgeData:
@@ -180,7 +185,10 @@ class EdgeData:
         forward = np.arange(len(types))
         reverse = np.array([layout.reverse_type(i) if layout.symmetrize else i for i in range(len(types))])
         loop_type = layout.edge_types.index(LOOP_TYPE) if layout.add_loops else -1
-        edge_types(indptr, eids, layout.table_starts, forward, reverse, first, last, loop_type, np.asarray(out))
+        within_type = any(one.source == one.target and layout.has_reverse(one) for one in types)
+        targets = self._raw("dst", np.int64, 0)[:, 0] if within_type and layout.symmetrize else np.empty(0, np.int64)
+        starts = layout.table_starts
+        edge_types(indptr, eids, starts, forward, reverse, first, last, targets, loop_type, np.asarray(out))
 
 
 def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
