@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from configs.registry import MODELS
 from models.kernels.dense.linear import Linear
-from models.kernels.sparse.spmm import weighted_sum
 from models.relational.base import Hop, RelationalModel, TypedConv
 from models.relational.configs import HeteroSageConfig
 from models.relational.encoders import EdgeTerm
+from models.relational.stacking import stack_of
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts
@@ -34,14 +34,21 @@ class HeteroSageConv(TypedConv):
 
     def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Convolve: x by type (num_src_t, dim) -> by target type (num_dst_t, dim)."""
-        y = {t: self.own[str(t)](x[t][: block.num_dst[t]]) for t in self.hop.targets}
+        y: dict[int, Tensor] = {}
+        means: dict[int, Tensor] = {}
+        for source in sorted(self.hop.sources):
+            relations = [r for r in block.relations if r.number in self.hop.relations and r.source_type == source]
+            own, *found = stack_of(block, source, relations, own=source in self.hop.targets).means(x[source])
+            if source in self.hop.targets:
+                y[source] = self.own[str(source)](own)
+            means |= {relation.number: mean for relation, mean in zip(relations, found, strict=True)}
         for number in self.hop.relations:
             relation = block.by_number[number]
-            adj, t = relation.adjacency, relation.target_type
-            mean = weighted_sum(adj, x[relation.source_type], target_scale=adj.degree_scale())
-            y[t] = y[t] + self.maps[str(number)](mean)
+            t = relation.target_type
+            y[t] += self.maps[str(number)](means[number])
             term = self.edges[str(number)](relation)
-            y[t] = y[t] if term is None else y[t] + term
+            if term is not None:
+                y[t] += term
         return y
 
 

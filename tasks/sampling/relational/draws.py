@@ -14,9 +14,7 @@ from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, floyd, selection
 from tasks.sampling.neighborhoods.fast_random import stream
-
-_GROUP = 32
-"""Binary searches that go in step."""
+from tasks.sampling.relational.cuts import cut_slots
 
 
 @njit(cache=True, nogil=True)
@@ -41,45 +39,11 @@ def find_visible(nodes, slot_start, indptr, times, cut_numbers, cuts, limits, fi
             low[i * width + column] = begin
             size[i * width + column] = indptr[start + column + 1] - begin if limits[column] > 0 else 0
     if times is not None:
-        _cut(times, cut_numbers, cuts, width, low, size)
+        cut_slots(times, cut_numbers, cuts, width, low, size)
     totals[:] = 0
     for i in range(n):
         for column in range(width):
             totals[column] += min(size[i * width + column], limits[column])
-
-
-@njit(cache=True, nogil=True)
-def _cut(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-untyped-def]
-    """Lower size to the edges whose time is below the destination's cut.
-
-    Binary searches go in step, a group of them: what each reads next is asked for while the others are at it.
-    """
-    begins, group_cuts = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
-    active = np.empty(_GROUP, np.int64)
-    for first in range(0, len(low), _GROUP):
-        num_active = 0
-        for at in range(first, min(first + _GROUP, len(low))):
-            begins[at - first] = low[at]
-            group_cuts[at - first] = cuts[0] if cut_numbers is None else cuts[cut_numbers[at // width]]
-            # Here size counts the edges that are still in question, and begins the first of them.
-            active[num_active] = at
-            num_active += np.int64(size[at] > 0)
-            prefetch_item(times, low[at] + (size[at] >> 1))
-        while num_active:
-            left = 0
-            for a in range(num_active):
-                at = active[a]
-                i = at - first
-                half = size[at] >> 1
-                earlier = times[begins[i] + half] < group_cuts[i]
-                begins[i] += half + 1 if earlier else 0
-                size[at] = size[at] - half - 1 if earlier else half
-                prefetch_item(times, begins[i] + (size[at] >> 1))
-                active[left] = at
-                left += np.int64(size[at] > 0)
-            num_active = left
-        for at in range(first, min(first + _GROUP, len(low))):
-            size[at] = begins[at - first] - low[at]
 
 
 @njit(cache=True, nogil=True)

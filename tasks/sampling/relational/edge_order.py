@@ -45,11 +45,13 @@ def fill_slots(
     indptr,
     entries,
     times,
+    origin,
+    least,
 ):  # type: ignore[no-untyped-def]
-    """Fill entries (E, 2), sources and CSC positions, and times int64 (E,) or None, each slot by time, then source.
+    """Fill entries (E, 2), sources and CSC positions, and times (E,) or None, each slot by time, then source.
 
-    An edge is there as soon as it and its source are: its time is the later one of theirs. `indptr` int64 (S + 1,) is
-    that of the slots.
+    An edge is there as soon as it and its source are: its time is the later one of theirs; it is kept less `origin` and
+    at least `least` (see `cuts.Clock`). `indptr` int64 (S + 1,) is that of the slots.
     """
     widest = 1
     for v in range(first, last):
@@ -70,7 +72,7 @@ def fill_slots(
             places[column] = place + 1
             entries[place, 0], entries[place, 1] = csc_indices[e], e
             if times is not None:
-                times[place] = _time(edge_time, e, node_time, csc_indices[e])
+                times[place] = max(_time(edge_time, e, node_time, csc_indices[e]) - origin, least)
         if times is not None:
             for slot in range(start, start + width):
                 _sort(indptr[slot], indptr[slot + 1], entries, times)

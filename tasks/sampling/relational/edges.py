@@ -11,6 +11,7 @@ from configs.errors import DataError
 from models.kernels.threads import CHUNKS_A_THREAD, num_threads, run_each
 from tasks.arrays import Array, offsets, row_ranges
 from tasks.sampling.neighborhoods.lookup import frozen
+from tasks.sampling.relational.cuts import SPAN, Clock
 from tasks.sampling.relational.edge_order import count_edges, fill_slots
 from tasks.storage.graph_store import GraphStore, id_dtype
 
@@ -35,7 +36,8 @@ class RelationalEdges:
     on any later edge. An edge's time is the later one of its own and its source's: with a row that is not there yet,
     nothing leads to it. What has no time has always been there (`ALWAYS`).
 
-    Memory: 8 bytes a node, 8 a slot, and 8 an edge (16 beyond 2^31 nodes or edges), 8 more where there are times.
+    Memory: 8 bytes a node, 8 a slot, and 8 an edge (16 beyond 2^31 nodes or edges), 4 more where there are
+    times (8 where they span more than 2^31).
     """
 
     def __init__(self, store: GraphStore, relations: Sequence[Relation], task_type: int | None = None) -> None:
@@ -77,16 +79,19 @@ class RelationalEdges:
         self.indptr = self._count(csc[0], by_type, relations)
         """int64 (S + 1,): each slot's first edge."""
         has_times = edge_time is not None or node_time is not None
+        self.clock = Clock.spanning(edge_time, node_time) if has_times else None
+        """How times are kept; None where nothing has a time."""
         size = int(self.indptr[-1])
         self.id_type = csc[1].dtype
         """Dtype of node ids."""
         self.entries = np.empty((size, 2), id_dtype(max(num_nodes, len(csc[1]))))
         """(E, 2): source and CSC position of each edge; side by side, for they are read together from random places."""
-        self.times = np.empty(size, np.int64) if has_times else None
-        """int64 (E,), ascending within a slot; None where nothing has a time."""
+        clock = self.clock or Clock(0, 0, np.int64)
+        self.times = np.full(size + SPAN, clock.least, clock.dtype) if has_times else None
+        """(E + SPAN,), as the clock keeps them, ascending within a slot; None where nothing has a time."""
         ranges = _node_ranges(csc[0])
         given = *csc, edge_type, edge_time, node_time, column_of, self.slot_start, self.indptr
-        filled = self.entries, self.times
+        filled = self.entries, self.times, clock.origin, clock.least
         run_each(lambda i: fill_slots(*ranges[i], *given, *filled), len(ranges))
 
     def _count(

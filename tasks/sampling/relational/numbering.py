@@ -1,7 +1,7 @@
 """Local numbers for the pairs (node, cut) of a batch.
 
-One node may be in a batch under several cuts, and is then several rows. A pair is known by its key: node * number of
-the batch's distinct cuts + number of the cut. Keys stand in a hash table with open addressing, `table` int64
+One node may be in a batch under several cuts, and is then several rows. A pair is known by its key, the number of its
+cut above the node's id. Keys stand in a hash table with open addressing, `table` int64
 (2 * capacity,): a key and base + its local number side by side, so that a look-up misses the cache once. An entry below
 the present batch's base is free; so nothing is cleared between batches.
 """
@@ -15,6 +15,9 @@ from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.sampling.neighborhoods.fast_random import output
 
+CUT_SHIFT = 40
+"""Bits of a key below the cut's number."""
+
 
 @njit(inline="always")
 def _home(key, mask):  # type: ignore[no-untyped-def]
@@ -23,14 +26,13 @@ def _home(key, mask):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def number_pairs(ids, counts, dst_cuts, num_cuts, keys, local, nodes, node_cuts, num_nodes, table, base):  # type: ignore[no-untyped-def]
+def number_pairs(ids, counts, dst_cuts, keys, local, nodes, node_cuts, num_nodes, table, base):  # type: ignore[no-untyped-def]
     """Give each source of a layer its local number, under its destination's cut; return how many pairs there are then.
 
     Args:
         ids: (m,) node ids of the sources.
         counts: int64 (n + 1,): those of destination i are counts[i] to counts[i + 1].
         dst_cuts: int32 (n,), numbers of the destinations' cuts.
-        num_cuts: distinct cuts of the batch.
         keys: int64 (m,), overwritten.
         local: int32 (m,), filled.
         nodes, node_cuts: id and int32, the pairs of the sources' type so far; new ones are appended.
@@ -39,8 +41,9 @@ def number_pairs(ids, counts, dst_cuts, num_cuts, keys, local, nodes, node_cuts,
     """
     mask = np.uint64(len(table) // 2 - 1)
     for i in range(len(dst_cuts)):
+        cut = np.int64(dst_cuts[i]) << CUT_SHIFT
         for e in range(counts[i], counts[i + 1]):
-            keys[e] = np.int64(ids[e]) * num_cuts + dst_cuts[i]
+            keys[e] = cut | np.int64(ids[e])
     count = np.int64(num_nodes)
     for e in range(len(ids)):
         if e + AHEAD < len(ids):
@@ -51,7 +54,7 @@ def number_pairs(ids, counts, dst_cuts, num_cuts, keys, local, nodes, node_cuts,
             at = (at + 2) & (len(table) - 1)
         if table[at + 1] < base:
             table[at], table[at + 1] = key, base + count
-            nodes[count], node_cuts[count] = ids[e], key % num_cuts
+            nodes[count], node_cuts[count] = ids[e], key >> CUT_SHIFT
             count += 1
         local[e] = table[at + 1] - base
     return count

@@ -78,7 +78,7 @@ class Rows:
         else:
             keys = self.scratch.array("keys", len(ids), np.int64)
             pairs = nodes, self._cut_numbers[kind], count, self._pairs, self._base
-            self.counts[kind] = number_pairs(ids, indptr, dst_cuts, self.num_cuts, keys, local, *pairs)
+            self.counts[kind] = number_pairs(ids, indptr, dst_cuts, keys, local, *pairs)
 
     def _reserve(self, kind: int, more: int) -> None:
         """Make room for more rows. Raises DataError where a batch has too many."""

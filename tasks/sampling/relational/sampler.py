@@ -17,7 +17,7 @@ import numpy as np
 from configs.errors import RecipeError
 from models.kernels.memory import recycled
 from tasks.arrays import Array, offsets
-from tasks.sampling.neighborhoods.draws import SMALL_FANOUT
+from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, gather_ids
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.draws import find_visible, keys_of_cuts, take_edges
 from tasks.sampling.relational.edges import RelationalEdges
@@ -123,23 +123,24 @@ class RelationalSampler:
             distinct, numbers = np.unique(np.asarray(cuts, np.int64), return_inverse=True)
         rows.start(len(distinct))
         seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
-        times = None if cuts is None else edges.times
-        layers = [self._hop(rows, hop, distinct, times, derive_key(key, hop)) for hop in range(self.num_hops)]
+        is_cut, keys = cuts is not None, [derive_key(key, hop) for hop in range(self.num_hops)]
+        layers = [self._hop(rows, hop, distinct, is_cut, hop_key) for hop, hop_key in enumerate(keys)]
         kinds = range(rows.num_types)
         of_rows = None
         if cuts is not None:
             of_rows = tuple(_cuts_of_rows(rows, t, distinct) for t in kinds)
-        sample = TypedSample(tuple(rows.nodes(t).copy() for t in kinds), of_rows, layers[::-1], seed_rows)
+        ids = tuple(_copy(rows.nodes(t)) for t in kinds)
         self._idle.append(rows)
-        return sample
+        return TypedSample(ids, of_rows, layers[::-1], seed_rows)
 
-    def _hop(self, rows: Rows, hop: int, cuts: Array, times: Array | None, key: int) -> TypedLayer:
+    def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
         """Sample one layer around all rows that there are."""
         edges, kinds = self.edges, range(rows.num_types)
         cut_keys = np.empty(len(cuts), np.uint64)
         keys_of_cuts(key, cuts, cut_keys)
         num_dst = tuple(rows.counts)
-        visible = [self._visible(rows, t, hop, cuts, times) for t in kinds]
+        kept = edges.clock.cuts(cuts) if is_cut and edges.clock is not None else None
+        visible = [self._visible(rows, t, hop, kept) for t in kinds]
         dst_cuts = [rows.cut_numbers(t) for t in kinds]
         totals = [
             int(visible[r.target].totals[column]) for r, column in zip(edges.relations, self._columns, strict=True)
@@ -156,8 +157,8 @@ class RelationalSampler:
                 rows.number(source, ids, part.indptr, dst_cuts[t], part.indices)
         return TypedLayer(parts, num_dst, tuple(rows.counts))
 
-    def _visible(self, rows: Rows, kind: int, hop: int, cuts: Array, times: Array | None) -> _Visible:
-        """Find the edges that a type's rows see."""
+    def _visible(self, rows: Rows, kind: int, hop: int, cuts: Array | None) -> _Visible:
+        """Find the edges that a type's rows see before their cuts, as the clock has these; None: all."""
         nodes, limits, scratch = rows.nodes(kind), self._limits[kind][hop], rows.scratch
         found = _Visible(
             scratch.array(f"slots {kind}", len(nodes), np.int64),
@@ -166,7 +167,7 @@ class RelationalSampler:
             np.zeros(len(limits), np.int64),
         )
         if len(nodes) and len(limits):
-            graph = self.edges.slot_start, self.edges.indptr, times
+            graph = self.edges.slot_start, self.edges.indptr, None if cuts is None else self.edges.times
             into = found.slots, found.low, found.size, found.totals
             find_visible(nodes, *graph, rows.cut_numbers(kind), cuts, limits, *into)
         return found
@@ -211,8 +212,18 @@ class _Visible:
 
 
 def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
-    numbers = rows.cut_numbers(kind)
-    return np.full(rows.counts[kind], cuts[0]) if numbers is None else cuts[numbers]
+    numbers, found = rows.cut_numbers(kind), recycled(rows.counts[kind], np.int64)
+    if numbers is None:
+        found.fill(cuts[0])
+    else:
+        gather_ids(cuts, numbers, found)
+    return found
+
+
+def _copy(array: Array) -> Array:
+    copied = recycled(len(array), array.dtype)
+    copied[:] = array
+    return copied
 
 
 def _number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:

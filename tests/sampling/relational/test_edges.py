@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from configs.errors import DataError
+from tasks.sampling.relational.cuts import Clock
 from tasks.sampling.relational.edges import Relation
 from tasks.storage.graph_store import ALWAYS
 from tests.sampling.relational.typed_graphs import TypedGraph, random_graph
@@ -38,8 +39,29 @@ def test_slots_hold_edges_by_time_and_source(times: str, ids: type, threads: int
             assert edges.entries[low:high, 1].tolist() == wanted
             assert edges.entries[low:high, 0].tolist() == sources[wanted].tolist()
             if edges.times is not None:
-                assert edges.times[low:high].tolist() == [graph.time(e) for e in graph.order[wanted].tolist()]
+                times = [graph.time(e) for e in graph.order[wanted].tolist()]
+                assert edges.times.dtype == np.int32, "32 bits do"
+                assert edges.times[low:high].tolist() == [-1 if time == ALWAYS else time + 5 for time in times]
     assert edges.indptr[-1] == len(graph.src)
+
+
+@pytest.mark.parametrize(("span", "dtype"), [(2**31 - 2, np.int32), (2**31 - 1, np.int64), (2**40, np.int64)])
+@pytest.mark.parametrize("first", [-(2**50), 0, 1_700_000_000])
+def test_kept_times_compare_as_the_times_do(span: int, dtype: type, first: int) -> None:
+    rng = np.random.default_rng(0)
+    times = np.r_[ALWAYS, first, first + span, rng.integers(first, first + span, 50)]
+    clock = Clock.spanning(times, None)
+    assert clock.dtype is dtype
+    near = (times[1:, None] + np.arange(-1, 2)).reshape(-1)
+    cuts = np.r_[ALWAYS + 1, 1 << 62, np.iinfo(np.int64).max, first - 2**40, first + 2**45, near]
+    kept = np.maximum(times - clock.origin, clock.least).astype(dtype)
+    assert clock.cuts(cuts).dtype == dtype
+    assert np.array_equal(kept[:, None] < clock.cuts(cuts), times[:, None] < cuts)
+
+
+def test_a_clock_of_nothing_but_what_was_always_there() -> None:
+    clock = Clock.spanning(np.full(3, ALWAYS))
+    assert (max(ALWAYS - clock.origin, clock.least) < clock.cuts(np.array([ALWAYS + 1, 0, 1 << 62]))).all()
 
 
 def test_long_slots_in_any_order_are_sorted() -> None:

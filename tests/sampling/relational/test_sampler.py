@@ -64,6 +64,17 @@ def test_samples_are_those_of_the_reference(times: str, recent: bool, ids: type)
             check_sample(graph, edges, sample, (nodes, given), fanouts, recent)
 
 
+def test_times_of_more_than_32_bits_are_cut_alike() -> None:
+    for seed in range(3):
+        graph = random_graph(seed)
+        for times in (graph.edge_time, graph.node_time):
+            times[times != ALWAYS] *= 1 << 30
+        nodes, cuts = seeds_of(graph, seed)
+        for given in (cuts << 30, np.full(19, 7 << 30)):
+            sample = RelationalSampler(graph.edges(), (3, 2), "recent").sample(nodes, given, seed)
+            check_sample(graph, graph.edges(), sample, (nodes, given), {"default": (3, 2)}, recent=True)
+
+
 def test_draws_are_the_written_ones() -> None:
     """Floyd's algorithm over wyrand's numbers of the key, the hop, the cut and the slot."""
     graph = random_graph(5)
