@@ -153,6 +153,23 @@ def test_splits_go_by_moment_and_leave_a_horizon_between_them(ingest: Ingest, fo
     assert any("in no split" in warning for warning in store.manifest.warnings)
 
 
+def test_moments_of_which_nothing_is_known_yet(ingest: Ingest, folder: Path) -> None:
+    """Whoever is there has a row without a label, in no split; all else stays as it is."""
+    write(folder)
+    plain = ingest(**database())
+    store = ingest(**database(predict={"unlabelled": ["2024-01-01"]}))
+    label, time = store.column("nodes/task", "label")[:, 0], store.column("nodes/task", "time")
+    later = time == seconds("2024-01-01")
+    assert later.sum() == 4
+    assert np.isnan(label[later]).all()
+    assert not np.isnan(label[~later]).any()
+    assert (store.manifest.splits, store.manifest.fit_before) == (plain.manifest.splits, plain.manifest.fit_before)
+    assert store.read("ids/task")["original_id"].to_pylist()[-4:] == [f"{10 + i}@2024-01-01" for i in range(4)]
+    assert store.manifest.warnings == plain.manifest.warnings
+    with pytest.raises(RecipeError, match=r"predict\.unlabelled: 2022-07-01 stands in dataset\.predict\.at too"):
+        ingest(**database(predict={"unlabelled": ["2022-07-01"]}))
+
+
 def test_splits_as_the_recipe_says(ingest: Ingest, folder: Path) -> None:
     write(folder)
     split = {"valid": "2022-08-01", "test": "2023-01-01"}

@@ -172,7 +172,7 @@ def _tasks(
     """Return what is predicted. Raises DataError."""
     labels = config.predict.labels
     if labels is None:
-        return computed_tasks(config, tables, unit, intake), unit
+        return computed_tasks(config, tables, unit), unit
     tasks, own = label_tasks(labels, tables[config.predict.table], intake)
     timed = any(table.time is not None for table in tables.values())
     if timed and own != unit:

@@ -143,6 +143,8 @@ class PredictConfig(ConfigModel):
     """Moments: a list of dates, or `{first: 2023-01-01, last: 2024-03-31, every: 90d}`; days begin at midnight UTC."""
     horizon: Length | None = None
     """How far from a moment the target looks: 90d, say. It ends before moment + horizon."""
+    unlabelled: tuple[Moment, ...] = ()
+    """Moments of which nothing is known yet: their rows are in no split, and `graphmill predict` predicts them."""
     active: ActiveConfig | None = None
     """Which entities count at a moment: `{any: orders, within: 180d}`; null: all that are there."""
     split: MomentSplitConfig | None = None
@@ -160,8 +162,8 @@ class PredictConfig(ConfigModel):
         if (self.target is None) == (self.labels is None):
             raise ValueError("predict needs `target`, computed from the tables, or `labels`, a table of labels")
         if self.labels is not None:
-            for name in ("via", "at", "active", "data_end"):
-                if getattr(self, name) is not None:
+            for name in ("via", "at", "unlabelled", "active", "data_end"):
+                if getattr(self, name):
                     raise ValueError(f"{name} is for a target computed from the tables; labels have rows of their own")
         elif self.at is None or self.horizon is None:
             raise ValueError(

@@ -12,6 +12,7 @@ from tasks.arrays import Array
 from tasks.ingest.database.moments import length_time, moment_time, time_text
 from tasks.ingest.database.predict_configs import PredictConfig
 from tasks.ingest.database.targets import Tasks
+from tasks.ingest.labels import has_label
 from tasks.storage.manifests import SPLITS
 
 
@@ -27,14 +28,15 @@ class Dealt(NamedTuple):
 
 
 def deal_by_moment(tasks: Tasks, predict: PredictConfig, unit: TimeUnit) -> Dealt:
-    """Deal the tasks out.
+    """Deal the tasks that have a label out.
 
     A task's horizon ends before the first moment of the next split: its label would else say what is asked there.
 
     Raises:
         RecipeError: a split is empty.
     """
-    moments = np.unique(tasks.moment)
+    labelled = has_label(tasks.label)
+    moments = np.unique(tasks.moment[labelled])
     horizon = length_time(predict.horizon, unit, "dataset.predict.horizon") if predict.horizon else 0
     valid, test = _cuts(moments, horizon, predict, unit)
     end = tasks.moment + horizon
@@ -42,6 +44,7 @@ def deal_by_moment(tasks: Tasks, predict: PredictConfig, unit: TimeUnit) -> Deal
     owner[(tasks.moment < valid) & (end <= valid)] = 0
     owner[(tasks.moment >= valid) & (tasks.moment < test) & (end <= test)] = 1
     owner[tasks.moment >= test] = 2
+    owner[~labelled] = -1
     splits = {name: np.flatnonzero(owner == code) for code, name in enumerate(SPLITS)}
     empty = [name for name, rows in splits.items() if not len(rows)]
     if empty:
@@ -52,7 +55,7 @@ def deal_by_moment(tasks: Tasks, predict: PredictConfig, unit: TimeUnit) -> Deal
             f"{f' of {predict.horizon}' if predict.horizon else ''} must end before the next split begins; name "
             "earlier moments (at), or where validation and test begin (split: {valid: ..., test: ...})"
         )
-    return Dealt(splits, int(tasks.moment[splits["valid"]].min()), int(np.count_nonzero(owner < 0)))
+    return Dealt(splits, int(tasks.moment[splits["valid"]].min()), int(np.count_nonzero((owner < 0) & labelled)))
 
 
 def _cuts(moments: Array, horizon: int, predict: PredictConfig, unit: TimeUnit) -> tuple[int, int]:

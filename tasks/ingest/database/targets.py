@@ -61,8 +61,36 @@ def moments_of(at: MomentsConfig, unit: TimeUnit) -> Array:
     return np.arange(first, last + 1, step, dtype=np.int64)
 
 
-def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit, intake: Intake) -> Tasks:
-    """Compute the labels of all entities at all moments.
+class _Presence(NamedTuple):
+    """Who is there at a moment, and active."""
+
+    entities: TableRows
+    active: _Events | None
+    within: int
+
+    def at(self, moment: int) -> Array:
+        """Return which entities are predicted at a moment, bool (num_rows,)."""
+        entities, active = self.entities, self.active
+        there = np.ones(entities.num_rows, np.bool_) if entities.time is None else entities.time < moment
+        if active is not None:
+            recent = np.zeros(entities.num_rows, np.bool_)
+            recent[active.entity[active.between(moment - self.within, moment)]] = True
+            there &= recent
+        return there
+
+
+def _presence(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> _Presence:
+    predict, active = config.predict, config.predict.active
+    if active is None:
+        return _Presence(tables[predict.table], None, 0)
+    within = length_time(active.within, unit, "dataset.predict.active.within")
+    via = predict.via if predict.target is not None and predict.target.table == active.any else None
+    key = config.key_to_entity(active.any, "predict.active", via)
+    return _Presence(tables[predict.table], _events(tables[active.any], key, None, tables), within)
+
+
+def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Tasks:
+    """Compute the labels of all entities at all moments; NaN at those of which nothing is known yet.
 
     A row counts where moment <= time < moment + horizon; an entity, where it is older than the moment, and a row of
     the table `active` names it that is older by `within` or less.
@@ -75,36 +103,39 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     assert target is not None
     assert predict.at is not None
     assert predict.horizon is not None
-    entities = tables[predict.table]
     moments = moments_of(predict.at, unit)
     horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
-    rows = tables[target.table]
+    rows, presence = tables[target.table], _presence(config, tables, unit)
     _check_end(predict, rows, moments, horizon, unit)
+    later = _unlabelled(predict, moments, unit)
     events = _events(rows, config.key_to_entity(target.table, "predict.target", predict.via), target.column, tables)
-    active, within = None, 0
-    if predict.active is not None:
-        within = length_time(predict.active.within, unit, "dataset.predict.active.within")
-        name = predict.active.any
-        same = name == target.table
-        key = config.key_to_entity(name, "predict.active", predict.via if same else None)
-        active = _events(tables[name], key, None, tables)
     found: list[tuple[Array, Array, Array]] = []
-    for moment in moments.tolist():
-        there = np.ones(entities.num_rows, np.bool_) if entities.time is None else entities.time < moment
-        if active is not None:
-            recent = np.zeros(entities.num_rows, np.bool_)
-            recent[active.entity[active.between(moment - within, moment)]] = True
-            there &= recent
-        label = _figure(target.figure, events, moment, horizon, entities.num_rows)
-        ids = np.flatnonzero(there & ~np.isnan(label))
+    for moment in sorted([*moments.tolist(), *later]):
+        there = presence.at(moment)
+        if moment in later:
+            ids = np.flatnonzero(there)
+            label = np.full(len(there), np.nan)
+        else:
+            label = _figure(target.figure, events, moment, horizon, len(there))
+            ids = np.flatnonzero(there & ~np.isnan(label))
         if not len(ids):
-            _refuse_empty(predict, entities, moment, unit, someone=bool(there.any()))
+            _refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
         found.append((ids, np.full(len(ids), moment), label[ids]))
         need_memory(24 * sum(len(part[0]) for part in found), "what is to be predicted", "name fewer moments")
-    entity, moment_of, label = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    entity, moment_of, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
     task_type: TaskType = "binary" if target.figure in ("none", "any") else "regression"
     classes = 2 if task_type == "binary" else 0
-    return Tasks(entity, moment_of, label.astype(np.float32)[:, None], task_type, classes)
+    return Tasks(entity, moment_of, labels.astype(np.float32)[:, None], task_type, classes)
+
+
+def _unlabelled(predict: PredictConfig, moments: Array, unit: TimeUnit) -> set[int]:
+    """Return the moments of which nothing is known yet. Raises RecipeError for one that is among the others."""
+    option = "dataset.predict.unlabelled"
+    later = {moment_time(moment, unit, option) for moment in predict.unlabelled}
+    both = sorted(later & set(moments.tolist()))
+    if both:
+        raise RecipeError(f"{option}: {time_text(both[0], unit)} stands in dataset.predict.at too; take it out of one")
+    return later
 
 
 def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: int, unit: TimeUnit) -> None:
