@@ -42,7 +42,7 @@ class Stack:
 
     def means(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return the own rows, and each relation's means: x (num_src, D) -> (size, D) each."""
-        return weighted_sum(self.adjacency, x, target_scale=self.scale).split(self.sizes)
+        return torch.split(weighted_sum(self.adjacency, x, target_scale=self.scale), self.sizes)
 
 
 def stack_of(block: TypedBlock, source: int, relations: list[Relation], *, own: bool) -> Stack:
