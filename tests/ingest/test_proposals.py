@@ -142,7 +142,9 @@ def test_a_clinic(ingest: Ingest, folder: Path) -> None:
 def test_a_forum(ingest: Ingest, folder: Path) -> None:
     """Replies to replies, two keys to one table, users that names call otherwise, a link table with a key of its own."""
     users, posts = np.arange(1, 51), np.arange(1, 401)
-    save("users.tsv", pa.table({"id": users, "registered": days(50, span=50), "karma": rng.integers(0, 1000, 50)}))
+    save(
+        "users.tsv", pa.table({"id": users, "registered": days(50, span=50), "karma_total": rng.integers(0, 1000, 50)})
+    )
     parent = pa.array([None if i < 20 else int(rng.integers(1, i)) for i in range(400)], pa.int64())
     body = [f"text of {i}" for i in posts]
     author, editor = rng.integers(1, 51, 400), rng.integers(1, 51, 400)
@@ -159,6 +161,7 @@ def test_a_forum(ingest: Ingest, folder: Path) -> None:
     assert section["tables"]["messages"]["foreign"] == {"sender_user": "users", "receiver_user": "users"}
     assert section["tables"]["posts"]["columns"] == {"body": "ignore"}
     assert note(text, "body:").strip().startswith("is text of 400 different values in 400 rows")
+    assert "written again later? Then it tells of the future" in note(text, "karma_total:")
     assert section["predict"]["table"] == "users"
     assert "via" in section["predict"]
     store = ingest(**section)

@@ -9,7 +9,14 @@ import numpy as np
 from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.ingest.database.moments import DAY
-from tasks.ingest.database.proposal.names import entity_score, event_score, foreign_score, key_score, time_score
+from tasks.ingest.database.proposal.names import (
+    entity_score,
+    event_score,
+    foreign_score,
+    is_kept_up_to_date,
+    key_score,
+    time_score,
+)
 from tasks.ingest.database.proposal.tables import ColumnFacts, TableFacts, share_of_known
 from tasks.ingest.database.survey import Verdict, judge
 from tasks.ingest.database.times import RowTimes
@@ -220,9 +227,11 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
             has_time = guess.time is not None and time_score(column) >= -1
             verdict = judge(facts.profile, is_csv=table.is_csv, max_categories=max_categories, has_own_time=has_time)
             later = facts.profile.forms <= {"date", "date text"} and guess.time is not None and not has_time
-            guess.kinds[column] = (
-                Verdict("ignore", "may hold times that are later than the row's") if later else verdict
-            )
+            if later:
+                verdict = Verdict("ignore", "may hold times that are later than the row's")
+            guess.kinds[column] = verdict
+            if verdict.kind != "ignore" and is_kept_up_to_date(column):
+                guess.notes.setdefault(column, "written again later? Then it tells of the future: ignore it")
 
 
 def guess_target(found: dict[str, Guess]) -> PredictGuess | None:

@@ -18,6 +18,10 @@ _LATER_TEXT = """
     expires expiry due last until valid birth birthday born dob resolved paid completed left terminated
 """
 _LATER = frozenset(_LATER_TEXT.split())
+_KEPT_UP_TEXT = """
+    total totals status last latest current lifetime ltv balance active churned count counts updated average avg rank
+"""
+_KEPT_UP = frozenset(_KEPT_UP_TEXT.split())
 _PEOPLE_TEXT = """
     customer user account client patient member subscriber person people driver employee seller student supplier
     vendor player applicant borrower card policy device machine product item
@@ -100,6 +104,11 @@ def time_score(column: str) -> int:
     if "birth" in "".join(found):
         return -2
     return 2 if found & {"timestamp", "datetime", "time", "ts"} else (1 if found & _TIME_WORDS else 0)
+
+
+def is_kept_up_to_date(column: str) -> bool:
+    """Whether a column is called like a figure or state that is written again later: it would tell of the future."""
+    return bool(set(words(column)) & _KEPT_UP)
 
 
 def entity_score(table: str) -> int:
