@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from benchmarks.embeddings import RESULTS
 from benchmarks.gnn_report import machine, print_machine
 from benchmarks.relational_graph import BATCH_SIZE, FANOUTS, NODES, SEED_TYPE, SPAN_SECONDS, shop
+from benchmarks.relational_sides import as_store
 from configs.registry import MODELS
 from models.facts import GraphFacts
 from models.relational.batch import Relation, TypedBlock
 from tasks.processes.device import use_threads
-from tasks.sampling.relational.edges import Relation as Ends
+from tasks.sampling.relational.edges import RelationalEdges
 from tasks.sampling.relational.sampler import RelationalSampler
-from tests.sampling.relational.typed_graphs import TypedGraph
 
 WIDTH, HEADS = 128, 4
 TYPES = tuple(NODES)
@@ -51,22 +51,13 @@ class Case:
 
 
 def make_cases(scale: float, count: int) -> tuple[list[Case], tuple[tuple[int, int], ...]]:
-    """Sample batches around customers; the node ids of types lie end to end."""
-    relations = shop(scale)
-    first = dict(zip(TYPES, np.cumsum([0, *NODES.values()])[:-1].tolist(), strict=True))
-    ends = tuple((TYPES.index(r.source), TYPES.index(r.target)) for r in relations)
-    kinds = np.repeat(np.arange(len(TYPES)), list(NODES.values()))
-    src = np.concatenate([r.sources + first[r.source] for r in relations])
-    dst = np.concatenate(
-        [np.repeat(np.arange(len(r.indptr) - 1), np.diff(r.indptr)) + first[r.target] for r in relations]
-    )
-    edge_type = np.repeat(np.arange(len(relations)), [len(r.sources) for r in relations])
-    times = np.concatenate([r.times for r in relations])
-    names = tuple(Ends(f"{r.source}__{r.name}__{r.target}", *pair) for r, pair in zip(relations, ends, strict=True))
-    graph = TypedGraph(kinds, TYPES, names, src, dst, edge_type, times)
-    sampler = RelationalSampler(graph.edges(), FANOUTS, "recent", positions=False)
+    """Sample batches around customers; the ids of types lie end to end."""
+    store, kinds = as_store(shop(scale))
+    ends = tuple((kind.source, kind.target) for kind in kinds)
+    first = int(np.cumsum([0, *NODES.values()])[TYPES.index(SEED_TYPE)])
+    sampler = RelationalSampler(RelationalEdges(store, kinds), FANOUTS, "recent", positions=False)
     rng = np.random.default_rng(0)
-    return [_case(sampler, first[SEED_TYPE], ends, rng) for _ in range(count)], ends
+    return [_case(sampler, first, ends, rng) for _ in range(count)], ends
 
 
 def _case(sampler: RelationalSampler, first: int, ends: tuple[tuple[int, int], ...], rng: Any) -> Case:

@@ -44,7 +44,9 @@ class RelationalConfig(ComponentConfig):
     """Share of what the first layer reads that is dropped while training."""
     activation: Literal["relu", "elu", "gelu"] = "relu"
     """What stands after each layer's norm."""
-    norm: Literal["layer", "none"] = "layer"
+    # Test rocauc on the generated shop (5,000 customers, 12 epochs), without and with layer norm: heterosage 0.77 and
+    # 0.75 at best, with another seed 0.78 and 0.53, rgat 0.77 and 0.75, hgt 0.76 and 0.68 (November 2026).
+    norm: Literal["layer", "none"] = "none"
     """Normalisation after each layer, for each type of rows by itself."""
 
     def check_together(self) -> None:

@@ -133,6 +133,29 @@ def test_labelled_rows_that_are_no_tasks_see_their_own_time(tmp_path: Path) -> N
     assert torch.isnan(whole.inputs.types[1].age).all()
 
 
+def test_graphs_without_moments_are_sampled_as_they_are(tmp_path: Path) -> None:
+    """Types and relations, but no moments: nothing is cut off, nothing has an age, and a model learns from it."""
+    plain = {"target_type": "orders", "fit_before": None, "time_unit": ""}
+    parent = shop_graph(tmp_path / "graph", **plain)
+    store = store_of(parent)
+    assert not graph_facts(parent.manifest).has_times
+    orders = np.flatnonzero(np.asarray(store["node_type"]) == 1)
+    near = TypedNeighborhoods(store, (-1, -1), newest=False)
+    batch = near.batch(orders[:9], 0, torch.zeros(9, 1))
+    assert all(one.age is None for one in batch.inputs.types)
+    customers = batch.inputs.types[0].node_ids.numpy()
+    of_customers = next(relation for relation in batch.blocks[0].relations if relation.number == 0)
+    for row, customer in enumerate(customers[: batch.blocks[0].num_dst[0]].tolist()):
+        incoming = np.arange(store["csc_indptr"][customer], store["csc_indptr"][customer + 1])
+        assert int(of_customers.indptr[row + 1] - of_customers.indptr[row]) == (store["edge_type"][incoming] == 0).sum()
+    facts = replace(graph_facts(parent.manifest), fanouts=((4, 4),) * len(ENDS))
+    for name in models_of("relational"):
+        model: RelationalModel = MODELS.create(MODELS.config({"name": name, "hidden_dim": 8}), facts)
+        assert np.isfinite(Predictor(store).node_scores(model, orders[:50])).all()
+    made = recipe("heterosage")
+    assert not resolve_loader(made.train, made.model, parent.manifest).facts(made.model, parent.manifest)["newest"]
+
+
 def recipe(model: str, *changes: str) -> Any:
     options = ["model.hidden_dim=16", "train.epochs=15", "train.learning_rate=0.01", "model.dropout=0"]
     options += ["train.loader.batch_size=64", "train.prefetch=0", "train.loader.fanout=8,4", "train.threads=1"]
