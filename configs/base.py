@@ -121,7 +121,11 @@ def cache_view(config: ConfigModel) -> dict[str, Any]:
 def _without_runtime(config: ConfigModel, data: dict[str, Any]) -> dict[str, Any]:
     """Take what decides nothing of a section, and of the sections in it, out of its plain values."""
     for name, value in config:
-        sections = zip(value, data[name], strict=True) if isinstance(value, tuple) else [(value, data[name])]
+        sections = [(value, data[name])]
+        if isinstance(value, tuple):
+            sections = list(zip(value, data[name], strict=True))
+        elif isinstance(value, dict):
+            sections = [(section, data[name][key]) for key, section in value.items()]
         for section, plain in sections:
             if isinstance(section, ConfigModel):
                 _without_runtime(section, plain)

@@ -26,7 +26,7 @@ def all_options(recipe: Recipe) -> dict[str, str]:
 
 
 def changed_rows(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield what `changed_options` returns, a list of sections as the options of each (`dataset.nodes.0.label`)."""
+    """Yield what `changed_options` returns, lists and maps of sections taken apart (`dataset.nodes.0.label`)."""
     return _by_item((key, value) for key, value in _changed(recipe, "") if key not in _OF_THE_JOB)
 
 
@@ -37,9 +37,10 @@ def all_rows(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 def _by_item(options: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str]]:
     for key, value in options:
-        if isinstance(value, tuple) and value and isinstance(value[0], ConfigModel):
-            for number, item in enumerate(value):
-                yield from ((f"{key}.{number}.{name}", as_text(inner)) for name, inner in _own_changes(item))
+        items = dict(enumerate(value)) if isinstance(value, tuple) else value
+        if isinstance(items, dict) and items and isinstance(next(iter(items.values())), ConfigModel):
+            for place, item in items.items():
+                yield from ((f"{key}.{place}.{name}", as_text(inner)) for name, inner in _own_changes(item))
         else:
             yield key, as_text(value)
 
@@ -52,6 +53,8 @@ def as_text(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, ConfigModel):
         return {name: _plain(inner) for name, inner in _own_changes(value)}
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 

@@ -286,7 +286,7 @@ MODELS = Registry(
     "model",
     "models",
     place="model",
-    configs=("models.configs", "models.vector_configs", "models.knowledge_configs"),
+    configs=("models.configs", "models.vector_configs", "models.knowledge_configs", "models.relational.configs"),
     own_files=True,
 )
 LOADERS = Registry(

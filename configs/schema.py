@@ -199,7 +199,8 @@ class Recipe(ConfigModel):
         return value.model_dump(exclude_unset=True) if isinstance(value, ConfigModel) else value
 
     @model_validator(mode="after")
-    def _model_fits(self) -> Recipe:
+    def _components_fit(self) -> Recipe:
+        self.dataset.check_recipe(self)
         self.model.check_recipe(self)
         return self
 

@@ -217,6 +217,40 @@ class TrainConfig(TrainBase, _GradientOptions):
         return self
 
 
+class RelationalTrainConfig(TrainConfig):
+    """Training of models of typed graphs, by gradients of batches."""
+
+    family: ClassVar[str] = "relational"
+
+    loader: LoaderSection = Field(default="relational", validate_default=True)
+    """How batches are made: around each seed, by relation, of what was there before its moment."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _options_are_of_the_usual_loader(cls, data: Any) -> Any:
+        """Take `loader: {fanout: 8}` for options of this family's loader."""
+        if isinstance(data, dict) and isinstance(data.get("loader"), dict):
+            data = {**data, "loader": {"name": "relational", **data["loader"]}}
+        return data
+
+    @model_validator(mode="after")
+    def _only_what_samples_rows_by_their_moments(self) -> RelationalTrainConfig:
+        others = {"self_training": None, "sampling": "cpu", "cuda_graph": False}
+        changed = [name for name, off in others.items() if getattr(self, name) != off]
+        if changed:
+            wanted = others[changed[0]]
+            raise ValueError(
+                f"{changed[0]} is not for models of typed graphs, whose batches the CPU samples as of each row's "
+                f"moment; set {changed[0]}={'null' if wanted is None else str(wanted).lower()}"
+            )
+        if self.embeddings.name != "dense":
+            raise ValueError(
+                f"embeddings={self.embeddings.name} is for one learnt row a node, and models of typed graphs learn "
+                "one a type; take embeddings=dense"
+            )
+        return self
+
+
 class _TableOptions(ConfigModel):
     """What trainings of tables by samples read."""
 
@@ -346,7 +380,13 @@ class FactorTrainConfig(TrainBase):
         return self
 
 
-_SECTIONS: tuple[type[TrainBase], ...] = (TrainConfig, TableTrainConfig, KnowledgeTrainConfig, FactorTrainConfig)
+_SECTIONS: tuple[type[TrainBase], ...] = (
+    TrainConfig,
+    RelationalTrainConfig,
+    TableTrainConfig,
+    KnowledgeTrainConfig,
+    FactorTrainConfig,
+)
 SECTIONS = {section.family: section for section in _SECTIONS}
 """The section `train` of each family."""
 

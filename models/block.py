@@ -16,11 +16,11 @@ from models import dgl_adapter
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import spmm, weighted_sum
 
-T = TypeVar("T", bound="_Movable")
+T = TypeVar("T", bound="Movable")
 V = TypeVar("V")
 
 
-class _Movable:
+class Movable:
     """A dataclass whose tensors travel to a device together."""
 
     def _map(self: T, change: Any) -> T:
@@ -29,7 +29,7 @@ class _Movable:
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
                 moved[item.name] = change(value)
-            elif isinstance(value, _Movable):
+            elif isinstance(value, Movable):
                 moved[item.name] = value._map(change)
             elif isinstance(value, list):
                 parts = [part._map(change) for part in value]
@@ -111,7 +111,7 @@ def _keep_until_copied(source: Any, device: torch.device, cuda: Any = torch.cuda
 
 
 @dataclass
-class Block(_Movable):
+class Block(Movable):
     """Edges from source nodes to destination nodes; the destinations are the first sources.
 
     A whole graph is the block in which all nodes are both.
@@ -240,7 +240,7 @@ class Block(_Movable):
         return self.scale if self.weight is None else None
 
 
-class PendingRows(_Movable):
+class PendingRows(Movable):
     """Numeric features that the step's own thread gathers, since other ranks' devices take part: see `parts`."""
 
     def gather(self, indptr: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -252,7 +252,7 @@ class PendingRows(_Movable):
 
 
 @dataclass
-class Inputs(_Movable):
+class Inputs(Movable):
     """What is known of the first block's source nodes."""
 
     node_ids: Tensor
@@ -273,8 +273,24 @@ class Inputs(_Movable):
     """What `feat` has yet to be gathered by."""
 
 
+class StepBatch(Movable):
+    """What a step of training asks of a batch, whatever the model reads in it."""
+
+    target: Tensor
+    """int64 (n,) or float32 (n, T): what the scores should be."""
+    num_seeds: int
+    seed_weight: Tensor | None
+    """float32 (n,): weight of each score's loss, where the loader's subgraphs do not draw all nodes alike."""
+    num_edges: int
+    """Edges that messages pass along, all layers together."""
+
+    def with_features(self: T) -> T:
+        """Return the batch with the features that were pending; itself where none were."""
+        return self
+
+
 @dataclass
-class Batch(_Movable):
+class Batch(StepBatch):
     """One step's work."""
 
     blocks: list[Block]

@@ -29,6 +29,29 @@ class GraphFacts:
     """Regression: mean of each label where the model was trained; empty: the model's numbers are not scaled."""
     label_scale: tuple[float, ...] = ()
     """Regression: standard deviation of each label there."""
+    relation_ends: tuple[tuple[int, int], ...] = ()
+    """For each type of edges: numbers of its source's and its target's type; none where that is not known."""
+    node_columns: tuple[tuple[int, ...], ...] = ()
+    """For each type of nodes: its columns of numeric features; none: every type has all of them."""
+    node_codes: tuple[tuple[int, ...], ...] = ()
+    """The same of categorical features."""
+    edge_columns: tuple[tuple[int, ...], ...] = ()
+    """For each type of edges: its columns of numeric features; none: every type has all of them."""
+    edge_codes: tuple[tuple[int, ...], ...] = ()
+    """The same of categorical features."""
+    label_type: int = 0
+    """Type of the nodes that have labels."""
+    seed_type: int = 0
+    """Type of the nodes that are scored: that of the labelled ones, or where these are tasks (an entity at a moment),
+    that of their entities; relations to or from tasks carry no messages."""
+    has_times: bool = False
+    """Whether nodes have times, and those that are predicted moments: rows are read as of these."""
+    age_unit: int = 86_400
+    """What models count ages in, in the unit of the times: a day of seconds, or one of something else."""
+    fanouts: tuple[tuple[int, ...], ...] = ()
+    """For each type of edges, of a model that scores by sampling: edges that a row takes, from the seeds outwards."""
+    newest: bool = False
+    """Whether it takes the newest of more, else any."""
 
     @property
     def has_edge_features(self) -> bool:

@@ -102,7 +102,7 @@ def memory_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:
     Each reads its data in chunks, so the first term is most of it on small graphs.
     """
     if stage == "ingest":
-        return PROCESS_BYTES + (_BYTES_AN_ID * counts.num_nodes if recipe.dataset.name == "tables" else 0)
+        return PROCESS_BYTES + (_BYTES_AN_ID * counts.num_nodes if recipe.dataset.name in ("tables", "database") else 0)
     if stage == "preprocess":
         return PROCESS_BYTES + _preprocess_bytes(recipe, counts)
     if stage == "components":

@@ -106,6 +106,10 @@ def _lines(config: BaseModel, depth: int) -> Iterator[str]:
             yield f"{pad}{name}:"
             for item in value:
                 yield f"{pad}  - {_flow(item.model_dump(mode='json'))}"
+        elif isinstance(value, dict) and any(isinstance(item, BaseModel) for item in value.values()):
+            yield f"{pad}{name}:"
+            for key, item in value.items():
+                yield f"{pad}  {_flow(key)}: {_flow(item.model_dump(mode='json'))}"
         else:
             yield f"{pad}{name}: {_flow(plain[name])}" if name in plain else f"{pad}{name}:  # has to be given"
 

@@ -36,6 +36,13 @@ class Found:
     folder: Path
 
 
+def name_and_stage(what: list[str]) -> tuple[str, str | None]:
+    """Tell a name from the stage behind it. Raises RecipeError for more than that."""
+    if len(what) > 2:
+        raise RecipeError(f"a name and a stage at most, not {' '.join(what)}; of files and folders all must be there")
+    return what[0], what[1] if len(what) == 2 else None
+
+
 def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Found | RunRecord:
     """Return an artifact by key (or its beginning), by folder, or by run and stage; a run by its id or recipe.
 

@@ -39,10 +39,13 @@ def runs(
 @app.command()
 def inspect(
     what: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="A run's id, a recipe (its latest run), or an artifact's key or folder."),
+        list[str],
+        typer.Argument(
+            metavar="NAME [STAGE] | FILES",
+            help="A run's id or a recipe (its latest run), and a stage of it; an artifact's key or folder; or files "
+            "and folders of tables, for which a recipe is proposed.",
+        ),
     ],
-    stage: Annotated[str | None, typer.Argument(metavar="STAGE", help="The artifact of this stage of the run.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the artifact's plots into this folder.")
     ] = None,
@@ -50,11 +53,19 @@ def inspect(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show a run and its stages, or an artifact: `inspect quickstart`, then `inspect quickstart train -o plots`."""
-    from flows.commands.inspection import Found, find, show_artifact, show_run, write_plots
+    """Show a run and its stages, or an artifact: `inspect quickstart`, then `inspect quickstart train -o plots`.
 
+    Of files and folders of tables (Parquet, CSV, TSV, DuckDB), print a recipe for the data set `database`, with what is
+    unsure about it: `graphmill inspect data/ > shop.yaml`.
+    """
+    from flows.commands.inspection import Found, find, name_and_stage, show_artifact, show_run, write_plots
+    from flows.commands.proposal import are_tables, print_proposal
+
+    if are_tables(what):
+        print_proposal(what, {"--output": output, "--verify": verify, "--json": as_json})
+        return
     place = open_home(home)
-    found = find(place, what, stage, deep=verify)
+    found = find(place, *name_and_stage(what), deep=verify)
     if as_json:
         print((found.manifest if isinstance(found, Found) else found).model_dump_json())
     elif isinstance(found, Found):

@@ -23,6 +23,9 @@ def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
     names += ["edge_feature_dim", "edge_categories"] if model.uses_edge_features else []
     names += ["num_edge_types"] if model.uses_edge_types else []
     names += ["has_edge_weights"] if model.config.edge_weights else []
+    if wanted.fanouts:
+        names += ["relation_ends", "node_columns", "node_codes", "edge_columns", "edge_codes"]
+        names += ["label_type", "seed_type", "has_times", "age_unit"]
     for name in names:
         if getattr(wanted, name) != getattr(found, name):
             raise DataError(

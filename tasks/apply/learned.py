@@ -81,7 +81,7 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         store, layout = snapshot.store, snapshot.layout
     places = str(ingest.folder), str(context.home.root)
     view = GraphView(str(graph.folder), dict(graph.manifest.arrays), layout.num_nodes, options.symmetrize, *places)
-    learner = _Learner(context, store, layout, options, view, training_rows(store.manifest.task, view), snapshot)
+    learner = _Learner(context, store, layout, options, view, training_rows(store.manifest, view), snapshot)
     learner.build(ArrayWriter(graph.folder))
     return [*learner.learned, *own]
 

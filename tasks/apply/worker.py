@@ -1,7 +1,8 @@
 """What serving's own process runs (started by `tasks.supervise`): scores and vectors of a registered model.
 
 Nodes, pairs and graphs are scored as evaluation scores them: full neighbourhoods, layer by layer where the graph is
-large. What is written is streamed, so that memory does not grow with it.
+large; rows of typed graphs as of their moments, by sampling. What is written is streamed, so that memory does not grow
+with it.
 """
 
 from __future__ import annotations
@@ -123,7 +124,17 @@ class Serving:
         wanted, known = self.job.node_type or self.manifest.target_type, self.manifest.node_types
         if wanted not in known:
             raise RecipeError(f"no node type {wanted!r}{did_you_mean(wanted, known)}; there are {', '.join(known)}")
+        if self._samples and wanted != self.manifest.target_type:
+            raise RecipeError(
+                f"{self.model.config.name} has vectors of what it predicts, which are {self.manifest.target_type}, and "
+                f"not of {wanted}: leave --node-type out"
+            )
         return wanted
+
+    @property
+    def _samples(self) -> bool:
+        """Whether the model samples around each row, as of its moment; then no other rows have vectors."""
+        return bool(self.model.facts.fanouts)
 
     def _nodes(self, kind: str) -> Array:
         """Return the nodes wanted, int64 (n,): those given, in their order, else all of a type."""
@@ -154,7 +165,7 @@ class Serving:
 
     def _node_outputs(self, nodes: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of nodes, int64 (n,), some at a time."""
-        if 2 * len(nodes) > self.manifest.num_nodes:
+        if 2 * len(nodes) > self.manifest.num_nodes and not self._samples:
             vectors, rows = self.predictor.node_vectors(self.model), nodes
         else:
             distinct, rows = np.unique(nodes, return_inverse=True)

@@ -29,7 +29,7 @@ MOST_LABELLED = 50_000
 def config(recipe: Recipe) -> dict[str, Any]:
     """Return what is measured: evaluator, splits, whether predictions are written; of vectors how many nodes."""
     found: dict[str, Any] = {"evaluate": cache_view(recipe.evaluate)}
-    if recipe.train.family != TrainConfig.family:
+    if not isinstance(recipe.train, TrainConfig):
         found["most_labelled"] = MOST_LABELLED
     return found
 

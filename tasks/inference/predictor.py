@@ -17,8 +17,10 @@ from configs.errors import DataError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.knowledge import KnowledgeModel
+from models.relational.base import RelationalModel
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
+from tasks.inference.sampled import SampledScores
 from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
 from tasks.ranking.rank import MEMORY
@@ -66,6 +68,7 @@ class Predictor:
         self.chunk_edges = chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
         self._layerwise: Layerwise | None = None
+        self._sampled: dict[Any, SampledScores] = {}  # by fan-outs
         self._negatives: dict[str, Array] = {}
 
     def predict(self, model: GraphModel, split: str) -> Prediction:
@@ -98,6 +101,9 @@ class Predictor:
 
     def node_scores(self, model: GraphModel, nodes: Array) -> Array:
         """Score distinct nodes, int64 (n,): float32 (n, C)."""
+        if isinstance(model, RelationalModel):
+            with evaluating(model):
+                return self._sampled_scores(model).scores(model, nodes, self.device, self.batch_size)
         scores = np.empty((len(nodes), model.facts.out_dim), np.float32)
         with evaluating(model):
             table = model.table  # its rows are read as they are needed
@@ -106,6 +112,13 @@ class Predictor:
                 rows = vectors[part] if table is None else table[torch.from_numpy(nodes[part])]
                 scores[part] = model.score(self.tensor(rows)).cpu().numpy()
         return scores
+
+    def _sampled_scores(self, model: RelationalModel) -> SampledScores:
+        """Return what scores rows by sampling around them; it stays for models that sample alike."""
+        sampling = model.facts.fanouts, model.facts.newest
+        if sampling not in self._sampled:
+            self._sampled[sampling] = SampledScores(self.store, model)
+        return self._sampled[sampling]
 
     def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
@@ -168,6 +181,9 @@ class Predictor:
         """
         if model.table is not None:
             return model.table if nodes is None else model.table[torch.from_numpy(nodes)]
+        if isinstance(model, RelationalModel):
+            assert nodes is not None, "vectors of typed graphs are those of rows that are predicted"
+            return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
         features = FeatureSource.of(self.store, model)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,7 @@ from configs.base import ComponentConfig
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 
+DATASETS.options_in("database", "database.configs")
 DATASETS.options_in("tables", "tables.configs")
 DATASETS.options_in("triples", "triples.configs")
 
@@ -107,6 +108,35 @@ class SyntheticTriplesConfig(ComponentConfig):
                 f"{size} entities: {most} at most"
             )
         return self
+
+
+@DATASETS.options("synthetic_shop", "synthetic.shop")
+class SyntheticShopConfig(ComponentConfig):
+    """Generated shop: customers, orders, items, products, reviews; reviews by others tell which customers leave."""
+
+    task: ClassVar[str] = "node"
+
+    num_customers: int = Field(default=55_000, ge=100, le=10**8)
+    """Customers of all times."""
+    num_products: int = Field(default=4_000, ge=20, le=10**7)
+    """Products."""
+    num_quarters: int = Field(default=10, ge=5, le=100)
+    """Quarters of 90 days from 2021-01-01; at the begin of each but the first two customers are predicted."""
+    reviews_a_quarter: int = Field(default=35_000, ge=1, le=10**9)
+    """Reviews of each quarter, of all products."""
+    quality_effect: float = Field(default=3.0, ge=0, le=20)
+    """What one standard deviation of a product's quality, the mean over a customer's last quarter, adds to the log odds
+    of staying."""
+    plan_effect: float = Field(default=0.6, ge=0, le=20)
+    """What the next better plan of a customer adds to them: all that the customer's own row tells."""
+    seed: int = Field(default=1, ge=0)
+    """Seed of everything above."""
+
+    def check_recipe(self, recipe: Any) -> None:
+        """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
+        from tasks.ingest.database.configs import check_moments_are_kept
+
+        check_moments_are_kept(self.name, recipe)
 
 
 @DATASETS.options("npz", "npz")

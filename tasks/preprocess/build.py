@@ -75,7 +75,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         splits = held_out.sizes
         held_out.report_counts(context)
         complete_negatives(context, graph, writer, directed=held_out.directed)
-    train_rows = training_rows(ingested.task, graph)
+    train_rows = training_rows(ingested, graph)
     built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:
         built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
@@ -103,6 +103,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "categories": built["categories"],
         "edge_feature_dim": data.feature_dim,
         "edge_categories": data.categories,
+        "relation_ends": layout.relation_ends,
+        "type_columns": built["type_columns"] if hops is None else {},
+        "relation_columns": data.relation_columns(),
         "splits": splits,
         "arrays": writer.entries,
         "report": report,

@@ -5,7 +5,8 @@ content, the columns, the transforms so far with what they learned. So a changed
 columns it touches from that transform on, and nothing else.
 
 Which rows a transform learns from: the training rows where the labelled node type has the column (on graph tasks the
-nodes of training graphs, on link tasks all nodes); columns that only other types have are learned from all rows.
+nodes of training graphs, on link tasks all nodes); columns that only other types have are learned from all rows. Where
+nodes are predicted at moments, the rows of every type that are older than the first moment that validates.
 
 Types share one feature matrix: columns are the union over types in the order in which they first occur, zero where a
 type lacks a numeric column, a code of its own (the last) where it lacks a categorical one.
@@ -43,6 +44,7 @@ from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import TypeColumns
 
 
 class FeatureBuilder:
@@ -63,7 +65,10 @@ class FeatureBuilder:
     ) -> None:
         self.context, self.store, self.layout, self.config = context, store, layout, config
         self.graph, self.train_rows, self.snapshot = graph, train_rows, snapshot
-        self.target = layout.type_index(store.manifest.target_type)
+        at_moments = store.manifest.fit_before is not None
+        target = layout.type_index(store.manifest.target_type)
+        self.fitted_types = set(range(len(layout.node_types))) if at_moments else {target}
+        """Types whose training rows transforms learn from; columns that only others have are learned from all rows."""
         self.ranges = self._table_ranges()
         self.tracks = [
             Track(column, column, self._types_with(column.name))
@@ -141,7 +146,7 @@ class FeatureBuilder:
         partials: dict[str, list[State]] = {track.source.name: [] for track in tracks}
         for group in _grouped(tracks):
             # Columns that the labelled type lacks have no training rows: all their rows are taken.
-            learned_from = {self.target} & set(group[0].types) if self.train_rows is not None else set()
+            learned_from = self.fitted_types & set(group[0].types) if self.train_rows is not None else set()
             jobs = []
             for rows in self._ranges_of(group[0]):
                 if learned_from and rows.type_index not in learned_from:
@@ -215,7 +220,22 @@ class FeatureBuilder:
                 out["feat_cat"][:, place : place + track.column.dim] = track.column.cardinalities
         for group in _grouped(self.tracks):
             self._fill(group, out["feat" if group[0].column.kind == "numeric" else "feat_cat"], places, dtype)
-        return {"feature_dim": width["feat"], "categories": tuple(categories), "transforms": self.described}
+        return {
+            "feature_dim": width["feat"],
+            "categories": tuple(categories),
+            "type_columns": self._type_columns(places),
+            "transforms": self.described,
+        }
+
+    def _type_columns(self, places: dict[str, int]) -> dict[str, TypeColumns]:
+        """Return the columns of each type, by where its features begin; none where there is one type."""
+        names = self.layout.node_types
+        found: dict[str, dict[str, list[int]]] = {name: {"numeric": [], "categorical": []} for name in names}
+        for track in self.tracks:
+            start = places[track.source.name]
+            for index in track.types:
+                found[names[index]][track.column.kind] += range(start, start + track.column.dim)
+        return {} if len(names) == 1 else {name: TypeColumns.model_validate(columns) for name, columns in found.items()}
 
     def _fill(self, group: list[Track], out: Array, places: dict[str, int], dtype: Any) -> None:
         """Put a group's finished columns into the matrix."""

@@ -2,7 +2,8 @@
 
 Types lie end to end in the manifest's order: node v of type t is node type_offsets[t] + v of the graph. Relations
 become numbers (`edge_type`). When the graph is symmetrised, the reverse of a relation within one type counts as that
-relation; the reverse of `author__writes__paper` is a relation of its own, `paper__rev_writes__author`.
+relation, but in databases (`Layout.has_reverse`); the reverse of `author__writes__paper` is a relation of its own,
+`paper__rev_writes__author`.
 """
 
 from __future__ import annotations
@@ -70,15 +71,35 @@ class Layout:
         """Names of relations: those of the tables, then reverses, then added self-loops."""
         names = [edge_type.name for edge_type in self.manifest.edge_types]
         if self.symmetrize:
-            names += [_reverse_name(t) for t in self.manifest.edge_types if t.source != t.target]
+            names += [_reverse_name(t) for t in self.manifest.edge_types if self.has_reverse(t)]
         if self.add_loops and len(names) > 1:
             names.append(LOOP_TYPE)
         return tuple(names)
 
+    @cached_property
+    def relation_ends(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of the source's and the target's type of each relation.
+
+        None where there is one type of either kind, or added loops join any type to itself.
+        """
+        if len(self.edge_types) == len(self.node_types) == 1 or LOOP_TYPE in self.edge_types:
+            return ()
+        ends = [(self.type_index(t.source), self.type_index(t.target)) for t in self.manifest.edge_types]
+        if self.symmetrize:
+            ends += [(ends[i][1], ends[i][0]) for i, t in enumerate(self.manifest.edge_types) if self.has_reverse(t)]
+        return tuple(ends)
+
     def reverse_type(self, index: int) -> int:
         """Number of the relation that the reverse edges of table `index` have."""
         edge_type = self.manifest.edge_types[index]
-        return index if edge_type.source == edge_type.target else self.edge_types.index(_reverse_name(edge_type))
+        return self.edge_types.index(_reverse_name(edge_type)) if self.has_reverse(edge_type) else index
+
+    def has_reverse(self, edge_type: EdgeType) -> bool:
+        """Whether the reverse of a relation is a relation of its own.
+
+        It is where its ends are of two types, and in databases: to whom a row answers is not who answers to it.
+        """
+        return edge_type.source != edge_type.target or self.manifest.fit_before is not None
 
     @cached_property
     def table_starts(self) -> NDArray[np.int64]:

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from configs.errors import DataError
 from models.facts import GraphFacts
+from tasks.storage.file_names import joined_name
 from tasks.storage.manifests import GraphManifest
+
+DAY_SECONDS = 86_400
+TASK_RELATION = "of"
+"""What joins a task, which is an entity at a moment, to its entity."""
+
+
+def task_relation(manifest: GraphManifest) -> tuple[int, int] | None:
+    """Return the relation that joins the labelled nodes, which are tasks, to their entities, and the entities' type.
+
+    Both are numbers, among `edge_types` and `node_types`. None where labels are those of rows of their own.
+    """
+    for number, entity in enumerate(manifest.node_types):
+        name = joined_name((manifest.target_type, TASK_RELATION, entity))
+        if name in manifest.edge_types and entity != manifest.target_type:
+            return manifest.edge_types.index(name), number
+    return None
 
 
 def graph_facts(manifest: GraphManifest) -> GraphFacts:
@@ -15,6 +32,12 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         out_dim = manifest.num_classes
     else:
         out_dim = manifest.num_tasks
+    found = task_relation(manifest)
+    types = manifest.node_types
+    label_type = types.index(manifest.target_type) if manifest.target_type in types else 0
+    columns = [manifest.type_columns[name] for name in types if manifest.type_columns]
+    edge_columns = [manifest.relation_columns[name] for name in manifest.edge_types if manifest.relation_columns]
+    one_relation = ((0, 0),) if len(types) == len(manifest.edge_types) == 1 else ()
     return GraphFacts(
         task=manifest.task,
         out_dim=out_dim,
@@ -28,4 +51,13 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         has_edge_weights="edge_weight" in manifest.arrays,
         symmetric=manifest.symmetric,
         num_relations=manifest.num_relations,
+        relation_ends=manifest.relation_ends or one_relation,
+        node_columns=tuple(one.numeric for one in columns),
+        node_codes=tuple(one.categorical for one in columns),
+        edge_columns=tuple(one.numeric for one in edge_columns),
+        edge_codes=tuple(one.categorical for one in edge_columns),
+        label_type=label_type,
+        seed_type=label_type if found is None else found[1],
+        has_times=manifest.fit_before is not None and "node_time" in manifest.arrays,
+        age_unit=1 if manifest.time_unit == "number" else DAY_SECONDS,
     )

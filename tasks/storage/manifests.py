@@ -35,6 +35,7 @@ class Control(NamedTuple):
 
 
 FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
+BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL = "boosted", "boosted_nearby"
 CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
 """Those that say the same of every row."""
 CONTROLS = {
@@ -42,6 +43,15 @@ CONTROLS = {
     "mean": Control("mean", "the training split's mean (mae: its median)"),
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+    BOOSTED_CONTROL: Control(
+        "boosted rows", "gradient boosting that sees only the entities' own rows as of their moments", gates=False
+    ),
+    BOOSTED_NEARBY_CONTROL: Control(
+        "boosted counts",
+        "gradient boosting that sees the entities' own rows and counts, ages and means of what is one key away, as of "
+        "their moments",
+        gates=False,
+    ),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
     "association": Control("association", "what the entities have that share most with the given one", gates=False),
     PREPARED_CONTROL: Control(
@@ -184,8 +194,15 @@ class TaskManifest(Manifest):
     """Relations that triples have (triple tasks)."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
+    fit_before: int | None = None
+    """Time of the first moment that validates, where nodes are predicted at moments: preprocess fits on the rows of all
+    types that are older, and what has no time was always there. None: on the training rows."""
+    time_unit: str = ""
+    """What times count, where nodes are predicted at moments: `seconds`, or `number` of something."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"num_relations", "relation_feature_dim"})
+    later_fields: ClassVar[frozenset[str]] = frozenset(
+        {"num_relations", "relation_feature_dim", "fit_before", "time_unit"}
+    )
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
         """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""
@@ -228,6 +245,15 @@ class ArrayEntry(_Frozen):
     shape: tuple[int, ...]
 
 
+class TypeColumns(_Frozen):
+    """Which columns of the matrices that all types share a type has."""
+
+    numeric: tuple[int, ...] = ()
+    """Of `feat`, or `edge_feat`."""
+    categorical: tuple[int, ...] = ()
+    """Of `feat_cat`, or `edge_feat_cat`."""
+
+
 class GraphManifest(TaskManifest):
     """A graph in memory-mapped arrays. `tasks/storage/graph_store.py` names and explains the arrays."""
 
@@ -246,9 +272,22 @@ class GraphManifest(TaskManifest):
     """Cardinality of each column of `feat_cat`."""
     edge_feature_dim: int = 0
     edge_categories: tuple[int, ...] = ()
+    relation_ends: tuple[tuple[int, int], ...] = ()
+    """For each of `edge_types`: numbers of its source's and its target's type. None where there is one type of nodes
+    and of edges, where added self-loops join any type to itself, or where an earlier version wrote the graph."""
+    type_columns: dict[str, TypeColumns] = {}
+    """Node type to its own columns; none: every type has all of them."""
+    relation_columns: dict[str, TypeColumns] = {}
+    """Edge type to its own columns; none: every relation has all of them."""
     arrays: dict[str, ArrayEntry]
     report: dict[str, Any] = {}
     """Facts for people: degree histogram, component sizes, what was dropped, fitted transforms."""
+
+    later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {
+        "relation_ends",
+        "type_columns",
+        "relation_columns",
+    }
 
 
 class PartitionManifest(GraphManifest):

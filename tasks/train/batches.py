@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from configs.errors import RecipeError
 from configs.training import TrainConfig
-from models.block import Batch
+from models.block import StepBatch
 from tasks.sampling.neighborhoods.neighbors import derive_key, shuffled
 from tasks.train.loaders.base import Loader
 from tasks.train.strategies.base import Strategy
@@ -28,7 +28,7 @@ class Batches:
     def __init__(self, loader: Loader, strategy: Strategy, train: TrainConfig, seed: int) -> None:
         """Count the batches of a round. Raises RecipeError: more batches are to be accumulated than a round has."""
         self.loader, self.strategy, self.seed = loader, strategy, seed
-        self._rest: Iterator[Batch] = iter(())
+        self._rest: Iterator[StepBatch] = iter(())
         self._next = -1
         """Number of the batch that comes first in `_rest`."""
         # What an epoch consists of: seeds in an order of their own, or the batches of a loader that makes its own.
@@ -56,7 +56,7 @@ class Batches:
         requests = [self.request(number) for number in range(count)]
         self.loader.rehearse([requests[start : start + together] for start in range(0, count, together)])
 
-    def make(self, number: int) -> Batch:
+    def make(self, number: int) -> StepBatch:
         """Make batch `number` of the run, in CPU memory.
 
         Where some are made at once (`Strategy.exchange_batches`) only one thread may ask, in ascending order.
@@ -69,12 +69,12 @@ class Batches:
         self._next = number + 1
         return next(self._rest)
 
-    def _make(self, numbers: Sequence[int]) -> Iterator[Batch]:
+    def _make(self, numbers: Sequence[int]) -> Iterator[StepBatch]:
         if self._own:
             return map(self.strategy.finish, map(self._of_epoch, numbers))
         return map(self.strategy.finish, self.loader.batches([self.request(number) for number in numbers]))
 
-    def _of_epoch(self, number: int) -> Batch:
+    def _of_epoch(self, number: int) -> StepBatch:
         """Return a batch that the loader itself lays out."""
         epoch, step, places = self._place(number)
         return self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -80,6 +81,9 @@ class Trainer:
         graph = strategy.open(labelled)
         torch.manual_seed(job.seed)
         facts = training_facts(graph, over_ranks=True) if strategy.makes_together else from_main(training_facts(store))
+        # Resolved on the whole graph: on a part of it `auto` might choose another loader.
+        options = resolve_loader(self.config, job.model, store.manifest)
+        facts = replace(facts, **options.facts(job.model, store.manifest))
         self.model = build_model(job, facts, ranks, strategy.ranges).to(device)
         self.progress = Progress()
         if job.warm is not None and not from_main((job.work / LAST).exists()):
@@ -88,8 +92,6 @@ class Trainer:
             self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
         self.validation = self._make_validation(store, graph, strategy)
 
-        # Resolved on the whole graph: on a part of it `auto` might choose another loader.
-        options = resolve_loader(self.config, job.model, store.manifest)
         features = FeatureSource.of(graph, self.model, feature_dtype(self.config), strategy.rows, strategy.rows_on)
         scratch = job.work if graph is labelled else job.work / f"part-{ranks.rank}"  # ranks share what is the same
         scratch.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from configs.training import TrainConfig
-from models.block import Batch
+from models.block import StepBatch
 from models.kernels.memory import lock_recycled_pages
 from tasks.train.job import cores
 
@@ -52,7 +52,7 @@ class Pipeline:
 
     def __init__(
         self,
-        make: Callable[[int], Batch],
+        make: Callable[[int], StepBatch],
         first: int,
         stop: int,
         *,
@@ -90,7 +90,7 @@ class Pipeline:
     def __iter__(self) -> Pipeline:
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> StepBatch:
         """Wait for the next batch."""
         if self._closed or self._next_taken >= self._stop:
             self.close()
@@ -183,7 +183,7 @@ class Upload:
         if cuda is torch.cuda:
             lock_recycled_pages()
 
-    def send(self, make: Callable[[], Batch]) -> tuple[Batch, Any]:
+    def send(self, make: Callable[[], StepBatch]) -> tuple[StepBatch, Any]:
         """Make a batch and start copying (in any thread); return what `receive` wants."""
         # A thread's current device is number 0, and page-locking would open a context there.
         with self.cuda.device(self.device), self.cuda.stream(self.stream):
@@ -194,7 +194,7 @@ class Upload:
             event.record(self.stream)
         return there, event
 
-    def receive(self, batch: Batch, event: Any) -> Batch:
+    def receive(self, batch: StepBatch, event: Any) -> StepBatch:
         """Let the caller's stream wait for the copy; the CPU does not wait."""
         current = self.cuda.current_stream(self.device)
         current.wait_event(event)

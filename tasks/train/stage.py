@@ -6,11 +6,12 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
+from configs.errors import RecipeError
 from configs.schema import Recipe
-from configs.training import TrainConfig
+from configs.training import RelationalTrainConfig, TrainConfig
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.graph_facts import graph_facts
-from tasks.storage.manifests import RunResult
+from tasks.storage.graph_facts import graph_facts, task_relation
+from tasks.storage.manifests import PartitionManifest, RunResult
 from tasks.train.families import family_of
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, Job, stage_config
 from tasks.train.ranks.launch import run_job
@@ -33,6 +34,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     from tasks.storage.graph_store import GraphStore
 
     graph = parents["partition"]
+    _refuse_later_rows(recipe, graph.manifest)
     family = family_of(recipe.train)
     family.announce(context, recipe, graph.manifest)
     check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
@@ -62,6 +64,16 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "warm_start": record,
         **{name: result[name] for name in (*_PROGRESS_FIELDS, *_SPEED_FIELDS)},
     }
+
+
+def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:
+    """Refuse a model that sees the whole graph where rows are predicted as of a moment each. Raises RecipeError."""
+    if task_relation(manifest) is not None and recipe.train.family != RelationalTrainConfig.family:
+        raise RecipeError(
+            f"{manifest.dataset} predicts {manifest.target_type} as of a moment each, and model.name="
+            f"{recipe.model.name} sees what came after it too, so its scores would mean nothing; take a model of typed "
+            "graphs: model.name=heterosage, rgat or hgt"
+        )
 
 
 def _run_all(jobs: Sequence[AnyJob], context: StageContext) -> dict[str, Any]:

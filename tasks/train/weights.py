@@ -78,8 +78,9 @@ def _has_table(train: TrainConfig) -> bool:
 
 def _path(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Path:
     """Name a count by all that it depends on: options, graph, and the code of the models."""
-    code = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_MODELS.glob("*.py")))).hexdigest()
-    graph = asdict(replace(facts, label_mean=(), label_scale=()))  # a training knows them, a plan does not
+    code = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_MODELS.rglob("*.py")))).hexdigest()
+    # A training knows these, a plan does not.
+    graph = asdict(replace(facts, label_mean=(), label_scale=(), fanouts=(), newest=False))
     content = json.dumps([model.model_dump(mode="json"), _has_table(train), graph, code], sort_keys=True)
     return home.cache / "weights" / file_name(f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.json")
 

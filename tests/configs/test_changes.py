@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from configs.changes import all_options, all_rows, changed_options, changed_rows
@@ -51,3 +53,25 @@ def test_changes_are_few_and_among_all_options(name: str) -> None:
     changed, every = changed_options(recipe), all_options(recipe)
     assert changed.items() <= every.items()
     assert len(changed) < len(every) / 3
+
+
+def test_maps_of_sections_are_taken_apart_and_written_as_json() -> None:
+    tables = {
+        "shops": {"files": "a.csv", "key": "id"},
+        "visits": {"files": "b.csv", "time": "at", "foreign": {"shop": "shops"}},
+    }
+    dataset = {
+        "name": "database",
+        "tables": tables,
+        "predict": {
+            "table": "shops",
+            "target": {"none": "visits"},
+            "at": ["2024-01-01", "2024-04-01", "2024-07-01"],
+            "horizon": "90d",
+        },
+    }
+    recipe = build_recipe({**LEAST, "dataset": dataset, "model": "heterosage", "preprocess": {"deduplicate": False}})
+    rows = dict(changed_rows(recipe))
+    assert rows["dataset.tables.shops.key"] == "id"
+    assert rows["dataset.tables.visits.foreign"] == '{"shop": "shops"}'
+    assert json.loads(all_options(recipe)["dataset.tables"])["visits"]["foreign"] == {"shop": "shops"}

@@ -151,6 +151,16 @@ def test_types_share_one_id_space(
     relations += ["paper__rev_writes__author", "paper__rev_reviews__author"] if symmetrize else []
     relations += ["self_loop"] if self_loops == "add" else []
     assert list(manifest.edge_types) == relations
+    ends = ((0, 1), (1, 1), (0, 1)) + (((1, 0), (1, 0)) if symmetrize else ())
+    assert manifest.relation_ends == (() if self_loops == "add" else ends)
+    has_x = {
+        name: name in ("author__writes__paper", "paper__rev_writes__author")
+        for name in relations
+        if name != "self_loop"
+    }
+    assert {name: columns.numeric for name, columns in manifest.relation_columns.items()} == {
+        name: (0, 1) if has else () for name, has in has_x.items()
+    }
     absent = {"weight": np.ones(60, np.float32), "time": np.zeros(60, np.int64), "x": np.zeros((60, 2), np.float32)}
     tables = [
         {**writes, "dst": writes["dst"] + 11, "type": 0, "reverse": 3},
@@ -210,3 +220,22 @@ def test_edge_between_graphs_is_refused(make_dataset: Any, preprocess: Any) -> N
     tables["graphs"]["num_nodes"] = np.array([2, 3, 1])
     with pytest.raises(DataError, match="num_nodes"):
         preprocess(make_dataset({"node": (7, {})}, {NODE: inside}, tables, name="sizes", **fields))
+
+
+def test_types_know_their_own_columns(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
+    """Types share one matrix: each is said to have the columns that its own table gave."""
+    rng = np.random.default_rng(4)
+    tables = {
+        "author": (5, {"age": rng.random(5).astype(np.float32), "country": np.array(list("abcab"))}),
+        "paper": (7, {"x": rng.random((7, 2)).astype(np.float32), "age": rng.random(7).astype(np.float32)}),
+        "venue": (3, {}),
+    }
+    tables["paper"][1]["label"] = rng.integers(0, 2, 7)
+    edges = {("author", "writes", "paper"): random_edges(rng, 5, 7, 20, data=False)}
+    graph = preprocess(make_dataset(tables, edges, node_splits(7), target_type="paper"))
+    columns = graph.manifest.type_columns
+    assert graph.manifest.feature_dim == 3
+    assert columns["author"].numeric == (0,)
+    assert sorted(columns["paper"].numeric) == [0, 1, 2]
+    assert [columns[name].categorical for name in ("author", "paper", "venue")] == [(0,), (), ()]
+    np.testing.assert_array_equal(np.asarray(graph["feat"])[:5, 1:], 0)

@@ -11,6 +11,7 @@ from models.vectors import VectorModel
 from tasks.arrays import sample_rows
 from tasks.evaluate.controls.association import AssociationControl
 from tasks.evaluate.controls.features import ControlledGraph, has_vectors
+from tasks.evaluate.controls.moments import MomentControl, fit_controls
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
 from tasks.evaluate.controls.pairs import PairControl
 from tasks.evaluate.controls.rows import RowControl
@@ -20,6 +21,7 @@ from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.ranking.ranks import Ranks
+from tasks.storage.graph_facts import task_relation
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
 from tasks.train.label_scale import label_scale
@@ -55,7 +57,10 @@ class Controls:
         is_link = graph.store.manifest.task == "link"
         self._vectors = vectors
         self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
-        self._linear: dict[str, PairControl | RowControl] = {}
+        self._linear: dict[str, PairControl | RowControl | MomentControl] = {}
+        if task_relation(graph.store.manifest) is not None:
+            self._linear = dict(fit_controls(graph, num_scores))
+            return
         own = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)
         if own is not None:
             self._linear[FEATURES_CONTROL] = own

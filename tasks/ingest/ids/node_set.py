@@ -26,9 +26,12 @@ _PLAIN = r"^(0|[1-9][0-9]{0,17})$"
 class NodeSet:
     """Nodes of one type."""
 
-    def __init__(self, kind: str, config: NodesConfig | None, *, text_ids: bool) -> None:
-        """`text_ids`: whole numbers are texts too."""
+    def __init__(
+        self, kind: str, config: NodesConfig | None, *, text_ids: bool, section: str = "nodes", key: str = "nodes.id"
+    ) -> None:
+        """`text_ids`: whole numbers are texts too. `section`, `key`: names of options."""
         self.kind, self.config, self.text_ids = kind, config, text_ids
+        self._section, self._key = section, key
         self.index: IdIndex | None = IdIndex()
         """None once ids turn out to be 0..n-1 already."""
         self.num_nodes = 0
@@ -108,7 +111,7 @@ class NodeSet:
             words = f"the id {value!r} stands in the table twice"
             if texts is not None and texts[row].as_py().strip() != str(value):
                 return f"{words}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
-            return f"{words}; nodes.on_duplicate_id can take the first or the last row"
+            return f"{words}; {self._section}.on_duplicate_id can take the first or the last row"
 
         column = self._id_column
         batch.wrong(repeated, column, "the id stands in the table twice", message)
@@ -203,7 +206,7 @@ class NodeSet:
         kinds = ("a text", "whole numbers") if text else ("a whole number", "texts")
         way_out = "dataset.text_ids=true reads all as texts"
         if self.index is None:
-            way_out = "if their table has ids of its own, name the column (nodes.id)"
+            way_out = f"if their table has ids of its own, name the column ({self._key})"
         batch.wrong(
             wrong,
             column,

@@ -15,10 +15,11 @@ from configs.errors import DataError
 from tasks.ingest.tables.edge_lists import EdgeList
 from tasks.ingest.tables.paths import files_of
 from tasks.readers.csv_tables import Watched, as_texts, check_delimiter, open_table, read_rows, refuse_hexadecimal
+from tasks.readers.duckdb_tables import duckdb_columns, read_duckdb
 from tasks.readers.numbers.reader import count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 
-Format = Literal["auto", "parquet", "csv", "tsv", "edgelist"]
+Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "duckdb"]
 
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
@@ -29,6 +30,7 @@ _SUFFIXES: dict[str, Format] = {
     ".edges": "edgelist",
     ".edgelist": "edgelist",
     ".el": "edgelist",
+    ".duckdb": "duckdb",
 }
 
 
@@ -62,6 +64,8 @@ class TableFiles:
     """Cells of texts that count as empty."""
     whole_lines: bool = False
     """Whether each line of an edge list is one text, blanks and all, where texts are read: a list of ids."""
+    table: str = ""
+    """Of a DuckDB file: the table."""
 
     def __post_init__(self) -> None:
         """Raise RecipeError for a delimiter that cannot be one."""
@@ -87,14 +91,17 @@ class TableFiles:
             kind, row = self._kind(path), 0
             if kind == "parquet":
                 read = read_parquet(path, wanted)
+            elif kind == "duckdb":
+                read = read_duckdb(path, self._table(path), wanted)
             elif kind == "edgelist":
                 lines = EdgeList(path, self.delimiter or "", self.missing_values, self.whole_lines)
                 read = lines.read(wanted, texts, numbers)
             else:
                 convert = self._conversion(wanted, texts, numbers)
                 read = _read_csv(path, self._delimiter(kind), self.header, convert)
+            named = path / self.table if kind == "duckdb" else path
             for data in read:
-                yield Batch(path, row, data)
+                yield Batch(named, row, data)
                 row += data.num_rows
 
     def _conversion(self, wanted: list[str], texts: Sequence[str], numbers: Sequence[str]) -> pc.ConvertOptions:
@@ -115,16 +122,21 @@ class TableFiles:
         if kind == "parquet":
             with open_parquet(path) as file:
                 return list(file.schema_arrow.names)
+        if kind == "duckdb":
+            return duckdb_columns(path, self._table(path))
         if kind == "edgelist":
             return [str(i) for i in range(count_columns(path, self.delimiter or ""))]
         with open_table(path, self._delimiter(kind), self.header) as (names, _):
             return names
 
     def head(self, most_rows: int, most_columns: int) -> pa.RecordBatch | None:
-        """Return the first file's first lines as texts, one of names included; None for Parquet. Raises DataError."""
+        """Return the first file's first lines as texts, one of names included; None where columns have types.
+
+        Raises DataError.
+        """
         path = self.paths()[0]
         kind = self._kind(path)
-        if kind == "parquet":
+        if kind in ("parquet", "duckdb"):
             return None
         if kind == "edgelist":
             names = [str(i) for i in range(count_columns(path, self.delimiter or ""))][:most_columns]
@@ -141,6 +153,11 @@ class TableFiles:
     def has_name_line(self) -> bool:
         """Whether the first line of the first file is taken as the columns' names."""
         return self.header and self._kind(self.paths()[0]) in ("csv", "tsv")
+
+    def _table(self, path: Path) -> str:
+        if not self.table:
+            raise DataError("is a DuckDB file, which only the data set `database` reads; export the table", path=path)
+        return self.table
 
     def _delimiter(self, kind: Format) -> str:
         return self.delimiter or ("\t" if kind == "tsv" else ",")

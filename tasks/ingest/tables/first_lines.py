@@ -106,14 +106,14 @@ def _is_usual(text: str) -> bool:
 def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
     """Return the options with each `header: auto` settled by the first lines, and say so; hint at names in data."""
     found: dict[str, Any] = {
-        "nodes": tuple(_with_header_found(table, "dataset.nodes", intake) for table in config.nodes),
-        "edges": tuple(_with_header_found(table, "dataset.edges", intake) for table in config.edges),
-        "labels": config.labels and _with_header_found(config.labels, "dataset.labels", intake),
+        "nodes": tuple(with_header_found(table, "dataset.nodes", intake) for table in config.nodes),
+        "edges": tuple(with_header_found(table, "dataset.edges", intake) for table in config.edges),
+        "labels": config.labels and with_header_found(config.labels, "dataset.labels", intake),
     }
     return config.model_copy(update=found)
 
 
-def _with_header_found(table: Table, option: str, intake: Intake) -> Table:
+def with_header_found(table: Table, option: str, intake: Intake) -> Table:
     """Return a table whose header is settled; `option` is its section's name.
 
     Where it is unclear, the line is taken as names, as it is in most files, with a warning.

@@ -256,7 +256,8 @@ def as_number(files: str, cell: str) -> str:
 def table_files(config: FilesConfig) -> TableFiles:
     """Return the files that a section names."""
     header = config.header is not False  # auto is settled before (`first_lines`)
-    return TableFiles(config.files, config.format, header, config.delimiter, config.missing_values)
+    table = getattr(config, "table", None) or ""
+    return TableFiles(config.files, config.format, header, config.delimiter, config.missing_values, table=table)
 
 
 def _is_of_kinds(error: DataError) -> bool:

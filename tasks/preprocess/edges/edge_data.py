@@ -2,7 +2,8 @@
 
 Where parallel edges merge, weights combine as the recipe says; time and features are those of the first edge in the
 table's order. Added self-loops have weight 1, time 0 and features 0. A relation without a column has weight 1, time 0,
-features 0, and a code of its own (the last one) in categorical columns.
+features 0, and a code of its own (the last one) in categorical columns. Where nodes are predicted at moments, what has
+no time was always there (ALWAYS instead of 0), and numbers are stored as sign(x) log(1 + |x|).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import numpy as np
 from numba import njit
 
 from configs.errors import DataError
-from tasks.arrays import Array, blocks
+from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
 from tasks.preprocess.transforms.base import check_codes
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import FeatureColumn
+from tasks.storage.graph_store import ALWAYS, ArrayWriter
+from tasks.storage.manifests import FeatureColumn, TypeColumns
 
 _CHUNK_EDGES = 1 << 20
 
@@ -32,14 +33,16 @@ def edge_types(
     reverse: Array,
     target_first: Array,
     target_last: Array,
+    targets: Array,
     loop_type: int,
     out: Array,
 ) -> None:
-    """Number the relation of each edge: its table's, or the reverse one where the row is not of the target type.
+    """Number the relation of each edge: its table's, or the reverse one where the row is not the edge's target.
 
     `eids`, int (E,), is the number of each edge over all tables, -1 for an added self-loop, whose relation is
     `loop_type`. Of each table, int64 (T,): the relation of its edges and of their reverses, the first node of its
-    target type and the node behind its last. `out` is int16 (E,).
+    target type and the node behind its last. `targets`, int64, is the node that each edge leads to, within its type;
+    empty where the types of the ends tell the directions apart. `out` is int16 (E,).
     """
     for v in range(len(indptr) - 1):
         for i in range(indptr[v], indptr[v + 1]):
@@ -47,7 +50,10 @@ def edge_types(
                 out[i] = loop_type
                 continue
             t = np.searchsorted(table_starts, eids[i], side="right") - 1
-            out[i] = forward[t] if target_first[t] <= v < target_last[t] else reverse[t]
+            is_forward = target_first[t] <= v < target_last[t]
+            if len(targets) and is_forward:
+                is_forward = v == target_first[t] + targets[eids[i]]
+            out[i] = forward[t] if is_forward else reverse[t]
 
 
 class EdgeData:
@@ -66,6 +72,24 @@ class EdgeData:
     def feature_dim(self) -> int:
         """Columns of `edge_feat`."""
         return sum(feature.dim for feature in self.numeric)
+
+    def relation_columns(self) -> dict[str, TypeColumns]:
+        """Return the columns of each relation, and of its reverse; none where there is one relation."""
+        if len(self.layout.edge_types) == 1:
+            return {}
+        starts = {
+            kind: dict(zip([f.column for f in found], offsets([f.dim for f in found]).tolist(), strict=False))
+            for kind, found in (("numeric", self.numeric), ("categorical", self.categorical))
+        }
+        columns: dict[str, TypeColumns] = {}
+        for index, edge_type in enumerate(self.store.manifest.edge_types):
+            own: dict[str, list[int]] = {"numeric": [], "categorical": []}
+            for feature in edge_type.features:
+                first = starts[feature.kind][feature.column]
+                own[feature.kind] += range(first, first + feature.dim)
+            relations = {index, self.layout.reverse_type(index)} if self.layout.symmetrize else {index}
+            columns |= {self.layout.edge_types[i]: TypeColumns.model_validate(own) for i in relations}
+        return columns
 
     def _tables_with(self, column: str) -> list[str]:
         tables = (f"edges/{edge_type.name}" for edge_type in self.store.manifest.edge_types)
@@ -101,13 +125,16 @@ class EdgeData:
         """Write `edge_time`, `edge_type`, `edge_feat` and `edge_feat_cat` in CSC order (weights are merged before)."""
         size = int(indptr[-1])
         if "time" in self.layout.edge_columns:
-            time = self._raw("time", np.int64, 0)[:, 0]
+            absent = 0 if self.store.manifest.fit_before is None else ALWAYS
+            time = self._raw("time", np.int64, absent)[:, 0]
             _gather(eids, time, writer.create("edge_time", (size,), np.int64), 0)
         if len(self.layout.edge_types) > 1:
             self._write_types(indptr, eids, writer.create("edge_type", (size,), np.int16))
         if self.numeric:
             out = writer.create("edge_feat", (size, self.feature_dim), self.feature_dtype)
             self._columns(self.numeric, eids, out, np.float32, {})
+            if self.store.manifest.fit_before is not None:
+                _tame(out)
             _refuse_overflow(out)
         if self.categorical:
             self._write_categorical(size, eids, writer)
@@ -158,7 +185,10 @@ class EdgeData:
         forward = np.arange(len(types))
         reverse = np.array([layout.reverse_type(i) if layout.symmetrize else i for i in range(len(types))])
         loop_type = layout.edge_types.index(LOOP_TYPE) if layout.add_loops else -1
-        edge_types(indptr, eids, layout.table_starts, forward, reverse, first, last, loop_type, np.asarray(out))
+        within_type = any(one.source == one.target and layout.has_reverse(one) for one in types)
+        targets = self._raw("dst", np.int64, 0)[:, 0] if within_type and layout.symmetrize else np.empty(0, np.int64)
+        starts = layout.table_starts
+        edge_types(indptr, eids, starts, forward, reverse, first, last, targets, loop_type, np.asarray(out))
 
 
 def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
@@ -171,6 +201,15 @@ def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
         values = raw[chunk]  # -1 takes the last row, replaced below
         values[chunk < 0] = absent
         out[rows] = values
+
+
+def _tame(out: Array) -> None:
+    """Put sign(x) log(1 + |x|) in the place of x, in chunks: amounts get the size of what models add them to.
+
+    No transform reaches features of edges, and this one learns nothing that a later graph would have to know.
+    """
+    for rows in blocks(len(out), _CHUNK_EDGES):
+        out[rows] = np.sign(out[rows]) * np.log1p(np.abs(out[rows]))
 
 
 def _refuse_overflow(out: Array) -> None:

@@ -13,8 +13,8 @@ from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.storage.dataset_store import DatasetStore, to_numpy
-from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import SPLITS, TaskKind
+from tasks.storage.graph_store import ALWAYS, ArrayWriter
+from tasks.storage.manifests import SPLITS, DatasetManifest
 
 _CHUNK_ROWS = 1 << 20
 Choose = Callable[[int, int], Array]
@@ -45,7 +45,7 @@ def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapsh
     if timed:
         time = writer.create("node_time", (num_nodes,), np.int64)
         if len(timed) < len(layout.node_types):
-            time[:] = -1  # types without a time
+            time[:] = -1 if manifest.fit_before is None else ALWAYS  # types without a time
         for name in timed:
             _fill(store, f"nodes/{name}", "time", time, layout.offset(name), _choose(snapshot, layout, name))
     if manifest.task == "node" and "label" in columns[manifest.target_type]:
@@ -230,13 +230,21 @@ def read_pairs(store: DatasetStore, layout: Layout, table: str, kinds: tuple[str
     return np.stack(np.broadcast_arrays(*ends), -1).astype(layout.id_type)
 
 
-def training_rows(task: TaskKind, graph: GraphView) -> Array | None:
+def training_rows(manifest: DatasetManifest, graph: GraphView) -> Array | None:
     """Return the nodes of the graph that transforms may learn from, ascending.
 
     None: all, as link and triple tasks hide edges only.
 
-    Node tasks: the training nodes. Graph tasks: the nodes of the training graphs.
+    Node tasks: the training nodes; where nodes are predicted at moments, those of all types that are older than the
+    first moment that validates. Graph tasks: the nodes of the training graphs.
     """
+    task = manifest.task
+    if manifest.fit_before is not None:
+        times = graph["node_time"]
+        older = [
+            some.start + np.flatnonzero(times[some] < manifest.fit_before) for some in blocks(len(times), _CHUNK_ROWS)
+        ]
+        return np.concatenate(older)
     if task in ("link", "triple"):
         return None
     train = graph["train_idx"].astype(np.int64)

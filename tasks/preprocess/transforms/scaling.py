@@ -84,8 +84,9 @@ class MinMax(ColumnTransform):
 
     def fit(self, partials: list[State], column: Column) -> State:
         """Range over all training rows."""
-        low = np.min([part["min"] for part in partials], axis=0)
-        high = np.max([part["max"] for part in partials], axis=0)
+        none = np.full(column.dim, np.inf)
+        low = np.min([none, *(part["min"] for part in partials)], axis=0)
+        high = np.max([-none, *(part["max"] for part in partials)], axis=0)
         low, high = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 1.0)
         return {"min": low, "range": np.where(high > low, high - low, 1.0)}
 

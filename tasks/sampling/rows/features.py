@@ -14,6 +14,7 @@ from torch import Tensor
 from models.base import GraphModel
 from models.block import Block, Inputs
 from models.kernels.memory import recycled
+from models.relational.base import RelationalModel
 from tasks.processes.memory import available_bytes
 from tasks.sampling.neighborhoods.in_edges import Sample
 from tasks.sampling.rows.gather import gather_mean, gather_rows, gather_side_by_side
@@ -80,7 +81,12 @@ class FeatureSource:
         rows: Rows = "stored",
         rows_on: RowsOn = "host",
     ) -> FeatureSource:
-        """Open what a model reads of a graph, numeric features of nodes as `dtype`, held as `rows`, on `rows_on`."""
+        """Open what a model reads of a graph, numeric features of nodes as `dtype`, held as `rows`, on `rows_on`.
+
+        Nothing for a model of a typed graph: batches read each type's own columns (`sampling.relational`).
+        """
+        if isinstance(model, RelationalModel):
+            return cls(None, None)
         types = store.get("edge_type")
         if types is None:  # one relation
             types = np.broadcast_to(np.int16(0), store["csc_indices"].shape)

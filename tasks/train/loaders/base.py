@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from models.base import GraphModel
-from models.block import Batch
+from models.block import StepBatch
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore, slices
 from tasks.storage.manifests import GraphManifest
@@ -43,14 +43,14 @@ class Loader:
     whole_split: ClassVar[bool] = False
     """Whether a step takes all seeds at once, whatever the batch size."""
 
-    def batch(self, positions: Array, key: int) -> Batch:
+    def batch(self, positions: Array, key: int) -> StepBatch:
         """Return the batch of the seeds at `positions`, int64 (n,); all that is drawn comes from `key`.
 
         Only where `num_batches` is None.
         """
         raise AssertionError(f"{type(self).__name__} defines no batch")
 
-    def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
+    def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[StepBatch]:
         """Yield a batch for each pair of positions and key, see `batch`; all are taken before this is called again."""
         for positions, key in requests:
             yield self.batch(positions, key)
@@ -58,7 +58,7 @@ class Loader:
     def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
         """Prepare for requests like these, see `batches`; ranks that make batches together call it together."""
 
-    def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
+    def epoch_batch(self, epoch: int, number: int, key: int) -> StepBatch:
         """Return batch `number`, 0 to num_batches - 1, of an epoch. Only where `num_batches` is a number.
 
         What the whole epoch shares (which cluster a node belongs to) is drawn from the seed, the epoch and the rank

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from configs.base import ComponentConfig, IntTuple
+from configs.base import ComponentConfig, IntTuple, split_commas
 from configs.errors import RecipeError
 from configs.registry import LOADERS
 from configs.schema import loaders_of
@@ -19,6 +20,29 @@ if TYPE_CHECKING:
 
 _FANOUT = (15, 10, 5)
 _ENDS_A_PAIR = 4  # of a positive pair and its negative
+
+
+def _split_fanouts(value: Any) -> Any:
+    """Return lists of numbers for what a recipe or the command line says: `16,8`, or that for each relation."""
+    if isinstance(value, Mapping):
+        return {name: split_commas(hops) for name, hops in value.items()}
+    return split_commas(value)
+
+
+def _check_fanouts(value: Any) -> Any:
+    lists = value if isinstance(value, Mapping) else {"default": value}
+    if isinstance(value, Mapping) and "default" not in value:
+        raise ValueError("a map of fan-outs needs `default`, for the relations that it does not name")
+    for name, hops in lists.items():
+        if not hops or any(hop < -1 for hop in hops):
+            raise ValueError(f"{name}: give a number a layer, each 0 (none) or more, or -1 (all)")
+    return value
+
+
+FanoutByRelation = Annotated[
+    tuple[int, ...] | dict[str, tuple[int, ...]], BeforeValidator(_split_fanouts), AfterValidator(_check_fanouts)
+]
+"""Numbers from the seeds outwards, the same for all relations or by the relations' names."""
 
 
 class LoaderConfig(ComponentConfig):
@@ -65,6 +89,10 @@ class LoaderConfig(ComponentConfig):
                 "some of them; take train.loader=full, train.loader=neighbor with train.loader.fanout=-1 in every "
                 "layer, or model.dilation=1"
             )
+
+    def facts(self, model: ComponentConfig, manifest: GraphManifest) -> dict[str, Any]:
+        """Return what a model has to remember of the loader, as fields of `GraphFacts`."""
+        return {}
 
     def sees_all_neighbors(self) -> bool:
         """Whether a batch has all in-neighbours, with these options."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
+from configs.matching import did_you_mean
 from configs.moved import OF_ONE_LOADER
 from configs.registry import LOADERS
-from tasks.train.loaders.config_base import LoaderConfig, NegativesConfig, SampledConfig, SeedLoaderConfig
+from tasks.train.loaders.config_base import (
+    FanoutByRelation,
+    LoaderConfig,
+    NegativesConfig,
+    SampledConfig,
+    SeedLoaderConfig,
+)
 
 if TYPE_CHECKING:
     from tasks.storage.manifests import GraphManifest
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
 # Link tasks: up to this many edges, encoding the whole graph costs no more than sampling around a batch of pairs, whose
 # neighbourhoods cover most of it.
 FULL_ENCODER_EDGES = 5_000_000
+_TYPED_FANOUT = (16, 8, 4)
+_RELATIONS_A_TYPE = 2  # into it; the graph's own number would be better known than this is needed
 _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known than this is needed
 
 
@@ -198,6 +207,70 @@ class SaintWalkConfig(SaintConfig):
         """Count what the walks take."""
         walks = f"walks of train.loader.walk_length={self.walk_length} steps"
         self._need_memory(ranks, walks, "train.loader.batch_size or train.loader.walk_length")
+
+
+@LOADERS.options("relational", "relational")
+class RelationalConfig(SeedLoaderConfig):
+    """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""
+
+    name: str = "relational"
+    families: ClassVar[tuple[str, ...]] = ("relational",)
+    keeps_nodes: ClassVar[bool] = False
+
+    batch_size: int = Field(default=512, ge=1)
+    """Seeds (rows that are predicted) a step and rank."""
+    fanout: FanoutByRelation | None = None
+    """Edges that a row takes of each relation, from the seeds outwards, a number a layer of the model: -1 takes all, 0
+    none. A map has lists for some relations by their names, and `default` for the others. null: 16, 8, and 4 in all
+    further layers."""
+    eval_fanout: FanoutByRelation | None = None
+    """The same for validation, evaluation and predictions; null: as in training."""
+    choose: Literal["recent", "uniform"] | None = None
+    """Which edges a row takes where it sees more: the newest, or any; null: the newest where rows are predicted at
+    moments."""
+
+    def fanouts(self, num_layers: int, *, evaluates: bool = False) -> FanoutByRelation:
+        """Return the fan-out of every layer of a model, from the seeds outwards."""
+        given = self.eval_fanout if evaluates and self.eval_fanout is not None else self.fanout
+        return given if given is not None else (_TYPED_FANOUT + _TYPED_FANOUT[-1:] * num_layers)[:num_layers]
+
+    def facts(self, model: ComponentConfig, manifest: GraphManifest) -> dict[str, Any]:
+        """Let the model remember how its rows are sampled where it predicts."""
+        given = self.fanouts(getattr(model, "num_layers", 0), evaluates=True)
+        lists = given if isinstance(given, Mapping) else {"default": given}
+        of_relations = tuple(lists.get(name, lists["default"]) for name in manifest.edge_types)
+        return {"fanouts": of_relations, "newest": self.takes_newest(manifest)}
+
+    def takes_newest(self, manifest: GraphManifest) -> bool:
+        """Whether rows take the newest edges of a graph."""
+        return manifest.fit_before is not None if self.choose is None else self.choose == "recent"
+
+    def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
+        """Count the fan-outs, and look for their relations."""
+        super().check_graph(model, manifest)
+        num_layers = getattr(model, "num_layers", None)
+        for option in ("fanout", "eval_fanout"):
+            given = getattr(self, option)
+            lists = given if isinstance(given, Mapping) else {"default": given}
+            for relation, hops in lists.items():
+                place = f"train.loader.{option}" + (f".{relation}" if isinstance(given, Mapping) else "")
+                if relation != "default" and relation not in manifest.edge_types:
+                    raise RecipeError(
+                        f"{place}: {manifest.dataset} has no such relation{did_you_mean(relation, manifest.edge_types)}"
+                        f"; it has {', '.join(manifest.edge_types)}, and `default` stands for all others"
+                    )
+                if hops is not None and num_layers is not None and len(hops) != num_layers:
+                    raise RecipeError(
+                        f"{place} has {len(hops)} numbers and the model has {num_layers} layers; give one a layer, "
+                        f"such as {','.join(['8'] * num_layers)}"
+                    )
+
+    def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
+        """Every hop multiplies the rows: by its fan-out and the relations that a type usually has."""
+        given = self.fanouts(num_layers)
+        hops = given.get("default", next(iter(given.values()))) if isinstance(given, Mapping) else given
+        grows = [1 + _RELATIONS_A_TYPE * (hop if hop >= 0 else num_nodes) for hop in hops]
+        return [min(num_nodes, self.batch_size * math.prod(grows[:hop])) for hop in range(len(grows) + 1)]
 
 
 @LOADERS.options("precomputed", "precomputed")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.base import GraphModel
-from models.block import Batch
+from models.block import StepBatch
 from models.losses import LOSSES
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.optimization.optimizers import make_optimizer, make_scheduler
@@ -60,7 +60,7 @@ class Optimization:
         for group in self.optimizer.param_groups:
             group["lr"] = torch.tensor(self.rate, device=self.device)
 
-    def backward(self, batch: Batch, share: float, *, last: bool) -> Tensor:
+    def backward(self, batch: StepBatch, share: float, *, last: bool) -> Tensor:
         """Add a batch's gradient, of its mean loss times `share`; return the mean loss, without waiting for a GPU.
 
         The model runs in `train.precision`, the loss in float32. Ranks average gradients with the `last` batch of a
@@ -72,7 +72,7 @@ class Optimization:
             self.scaler.scale(loss * share).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: StepBatch) -> Tensor:
         """Return the batch's mean loss; that of a regression counts errors in the labels' standard deviations."""
         with autocast(self.train, self.device):
             scores = self.wrapped(batch)
@@ -145,7 +145,7 @@ class Optimization:
         self.scaler.load_state_dict(state["scaler"])
 
 
-def count_labels(batch: Batch) -> int:
+def count_labels(batch: StepBatch) -> int:
     """Return how many labels a batch's mean loss is the mean of."""
     target = batch.target
     if not batch.num_seeds:

@@ -25,7 +25,7 @@ from tasks.storage.manifests import PartitionManifest
 if TYPE_CHECKING:
     from torch import nn
 
-    from models.block import Batch
+    from models.block import StepBatch
     from tasks.sampling.parts.ranges import Ranges
     from tasks.sampling.rows.stored_rows import Rows, RowsOn
 
@@ -126,7 +126,7 @@ class Strategy:
         first = start + self.ranks.rank * size
         return np.arange(first, first + size, dtype=np.int64) % count
 
-    def finish(self, batch: Batch) -> Batch:
+    def finish(self, batch: StepBatch) -> StepBatch:
         """Return a batch as the model wants it: the ids of its input nodes are those of the whole graph."""
         return batch
 

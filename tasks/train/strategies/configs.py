@@ -35,10 +35,14 @@ class StrategyConfig(ComponentConfig):
 class DataParallelConfig(StrategyConfig):
     """An epoch's seeds (or clusters) are split over ranks; gradients are averaged (DistributedDataParallel)."""
 
+    families: ClassVar[tuple[str, ...]] = ("gnn", "relational")
+
 
 @STRATEGIES.options("parallel_epochs", "parallel_epochs")
 class ParallelEpochsConfig(StrategyConfig):
     """W ranks take W epochs of the data at once, each shuffled or clustered by itself; gradients are averaged."""
+
+    families: ClassVar[tuple[str, ...]] = ("gnn", "relational")
 
 
 @STRATEGIES.options("partition_parallel", "partition_parallel")

@@ -19,7 +19,7 @@ from tasks.train.strategies.base import Ranks, Strategy
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from models.block import Batch
+    from models.block import StepBatch
 
 _LOADERS = ("neighbor", "full", "edge", "full_edge")
 
@@ -64,9 +64,12 @@ class PartitionParallel(Strategy):
         """Cut the largest rank's seeds into steps; a rank with fewer starts its order over."""
         return cut_largest(self._largest, count, step, steps)
 
-    def finish(self, batch: Batch) -> Batch:
+    def finish(self, batch: StepBatch) -> StepBatch:
         """Turn local ids of input nodes into those of the whole graph: embeddings are shared."""
+        from models.block import Batch
+
         assert self._nodes is not None
+        assert isinstance(batch, Batch)
         local = batch.inputs.node_ids
         return replace(batch, inputs=replace(batch.inputs, node_ids=self._nodes.to(local.device)[local]))
 

@@ -1,0 +1,132 @@
+"""What relational models share: encoders by type, layers over relations, a head on the rows that are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from models.base import GraphModel
+from models.layers import Activation, make_norm, normalise
+from models.output_heads import NodeHead
+from models.relational.batch import TypedBatch, TypedBlock
+from models.relational.encoders import TypedEncoder
+
+if TYPE_CHECKING:
+    from models.facts import GraphFacts
+
+
+def message_relations(facts: GraphFacts) -> tuple[int, ...]:
+    """Return the relations that carry messages: all, but those to or from tasks (an entity at a moment)."""
+    tasks = facts.label_type if facts.label_type != facts.seed_type else -1
+    return tuple(number for number, ends in enumerate(facts.relation_ends) if tasks not in ends)
+
+
+@dataclass(frozen=True)
+class Hop:
+    """What one layer computes: only what the layers after it read, so that every weight takes part in every step."""
+
+    targets: tuple[int, ...]
+    """Types of its destinations."""
+    relations: tuple[int, ...]
+    """Relations into these."""
+    sources: frozenset[int]
+    """Types of its sources, the destinations among them."""
+
+
+def plan_hops(facts: GraphFacts, num_layers: int) -> list[Hop]:
+    """Return the layers of a model, from the outermost to the one whose destinations are the seeds."""
+    hops: list[Hop] = []
+    targets = frozenset([facts.seed_type])
+    for _ in range(num_layers):
+        relations = tuple(r for r in message_relations(facts) if facts.relation_ends[r][1] in targets)
+        sources = targets | {facts.relation_ends[r][0] for r in relations}
+        hops.insert(0, Hop(tuple(sorted(targets)), relations, sources))
+        targets = sources
+    return hops
+
+
+class TypedConv(nn.Module):
+    """One convolution over relations: forward(block, x by type (num_src_t, in)) -> by target type (num_dst_t, out)."""
+
+    def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Convolve."""
+        raise AssertionError(f"{type(self).__name__} defines no forward")
+
+
+class TypedLayer(nn.Module):
+    """Convolution, then norm, activation, dropout and residual of each type by itself."""
+
+    def __init__(self, conv: TypedConv, hop: Hop, config: Any, *, activate: bool) -> None:
+        """`activate`: whether activation and dropout stand after the norm."""
+        super().__init__()
+        self.conv, self.hop = conv, hop
+        self.out_dim: int = config.hidden_dim
+        """Columns of the result."""
+        self.residual = getattr(config, "residual", False)
+        self.norms = nn.ModuleDict({str(t): make_norm(config.norm, config.hidden_dim) for t in hop.targets})
+        self.activation = Activation(config.activation, config.dropout) if activate else nn.Identity()
+
+    def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Run the layer: x by type (num_src_t, dim) -> by target type (num_dst_t, dim)."""
+        y = self.conv(block, x)
+        for number in self.hop.targets:
+            y[number] = normalise(self.norms[str(number)], self.activation, y[number])
+            if self.residual:
+                y[number] = y[number] + x[number][: block.num_dst[number]]
+        return y
+
+
+class RelationalModel(GraphModel):
+    """Encoders by type, layers over relations, and a linear map from the seeds' vectors to their scores.
+
+    `forward` takes a `TypedBatch`. The model is sized by the relations that lead to the seeds within its layers, and
+    has no weights for others.
+    """
+
+    uses_edge_features = True
+    uses_edge_types = True
+    uses_node_types = True
+    activates = True
+    """Whether activation and dropout stand after each layer's norm."""
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Raises RecipeError for a graph that does not say which types its relations join."""
+        config.check_facts(facts, weighs_edges=False)
+        self.hops = plan_hops(facts, config.num_layers)
+        super().__init__(config, facts)
+
+    # ---- what a model defines
+
+    def make_typed_conv(self, hop: Hop) -> TypedConv:
+        """Return one convolution, from hidden_dim to hidden_dim columns."""
+        raise TypeError(f"{type(self).__name__} must define make_typed_conv(hop)")
+
+    # ----
+
+    def make_encoder(self) -> Any:
+        """Return the encoders of the types that the first layer reads."""
+        return TypedEncoder(self.facts, self.hops[0].sources, self.config)
+
+    def make_layers(self, in_dim: int) -> nn.ModuleList:
+        """Return a layer for each hop."""
+        return nn.ModuleList(
+            TypedLayer(self.make_typed_conv(hop), hop, self.config, activate=self.activates) for hop in self.hops
+        )
+
+    def make_finish(self) -> nn.Module:
+        """Return nothing: every layer has its norm."""
+        return nn.Identity()
+
+    def make_head(self) -> nn.Module:
+        """Return a linear map of the seeds' vectors."""
+        return NodeHead(self.head_dim, self.facts.out_dim)
+
+    def represent(self, batch: TypedBatch) -> Tensor:  # type: ignore[override]
+        """Return the last block's destinations of the seeds' type as vectors: (num_dst, hidden_dim)."""
+        x: dict[int, Tensor] = self.encoder(batch.inputs)
+        for block, layer in zip(batch.blocks, self.layers, strict=True):
+            x = layer(block, x)
+        return x[self.facts.seed_type]

@@ -1,0 +1,120 @@
+"""What a relational model sees of a typed graph: nodes numbered by type, edges by relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from models.block import Movable, StepBatch
+from models.kernels.sparse.adjacency import Adjacency
+
+V = TypeVar("V")
+
+
+@dataclass
+class Relation(Movable):
+    """Edges of one relation, from nodes of its source type to nodes of its target type."""
+
+    number: int
+    """Among the graph's relations."""
+    source_type: int
+    target_type: int
+    indptr: Tensor
+    """int64 (num_dst + 1,): in-edges of destination v of the target type are edges indptr[v] to indptr[v + 1]."""
+    indices: Tensor
+    """int32 (E,): source of each edge, numbered among the sources of the source type."""
+    num_src: int
+    """Sources of the source type."""
+    edge_feat: Tensor | None = None
+    """float32 (E, De): the relation's own columns."""
+    edge_feat_cat: Tensor | None = None
+    """int64 (E, Ce): the same of categories."""
+    edge_age: Tensor | None = None
+    """float32 (E,): days between the edge's time and its seed's cut; NaN: it was always there."""
+    adjacency: Adjacency = field(init=False, repr=False, compare=False)
+    """The edges as the kernels take them."""
+
+    def __post_init__(self) -> None:
+        self.adjacency = Adjacency(self.indptr, self.indices, self.num_src)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.indices)
+
+
+@dataclass
+class TypedBlock(Movable):
+    """One layer's edges, by relation; destinations of each type are the first sources of that type."""
+
+    relations: list[Relation]
+    """Every relation that carries messages, the empty ones too: its weights are part of each step."""
+    num_src: tuple[int, ...]
+    """Sources by type."""
+    num_dst: tuple[int, ...]
+    """Destinations by type."""
+    _cache: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    @cached_property
+    def by_number(self) -> dict[int, Relation]:
+        """The relations by their numbers among the graph's."""
+        return {relation.number: relation for relation in self.relations}
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all relations."""
+        return sum(relation.num_edges for relation in self.relations)
+
+    def cached(self, name: str, make: Callable[[], V]) -> V:
+        """Return what `make` returns, called the first time only."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        found: V = self._cache[name]
+        return found
+
+
+@dataclass
+class TypeInputs(Movable):
+    """What is known of the outermost sources of one type."""
+
+    node_ids: Tensor
+    """int64 (n,): ids in the graph."""
+    feat: Tensor | None = None
+    """float32 (n, D): the type's own columns."""
+    feat_cat: Tensor | None = None
+    """int64 (n, C): the same of categories."""
+    age: Tensor | None = None
+    """float32 (n,): days between the row's time and its seed's cut; NaN: it was always there. None: nothing has
+    times."""
+
+
+@dataclass
+class TypedInputs(Movable):
+    """What is known of the first block's sources."""
+
+    types: list[TypeInputs]
+    """By number of the type, those that no model reads too."""
+
+
+@dataclass
+class TypedBatch(StepBatch):
+    """One step's work on a typed graph."""
+
+    blocks: list[TypedBlock]
+    """One a layer, from the inputs to the seeds."""
+    inputs: TypedInputs
+    target: Tensor
+    """int64 (n,) or float32 (n, T): what the scores should be."""
+    num_seeds: int
+    seed_type: int
+    """Type of the nodes that are scored."""
+    rows: Tensor | None = None
+    """int64 (n,): the last block's destination of `seed_type` that each seed asks about; None: all, in their order."""
+    seed_weight: Tensor | None = None
+    """float32 (n,): weight of each score's loss; None: all alike."""
+    num_edges: int = 0
+    """Edges that messages pass along, all layers together."""

@@ -1,0 +1,112 @@
+"""From what a row carries to the vector that the first layer reads: each type of nodes has an encoder of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from models.dropout import Dropout
+from models.encoders import CategoryEmbedding
+from models.kernels.dense.linear import Linear
+from models.kernels.sparse.segment import segment_reduce
+from models.layers import Activation
+from models.relational.ages import AgeEncoding
+
+if TYPE_CHECKING:
+    from models.facts import GraphFacts
+    from models.relational.batch import Relation, TypedInputs, TypeInputs
+
+
+def columns_of(given: tuple[tuple[int, ...], ...], number: int, width: int) -> tuple[int, ...]:
+    """Return a type's columns among `width`; all of them where nothing is said of any type."""
+    return given[number] if given else tuple(range(width))
+
+
+class TypeEncoder(nn.Module):
+    """A type's numbers, categories and age, mapped to `dim` columns and added up; a learnt row where it has nothing.
+
+    With more than one layer, what is added up goes through an activation and further linear maps.
+    """
+
+    def __init__(self, facts: GraphFacts, number: int, config: Any) -> None:
+        """`number` is that of the type; `config` a `RelationalConfig`."""
+        super().__init__()
+        dim = config.hidden_dim
+        width = len(columns_of(facts.node_columns, number, facts.feature_dim))
+        codes = columns_of(facts.node_codes, number, len(facts.categories))
+        self.numbers = Linear(width, dim, bias=False) if width else None
+        self.categories = CategoryEmbedding(tuple(facts.categories[c] for c in codes), dim) if codes else None
+        self.ages = AgeEncoding(sines=config.ages == "sines") if facts.has_times and config.ages != "none" else None
+        self.age_map = Linear(self.ages.width, dim, bias=False) if self.ages else None
+        self.row = nn.Parameter(torch.empty(1, dim))
+        nn.init.xavier_uniform_(self.row)
+        further: list[nn.Module] = []
+        for _ in range(config.encoder_layers - 1):
+            further += [Activation(config.activation, config.dropout), Linear(dim, dim)]
+        self.further = nn.Sequential(*further)
+        self.dropout = Dropout(config.input_dropout)
+
+    def forward(self, inputs: TypeInputs) -> Tensor:
+        """Encode the rows: (n, dim)."""
+        x = self.row.expand(len(inputs.node_ids), -1)
+        if self.numbers is not None:
+            assert inputs.feat is not None, "the loader gave no numbers"
+            x = x + self.numbers(inputs.feat)
+        if self.categories is not None:
+            x = x + self.categories(inputs.feat_cat)
+        if self.ages is not None and self.age_map is not None:
+            assert inputs.age is not None, "the loader gave no ages"
+            x = x + self.age_map(self.ages(inputs.age))
+        encoded: Tensor = self.dropout(self.further(x))
+        return encoded
+
+
+class TypedEncoder(nn.Module):
+    """The encoders of the types that the first layer reads."""
+
+    def __init__(self, facts: GraphFacts, types: frozenset[int], config: Any) -> None:
+        super().__init__()
+        self.types = nn.ModuleDict({str(number): TypeEncoder(facts, number, config) for number in sorted(types)})
+        self.out_dim: int = config.hidden_dim
+        """Columns of the result."""
+
+    def forward(self, inputs: TypedInputs) -> dict[int, Tensor]:
+        """Encode each type's rows: (n_t, out_dim) by number of the type."""
+        return {int(number): encoder(inputs.types[int(number)]) for number, encoder in self.types.items()}
+
+
+class EdgeTerm(nn.Module):
+    """What a relation's edges carry, averaged over each destination's in-edges: (num_dst, dim).
+
+    Since it is added to a mean of linear messages it is what reading each edge's features beside its source would give:
+    mean_e (W x_e + U f_e) = W mean_e x_e + U mean_e f_e.
+    """
+
+    def __init__(self, facts: GraphFacts, number: int, dim: int, *, ages: bool) -> None:
+        """`number` is that of the relation."""
+        super().__init__()
+        width = len(columns_of(facts.edge_columns, number, facts.edge_feature_dim))
+        codes = columns_of(facts.edge_codes, number, len(facts.edge_categories))
+        self.has_features = bool(width or codes)
+        self.ages = AgeEncoding(sines=False) if self.has_features and facts.has_times and ages else None
+        width += self.ages.width if self.ages else 0
+        self.numbers = Linear(width, dim, bias=False) if width else None
+        self.categories = CategoryEmbedding(tuple(facts.edge_categories[c] for c in codes), dim) if codes else None
+
+    def forward(self, relation: Relation) -> Tensor | None:
+        """Return the term; None where the relation's edges carry nothing."""
+        if not self.has_features:
+            return None
+        parts = [] if relation.edge_feat is None else [relation.edge_feat]
+        if self.ages is not None:
+            assert relation.edge_age is not None, "the loader gave no ages of edges"
+            parts.append(self.ages(relation.edge_age))
+        term: Tensor | None = None
+        if self.numbers is not None:
+            term = self.numbers(segment_reduce(torch.cat(parts, 1), relation.indptr, "mean"))
+        if self.categories is not None:
+            embedded = segment_reduce(self.categories(relation.edge_feat_cat), relation.indptr, "mean")
+            term = embedded if term is None else term + embedded
+        return term

@@ -1,0 +1,106 @@
+"""What is known of the entities of tasks as of their moments: their own rows, and what lies one key away.
+
+For models that predict rows at moments. Nothing later than a row's moment has a part in it: what is seen is what the
+batches of training could see (`tasks.sampling.relational`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from models.kernels.sparse.segment import segment_reduce
+from models.relational.encoders import columns_of
+from tasks.arrays import Array
+from tasks.sampling.relational.batches import SeedMoments, ages, sorted_edges
+from tasks.sampling.relational.columns import gather_columns
+from tasks.sampling.relational.edges import Relation
+from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedSample
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore, create_array, slices
+
+MOST_SEEN = 1000
+"""Edges of a relation that are looked at: the newest. A row with more has that count."""
+_CHUNK_ROWS = 1 << 13
+
+
+class EntityRows:
+    """Features of tasks, in files; row i is that of `rows[i]`."""
+
+    def __init__(self, store: GraphStore, rows: Array, scratch: Path) -> None:
+        """Compute them for labelled nodes, int64 (n,) ascending; `scratch` takes the files."""
+        self.rows = rows
+        self._store, self._facts = store, graph_facts(store.manifest)
+        self._moments = SeedMoments(store, self._facts)
+        edges = sorted_edges(store)
+        self._sampler = RelationalSampler(edges, (MOST_SEEN,), "recent")
+        facts, kind = self._facts, self._facts.seed_type
+        self._columns = columns_of(facts.node_columns, kind, facts.feature_dim)
+        self._codes = columns_of(facts.node_codes, kind, len(facts.categories))
+        self._into = edges.into[kind]
+        width = sum(2 + sum(map(len, self._averaged(i))) for i in self._into)
+        self.numbers = create_array(scratch / "entity-numbers.npy", (len(rows), 1 + len(self._columns)), np.float32)
+        """float32 (n, D + 1): numbers of the entity's own row, and its age at the moment; NaN where it has none."""
+        self.codes = create_array(scratch / "entity-codes.npy", (len(rows), len(self._codes)), np.int32)
+        """int32 (n, C): categories of the entity's own row."""
+        self.nearby = create_array(scratch / "entity-nearby.npy", (len(rows), width), np.float32)
+        """float32 (n, F): for each relation into the entity how many edges there are before the moment, the age of the
+        newest, and the means of the neighbours' and the edges' numbers; NaN where there is none."""
+        for part in slices(len(rows), _CHUNK_ROWS):
+            self._fill(part)
+
+    def places(self, rows: Array) -> Array:
+        """Return the places of labelled nodes, int64 (n,)."""
+        return np.searchsorted(self.rows, rows)
+
+    def _averaged(self, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the columns of a relation's sources and of its edges; `place`: in the sampler's relations."""
+        facts, edges = self._facts, self._sampler.edges
+        source, number = edges.relations[place].source, edges.edge_types[place]
+        of_source = columns_of(facts.node_columns, source, facts.feature_dim)
+        return of_source, columns_of(facts.edge_columns, number, facts.edge_feature_dim)
+
+    def _fill(self, part: slice) -> None:
+        seeds, store = self.rows[part], self._store
+        nodes, cuts = self._moments.entities(seeds), self._moments.cuts(seeds)
+        assert cuts is not None, "tasks have moments"
+        if self._columns:
+            self.numbers[part, :-1] = gather_columns(store["feat"], nodes, self._columns, np.float32).numpy()
+        self.numbers[part, -1] = ages(np.asarray(store["node_time"][nodes]), cuts, self._facts.age_unit).numpy()
+        if self._codes:
+            self.codes[part] = gather_columns(store["feat_cat"], nodes, self._codes, np.int64).numpy()
+        sample = self._sampler.sample(nodes, cuts, 0)
+        columns = [self._summary(sample, place) for place in self._into]
+        if columns:
+            self.nearby[part] = np.concatenate(columns, axis=1)[sample.seed_rows]
+
+    def _summary(self, sample: TypedSample, place: int) -> Array:
+        """Return one relation's columns of `nearby` for the distinct rows of a sample, float32 (m, F)."""
+        relation, found = self._sampler.edges.relations[place], sample.layers[0].relations[place]
+        count = np.diff(found.indptr)
+        columns = [count[:, None].astype(np.float32), self._newest(sample, relation, found)[:, None]]
+        of_source, of_edge = self._averaged(place)
+        sources = sample.ids[relation.source][found.indices]
+        for name, rows, wanted in (("feat", sources, of_source), ("edge_feat", found.positions, of_edge)):
+            if wanted:
+                assert rows is not None
+                x = gather_columns(self._store[name], rows, wanted, np.float32)
+                means = segment_reduce(x, torch.from_numpy(found.indptr), "mean").numpy()
+                columns.append(np.where(count[:, None] > 0, means, np.nan))
+        return np.concatenate(columns, axis=1)
+
+    def _newest(self, sample: TypedSample, relation: Relation, found: RelationSample) -> Array:
+        """Return the age of the newest edge, float32 (m,): it is the last one of each row."""
+        assert sample.cuts is not None
+        assert found.positions is not None
+        newest = np.full(len(found.indptr) - 1, np.nan, np.float32)
+        some = np.diff(found.indptr) > 0
+        last = found.indptr[1:][some] - 1
+        time = np.asarray(self._store["node_time"][sample.ids[relation.source][found.indices[last]]])
+        if "edge_time" in self._store:
+            time = np.maximum(time, self._store["edge_time"][found.positions[last]])
+        cuts = sample.cuts[relation.target][: len(newest)][some]
+        newest[some] = ages(time, cuts, self._facts.age_unit).numpy()
+        return newest

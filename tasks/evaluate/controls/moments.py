@@ -1,0 +1,105 @@
+"""Controls of rows that are predicted at moments: models that see an entity's row, or what lies one key away, alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from models.kernels.threads import num_threads
+from tasks.arrays import Array, sample_rows
+from tasks.evaluate.controls import boosting, linear
+from tasks.evaluate.controls.entities import EntityRows
+from tasks.evaluate.controls.features import ControlledGraph, OwnFeatures, training_sample
+from tasks.evaluators.prediction import Prediction
+from tasks.storage.graph_store import slices
+from tasks.storage.manifests import BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL, FEATURES_CONTROL, FeatureColumn
+
+_MOST_ROWS = 200_000
+"""Training rows that trees are fitted to: some seconds."""
+_CHUNK_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class MomentControl:
+    """A model from rows to scores."""
+
+    graph: ControlledGraph
+    entities: EntityRows
+    model: Any
+
+    def features(self, places: Array) -> Array:
+        """Return what the model reads of some rows, float32 (n, D)."""
+        raise AssertionError(f"{type(self).__name__} defines no features")
+
+    def predict(self, split: str, prediction: Prediction) -> Prediction:
+        """Score a split's rows."""
+        places = self.entities.places(np.asarray(self.graph.store[f"{split}_idx"], np.int64))
+        scores = [self.model(self.features(places[part])) for part in slices(max(1, len(places)), _CHUNK_ROWS)]
+        return Prediction(scores=np.concatenate(scores), label=prediction.label)
+
+
+@dataclass(frozen=True)
+class LinearControl(MomentControl):
+    """A linear model of the entity's own row and age."""
+
+    own: OwnFeatures
+
+    def features(self, places: Array) -> Array:
+        """Return them standardized, categories as columns of their own."""
+        return np.concatenate([x for _, x in self.own.parts(places)] or [np.empty((0, self.own.width), np.float32)])
+
+
+@dataclass(frozen=True)
+class BoostedControl(MomentControl):
+    """Trees over the entity's own row and age, and with `nearby` over what lies one key away."""
+
+    nearby: bool
+
+    def features(self, places: Array) -> Array:
+        """Return them as they are."""
+        return tree_features(self.entities, places, nearby=self.nearby)
+
+
+def tree_features(entities: EntityRows, places: Array, *, nearby: bool) -> Array:
+    """Return codes, numbers, and with `nearby` the relations' columns: float32 (n, D)."""
+    parts = [entities.codes, entities.numbers, *([entities.nearby] if nearby else [])]
+    return np.concatenate([np.asarray(part[places], np.float32) for part in parts], axis=1)
+
+
+def fit_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentControl]:
+    """Fit all of them to the training split, the trees' number to the validation split."""
+    store, manifest = graph.store, graph.store.manifest
+    held = {split: np.asarray(store[f"{split}_idx"], np.int64) for split in manifest.splits if f"{split}_idx" in store}
+    entities = EntityRows(store, np.unique(np.concatenate(list(held.values()))), graph.scratch)
+    found: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
+    if manifest.task_type in ("binary", "multiclass", "regression") and manifest.num_tasks == 1:
+        for name, nearby in ((BOOSTED_CONTROL, False), (BOOSTED_NEARBY_CONTROL, True)):
+            goal = boosting.Goal(manifest.task_type, num_scores, manifest.metric, num_threads())
+            samples = [
+                _sample(graph, entities, sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS), nearby)
+                for split in ("train", "valid")
+            ]
+            trees = boosting.fit(samples[0], samples[1], list(range(entities.codes.shape[1])), goal)
+            found[name] = BoostedControl(graph, entities, trees, nearby)
+    return found
+
+
+def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scores: int) -> LinearControl:
+    own = OwnFeatures(entities.numbers, entities.codes)
+    columns = [FeatureColumn(column="numbers", kind="numeric", dim=entities.numbers.shape[1])]
+    if entities.codes.shape[1]:
+        columns.append(FeatureColumn(column="codes", kind="categorical", dim=entities.codes.shape[1]))
+    sample = training_sample(train, tuple(columns), num_scores)
+    places = entities.places(sample)
+    own.fit(places)
+    x = np.concatenate([part for _, part in own.parts(places)])
+    label = np.asarray(graph.store["label"][sample])
+    model = linear.fit(x, label, graph.store.manifest.task_type, num_scores)
+    return LinearControl(graph, entities, model, own)
+
+
+def _sample(graph: ControlledGraph, entities: EntityRows, rows: Array, nearby: bool) -> boosting.Sample:
+    x = tree_features(entities, entities.places(rows), nearby=nearby)
+    return boosting.Sample(x, np.asarray(graph.store["label"][rows]))

@@ -1,0 +1,146 @@
+"""Options of the data set `database`: tables, their keys and times, and what is predicted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from configs.base import ComponentConfig
+from configs.matching import did_you_mean
+from configs.registry import DATASETS
+from tasks.ingest.database.predict_configs import PredictConfig
+from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig
+
+# Transforms that count edges of all times, those behind a seed's moment too.
+_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding", "random_walk_pe"})
+
+
+@DATASETS.options("database", "database.dataset")
+class DatabaseConfig(ComponentConfig):
+    """A database: tables with keys, foreign keys and times, and what of an entity is predicted at which moments."""
+
+    task: ClassVar[str] = "node"
+
+    title: str = Field(default="database", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
+    """Name of the data set, for people."""
+    text_ids: bool = False
+    """Take all keys as texts, also where they look like numbers: `007` and `7` are then two rows."""
+    max_categories: int = Field(default=1000, ge=2, le=1_000_000)
+    """Texts of more different values are no categories by themselves; a column that `columns` calls a category may have
+    ten times as many."""
+    tables: dict[str, DatabaseTableConfig]
+    """The tables by name; a name is that of the node type, or of the relation where rows are edges."""
+    predict: PredictConfig
+    """What is predicted."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DatabaseConfig:
+        if not self.tables:
+            raise ValueError("tables: at least one table is needed")
+        for name, table in self.tables.items():
+            if not re.fullmatch(PLAIN_NAME, name):
+                raise ValueError(f"tables: {name!r} is no plain name; use letters, digits, _ and -")
+            table.check(name)
+        for name, table in self.tables.items():
+            for column, target in table.foreign.items():
+                self._check_foreign(name, column, target)
+        self._check_predict()
+        self._check_connected()
+        return self
+
+    def _known(self, name: str, where: str) -> DatabaseTableConfig:
+        if name not in self.tables:
+            near = did_you_mean(name, self.tables)
+            raise ValueError(f"{where}: there is no table {name!r}{near}; tables: {', '.join(self.tables)}")
+        return self.tables[name]
+
+    def _check_foreign(self, name: str, column: str, target: str) -> None:
+        where = f"tables.{name}.foreign.{column}"
+        known = self._known(target, where)
+        if known.is_link:
+            raise ValueError(f"{where}: rows of {target} are edges; give it a key, or link: false")
+        if known.key is None:
+            raise ValueError(f"{where}: {target} has no key that {column} could hold; name its column: key: ...")
+
+    def _check_predict(self) -> None:
+        predict = self.predict
+        entity = self._known(predict.table, "predict.table")
+        if entity.key is None:
+            raise ValueError(f"predict.table: {predict.table} has no key, and its rows have no names; give it one")
+        if predict.name in self.tables:
+            raise ValueError(f"predict.name: {predict.name} is a table too; call what is predicted otherwise")
+        if predict.target is not None:
+            self.key_to_entity(predict.target.table, "predict.target", predict.via)
+        if predict.active is not None:
+            self.key_to_entity(predict.active.any, "predict.active", None)
+
+    def key_to_entity(self, name: str, where: str, via: str | None) -> str:
+        """Return the foreign key by which a timed table names the entities. Raises ValueError."""
+        table, entity = self._known(name, where), self.predict.table
+        columns = [column for column, target in table.foreign.items() if target == entity]
+        if table.time is None:
+            raise ValueError(
+                f"{where}: {name} has no time, and which of its rows are behind a moment is not known; name the column "
+                "(time: ...), or give labels that you compute yourself (predict.labels)"
+            )
+        if not columns:
+            raise ValueError(f"{where}: {name} has no foreign key to {entity}; its own are {_listed(table.foreign)}")
+        if via is not None and via not in columns:
+            raise ValueError(f"predict.via: {name} has no foreign key {via!r} to {entity}{did_you_mean(via, columns)}")
+        if via is None and len(columns) > 1 and where == "predict.target":
+            raise ValueError(f"{where}: {name} names {entity} by {_listed(columns)}; say which counts: predict.via")
+        return via or columns[0]
+
+    def _check_connected(self) -> None:
+        """Refuse tables that no message can come from."""
+        reached = {self.predict.table}
+        while True:
+            more = set()
+            for name, table in self.tables.items():
+                ends = {name, *table.foreign.values()}
+                more |= ends if ends & reached else set()
+            if more <= reached:
+                break
+            reached |= more
+        for name, table in self.tables.items():
+            if name not in reached:
+                own = (
+                    f"its foreign keys lead to {_listed(table.foreign.values())}"
+                    if table.foreign
+                    else ("it has no foreign key, and none leads to it")
+                )
+                raise ValueError(
+                    f"tables.{name}: nothing connects it to {self.predict.table}, which is predicted: {own}; name "
+                    "the foreign keys (foreign: {COLUMN: TABLE}), or leave the table out"
+                )
+
+    def check_recipe(self, recipe: Any) -> None:
+        """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
+        check_moments_are_kept(self.name, recipe)
+
+
+def check_moments_are_kept(name: str, recipe: Any) -> None:
+    """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
+    if recipe.preprocess.deduplicate:
+        raise ValueError(
+            f"preprocess.deduplicate merges edges of different relations and times, and {name} has both; set it to "
+            "false: preprocess: {deduplicate: false}"
+        )
+    for transform in recipe.preprocess.transforms:
+        if transform.name in _OF_THE_GRAPH:
+            raise ValueError(
+                f"preprocess.transforms: {transform.name} counts edges of all times, and a row of {name} must see only "
+                "those before its moment; leave it out"
+            )
+    if recipe.snapshot.as_of is not None:
+        raise ValueError(
+            f"snapshot.as_of: {name} has moments of its own (dataset.predict.at), of which each sees only what is "
+            "older; move those"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names)) or "none"

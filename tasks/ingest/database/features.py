@@ -1,0 +1,210 @@
+"""Feature columns of a database's table: what each is taken as, and its values row by row.
+
+Columns are stored as `TABLE.COLUMN`. Of rows that are nodes, numbers keep NaN where a cell is empty (preprocess puts
+the mean of older rows there) and categories are hashes of their texts, which preprocess numbers by the older rows. Of
+rows that are edges, empty numbers are 0 and categories are numbered here, by the older rows as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from configs.errors import DataError
+from configs.matching import did_you_mean, listed
+from tasks.arrays import Array
+from tasks.ingest.database.moments import DAY
+from tasks.ingest.database.rows import Chunk, TableRows
+from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, hashed, judge
+from tasks.ingest.database.times import RowTimes
+from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.tables.features import FeatureReader
+from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.policies import Missing, mask_name
+from tasks.storage.graph_store import ALWAYS
+from tasks.storage.manifests import FeatureColumn
+
+
+@dataclass
+class Columns:
+    """What a table's columns are taken as."""
+
+    numbers: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+    gaps: frozenset[str] = frozenset()
+    """Those with empty cells."""
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Column to why it is not read."""
+    constant: tuple[str, ...] = ()
+    """Those of one value that are read, for the recipe names them."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All that are read."""
+        return (*self.numbers, *self.categories, *self.times)
+
+
+def feature_candidates(table: TableRows) -> list[str]:
+    """Return the columns that may be features. Raises DataError for a column that is named and not there."""
+    config, names = table.config, table.column_names()
+    place = f"dataset.tables.{table.name}"
+    roles: dict[str, Iterable[str | None]] = {"key": [config.key], "time": [config.time]}
+    roles |= {"foreign": config.foreign, "columns": config.columns}
+    for role, named in roles.items():
+        for column in named:
+            if column is not None and column not in names:
+                raise DataError(
+                    f"has no column {column!r}{did_you_mean(column, names)} ({place}.{role}); it has {listed(names)}",
+                    path=config.names,
+                )
+    taken = {config.key, config.time, *config.foreign} - set(config.columns)
+    return [name for name in names if name not in taken and config.columns.get(name) != "ignore"]
+
+
+def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categories: int, intake: Intake) -> Columns:
+    """Return what the columns are taken as; mistakes of those that the recipe names are gathered."""
+    config = table.config
+    is_csv = any(word in name for name in config.files for word in (".csv", ".tsv")) or config.format in ("csv", "tsv")
+    chosen = Columns(ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns"))
+    kinds: dict[str, list[str]] = {"number": [], "category": [], "time": []}
+    for column, profile in profiles.items():
+        named = config.columns.get(column)
+        verdict = (
+            judge(profile, is_csv=is_csv, max_categories=max_categories, has_own_time=config.time is not None)
+            if named is None
+            else Verdict(named)
+        )
+        if named == "category":
+            _refuse_many(table, column, profile, EXPLICIT * max_categories, intake)
+        if verdict.kind == "ignore":
+            chosen.ignored[column] = verdict.why
+        else:
+            kinds["number" if verdict.kind == "list" else verdict.kind].append(column)
+    chosen.numbers, chosen.categories, chosen.times = (tuple(kinds[kind]) for kind in ("number", "category", "time"))
+    chosen.constant = tuple(column for column in chosen.all if profiles[column].is_constant)
+    chosen.gaps = frozenset(column for column in chosen.numbers if profiles[column].empty)
+    for column in (*chosen.gaps, *chosen.times):
+        if mask_name(column) in chosen.all:
+            intake.problems.add(
+                config.names, column, "two columns of one name",
+                DataError(
+                    f"the column {mask_name(column)!r} has the name of the one that says where {column!r} is empty; "
+                    f"rename it, or leave one of them out: dataset.tables.{table.name}.columns: {{{column}: ignore}}",
+                    path=config.names,
+                ),
+                0,
+            )  # fmt: skip
+    return chosen
+
+
+def _refuse_many(table: TableRows, column: str, profile: Profile, most: int, intake: Intake) -> None:
+    """Gather that a column that is named a category cannot be one."""
+    count, place = profile.num_values, f"dataset.tables.{table.name}.columns"
+    if "decimal" in profile.forms:
+        words = f"holds decimal numbers; categories are texts or whole numbers: store them so, or take {place} = number"
+    elif count is None or count > most:
+        said = f"{count:,}" if count is not None else f"more than {profile.most:,}"
+        words = (
+            f"has {said} different values, and a column of categories may have {most:,} ({EXPLICIT} times "
+            "dataset.max_categories); raise that, cut them down to fewer, or make a table of them, with a foreign key: "
+            f"its rows are nodes; {place}: {{{column}: ignore}} leaves the column out"
+        )
+    else:
+        return
+    error = DataError(words, path=table.config.names, column=column)
+    intake.problems.add(table.config.names, column, "no category", error, 0)
+
+
+class Features:
+    """Reads the feature columns of one table."""
+
+    def __init__(self, table: TableRows, columns: Columns, *, fit_before: int, per_day: bool) -> None:
+        """`fit_before`: what is fitted here is fitted on rows older than this. `per_day`: times are seconds."""
+        self.table, self.columns, self.fit_before = table, columns, fit_before
+        self._unit = DAY if per_day else 1
+        missing: Missing = "zero" if table.config.is_link else "mean"
+        policies: dict[str, Missing] = {name: missing if name in columns.gaps else "error" for name in columns.numbers}
+        self._numbers = FeatureReader(columns.numbers, (), policies)
+        self._times = {name: RowTimes(name) for name in columns.times}
+        self._codes = {name: IdIndex() for name in columns.categories}
+        self.num_later = dict.fromkeys(columns.times, 0)
+        """Cells of times that are later than their row."""
+
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Return how the columns of a CSV are read: arguments of `TableRows.chunks`."""
+        columns = self.columns
+        return {"columns": columns.all, "texts": columns.categories, "numbers": columns.numbers, "times": columns.times}
+
+    def prepare(self) -> None:
+        """Get ready for lists whose first cells are empty."""
+        self._numbers.look_ahead(self.table.config, self.table.intake)
+
+    def learn_categories(self, batch: TableBatch, times: Array | None) -> None:
+        """Of edges: add the categories of rows older than `fit_before` to those that have a number."""
+        old = np.ones(batch.num_rows, np.bool_) if times is None else times < self.fit_before
+        for column, index in self._codes.items():
+            index.add(category_texts(batch.column(column).filter(pa.array(old))))
+
+    def settle_categories(self) -> None:
+        """Of edges: number the categories in ascending order."""
+        for index in self._codes.values():
+            if index.count:
+                index.sort()
+
+    def read(self, chunk: Chunk) -> dict[str, Array]:
+        """Return the columns by their stored names: float32 (n,) or (n, width), and of categories int."""
+        batch = chunk.batch
+        out = {self._stored(name): values for name, values in self._numbers.read(batch).items()}
+        for column, clock in self._times.items():
+            out |= self._days(batch, column, clock, chunk.time)
+        for column, index in self._codes.items():
+            if self.table.config.is_link:
+                codes = index.find(category_texts(batch.column(column))) if index.count else np.full(batch.num_rows, -1)
+                out[self._stored(column)] = np.where(codes < 0, index.count, codes).astype(np.int32)
+            else:
+                out[self._stored(column)] = hashed(batch.column(column))[1]
+        return out
+
+    def _stored(self, column: str) -> str:
+        return f"{self.table.name}.{column}"
+
+    def _days(self, batch: TableBatch, column: str, clock: RowTimes, own: Array | None) -> dict[str, Array]:
+        """Return by how much a time was before the row's own, in days or the times' unit.
+
+        NaN (of edges 0) where it is empty, or later: then nobody knew it when the row came. Of rows without a time of
+        their own, by how much it was before `fit_before`.
+        """
+        found, missing = clock.read(batch, gaps=True)
+        known = np.full(len(found), self.fit_before) if own is None else own
+        later = ~missing & (found > known) if own is not None else np.zeros(len(found), np.bool_)
+        self.num_later[column] += int(np.count_nonzero(later))
+        empty = missing | later | (known == ALWAYS)
+        values = np.where(empty, 0, (known - found) / self._unit).astype(np.float32)
+        if not self.table.config.is_link:
+            values[empty] = np.nan
+        return {self._stored(column): values, self._stored(mask_name(column)): empty.astype(np.float32)}
+
+    def empty(self) -> dict[str, Array]:
+        """Return the columns of no rows."""
+        out: dict[str, Array] = {}
+        for feature in self.describe():
+            kind = np.float32 if feature.kind == "numeric" else (np.int32 if feature.cardinalities else np.int64)
+            shape = (0,) if feature.dim == 1 else (0, feature.dim)
+            out[feature.column] = np.empty(shape, kind)
+        return out
+
+    def describe(self) -> tuple[FeatureColumn, ...]:
+        """Return the manifest's entries; call it when all rows have passed."""
+        found = [one.model_copy(update={"column": self._stored(one.column)}) for one in self._numbers.describe()]
+        for column in self.columns.times:
+            gaps = not self.table.config.is_link
+            found.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=1, gaps=gaps))
+            found.append(FeatureColumn(column=self._stored(mask_name(column)), kind="numeric", dim=1))
+        for column, index in self._codes.items():
+            codes = (index.count + 1,) if self.table.config.is_link else ()
+            found.append(FeatureColumn(column=self._stored(column), kind="categorical", dim=1, cardinalities=codes))
+        return tuple(found)

@@ -1,0 +1,258 @@
+"""A database to the tables of a data set: keys and times, what columns hold, what is predicted, then rows and edges.
+
+Each table is read three times (a link table with categories four times), in chunks; what stays in memory is the index
+of the keys, the times, and what is predicted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from configs.matching import listed
+from configs.moments import TimeUnit
+from tasks.arrays import Array
+from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
+from tasks.ingest.database.moments import time_text
+from tasks.ingest.database.relations import Relation, check_keys, write_rows_as_edges, write_rows_as_nodes
+from tasks.ingest.database.rows import TableRows, in_order
+from tasks.ingest.database.splitting import Dealt, deal_by_moment
+from tasks.ingest.database.survey import EXPLICIT, profiles
+from tasks.ingest.database.targets import Tasks, computed_tasks, label_tasks
+from tasks.ingest.database.telling import Outcome, tell
+from tasks.ingest.edges import total_duplicates
+from tasks.ingest.labels import usual_metric
+from tasks.ingest.tables.first_lines import with_header_found
+from tasks.ingest.tables.intake import Intake
+from tasks.ingest.writer import DatasetWriter
+from tasks.stage import StageContext
+from tasks.storage.file_names import joined_name
+from tasks.storage.graph_facts import TASK_RELATION
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import EdgeType, NodeType
+
+_ROWS = 1 << 18
+
+
+def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
+    """Write all tables; return the fields of DatasetManifest.
+
+    Mistakes are gathered over all tables, and end it before anything is written.
+
+    Raises:
+        DataError: naming all mistakes.
+        RecipeError: options that do not go together.
+    """
+    config = _settled(config, intake)
+    for note in intake.notes:
+        context.message(note)
+    tables = _scan(config, context, intake)
+    unit = _common_unit(tables, intake)
+    columns = _survey(config, tables, context, intake)
+    intake.problems.raise_any()
+    tasks, unit = _tasks(config, tables, unit, intake)
+    dealt = deal_by_moment(tasks, config.predict, unit)
+    with DatasetWriter(context.work) as writer:
+        nodes, relations = _write(tables, columns, dealt, unit, writer, context)
+        task_type = _write_tasks(config, tables, tasks, dealt, unit, writer)
+        sizes = {split: len(rows) for split, rows in dealt.splits.items()}
+    tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
+    checks = [relation.check for relation in relations]
+    return {
+        "dataset": config.title,
+        "task": "node",
+        "task_type": tasks.task_type,
+        "num_classes": tasks.num_classes,
+        "num_tasks": 1,
+        "metric": config.predict.metric or usual_metric(tasks.task_type),
+        "directed": True,
+        "node_types": (*nodes, task_type),
+        "edge_types": (*(relation.describe() for relation in relations), _task_edges(config, len(tasks.entity))),
+        "target_type": config.predict.name,
+        "fit_before": dealt.first_valid,
+        "time_unit": unit,
+        "splits": sizes,
+        "num_self_loops": sum(check.num_self_loops for check in checks),
+        "num_duplicate_edges": total_duplicates(checks),
+        "adjusted": intake.adjusted,
+        "tables": writer.tables,
+    }
+
+
+def _settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
+    """Return the options with each `header: auto` settled, and the names that tables have in DuckDB files."""
+    tables = {
+        name: with_header_found(table, f"dataset.tables.{name}", intake).model_copy(
+            update={"table": table.table or name}
+        )
+        for name, table in config.tables.items()
+    }
+    predict = config.predict
+    if predict.labels is not None:
+        labels = with_header_found(predict.labels, "dataset.predict.labels", intake)
+        predict = predict.model_copy(update={"labels": labels.model_copy(update={"table": labels.table or "labels"})})
+    return config.model_copy(update={"tables": tables, "predict": predict})
+
+
+def _scan(config: DatabaseConfig, context: StageContext, intake: Intake) -> dict[str, TableRows]:
+    """Read keys and times of all tables. Raises DataError where a table could not be read."""
+    order = in_order(config.tables)
+    tables = {n: TableRows(n, table, intake, text_ids=config.text_ids) for n, table in config.tables.items()}
+    for done, name in enumerate(order):
+        with intake.problems.gathering(f"{tables[name].config.names} behind that mistake") as ended:
+            feature_candidates(tables[name])  # columns that the recipe names are there
+            tables[name].scan(tables)
+        tables[name].nodes.broken |= bool(ended)
+        context.progress(done + 1, len(order), "tables", "keys")
+    if any(table.nodes.broken for table in tables.values()):
+        intake.problems.raise_any()
+    return tables
+
+
+def _common_unit(tables: dict[str, TableRows], intake: Intake) -> TimeUnit:
+    """Return what all times count; tables that do not go together are gathered."""
+    units = {table.name: table.clock.unit for table in tables.values() if table.clock and table.clock.unit}
+    dates = [name for name, unit in units.items() if unit == "seconds"]
+    whole = [name for name, unit in units.items() if unit == "number"]
+    if dates and whole:
+        table = tables[whole[0]].config
+        error = DataError(
+            f"holds whole numbers, and the time of {dates[0]} ({tables[dates[0]].config.time}) dates: they do not "
+            f"compare; say what they count (dataset.tables.{whole[0]}.epoch: seconds, or milliseconds), or store dates",
+            path=table.names,
+            column=table.time,
+        )
+        intake.problems.add(table.names, table.time, "times of two kinds", error, 0)
+    zoned = [table.name for table in tables.values() if table.clock and table.clock.zoned]
+    naive = [table.name for table in tables.values() if table.clock and table.clock.zoned is False]
+    if zoned and naive:
+        intake.hints.append(
+            f"times of {listed(zoned)} have offsets from UTC, those of {listed(naive)} none: they are taken as UTC; if "
+            "they are of another zone, store them with their offset"
+        )
+    return "number" if whole else "seconds"
+
+
+def _survey(
+    config: DatabaseConfig, tables: dict[str, TableRows], context: StageContext, intake: Intake
+) -> dict[str, Columns]:
+    """Find what columns hold, and gather foreign keys that name no row."""
+    found: dict[str, Columns] = {}
+    most = EXPLICIT * config.max_categories
+    for done, (name, table) in enumerate(tables.items()):
+        with intake.problems.gathering(f"columns of {table.config.names} behind that mistake"):
+            candidates = feature_candidates(table)
+            seen, counted = profiles(candidates, most), dict[str, int]()
+            keys = list(table.config.foreign)
+            texts = table.texts_of_keys(tables, keys)
+            texts += [column for column in candidates if table.config.columns.get(column) == "category"]
+            for chunk in table.chunks([*candidates, *keys], texts, (), candidates):
+                for column, profile in seen.items():
+                    profile.add(chunk.batch, column)
+                check_keys(table, tables, chunk.batch, counted)
+            for column, count in counted.items():
+                intake.adjust(table.config, f"foreign keys {column} that name no row dropped", count)
+                intake.hints.append(
+                    f"{table.config.names} (column {column}): {count:,} foreign keys name no row of "
+                    f"{table.config.foreign[column]}; those rows stay without that edge (on_unknown_id: count)"
+                )
+            found[name] = choose_columns(table, seen, config.max_categories, intake)
+        context.progress(done + 1, len(tables), "tables", "columns")
+    return found
+
+
+def _tasks(
+    config: DatabaseConfig, tables: dict[str, TableRows], unit: TimeUnit, intake: Intake
+) -> tuple[Tasks, TimeUnit]:
+    """Return what is predicted. Raises DataError."""
+    labels = config.predict.labels
+    if labels is None:
+        return computed_tasks(config, tables, unit), unit
+    tasks, own = label_tasks(labels, tables[config.predict.table], intake)
+    timed = any(table.time is not None for table in tables.values())
+    if timed and own != unit:
+        words = {"seconds": "dates", "number": "whole numbers"}
+        raise DataError(
+            f"holds {words[own]}, and times of the tables are {words[unit]}: they do not compare; give `epoch`, or "
+            "store both alike",
+            path=labels.names,
+            column=labels.time,
+        )
+    return tasks, own
+
+
+def _write(
+    tables: dict[str, TableRows],
+    columns: dict[str, Columns],
+    dealt: Dealt,
+    unit: TimeUnit,
+    writer: DatasetWriter,
+    context: StageContext,
+) -> tuple[list[NodeType], list[Relation]]:
+    nodes: list[NodeType] = []
+    relations: list[Relation] = []
+    for done, (name, table) in enumerate(tables.items()):
+        features = Features(table, columns[name], fit_before=dealt.first_valid, per_day=unit == "seconds")
+        if table.config.is_link:
+            relations.append(write_rows_as_edges(table, tables, features, writer))
+        else:
+            node_type, own = write_rows_as_nodes(table, tables, features, writer)
+            nodes.append(node_type)
+            relations += own
+        for column, count in features.num_later.items():
+            if count:
+                table.intake.adjust(table.config, f"times {column} later than their row taken as empty", count)
+                table.intake.hints.append(
+                    f"{table.config.names} (column {column}): {count:,} times are later than their own row's, when "
+                    "nobody could know them; they are taken as empty"
+                )
+        context.progress(done + 1, len(tables), "tables", "written")
+    return nodes, relations
+
+
+def _task_edges(config: DatabaseConfig, count: int) -> EdgeType:
+    predict = config.predict
+    return EdgeType(source=predict.name, relation=TASK_RELATION, target=predict.table, num_edges=count)
+
+
+def _write_tasks(
+    config: DatabaseConfig,
+    tables: dict[str, TableRows],
+    tasks: Tasks,
+    dealt: Dealt,
+    unit: TimeUnit,
+    writer: DatasetWriter,
+) -> NodeType:
+    """Write what is predicted as nodes, each with an edge to its entity, and the splits."""
+    name, entities, count = config.predict.name, tables[config.predict.table], len(tasks.entity)
+    kind = id_dtype(max(count, entities.num_rows))
+    triplet = (name, TASK_RELATION, entities.name)
+    with (
+        writer.table(f"nodes/{name}") as nodes,
+        writer.table(f"ids/{name}") as ids,
+        writer.table(f"edges/{joined_name(triplet)}") as edges,
+    ):
+        for first in range(0, count, _ROWS):
+            some = slice(first, first + _ROWS)
+            entity, moment = tasks.entity[some], tasks.moment[some]
+            numbers = np.arange(first, first + len(entity), dtype=np.int64)
+            nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment})
+            ids.write({"node_id": numbers, "original_id": _task_ids(entities, entity, moment, unit)})
+            edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
+    for split, rows in dealt.splits.items():
+        writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
+    return NodeType(name=name, num_nodes=count)
+
+
+def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> pa.Array:
+    """Return `ENTITY@MOMENT` of each task."""
+    index = entities.nodes.index
+    keys = pa.array(entity) if index is None else index.keys().take(pa.array(entity))
+    distinct, codes = np.unique(moment, return_inverse=True)
+    texts = pa.array([time_text(int(time), unit) for time in distinct], pa.string())
+    return compute.binary_join_element_wise(keys.cast(pa.string()), texts.take(pa.array(codes)), "@")

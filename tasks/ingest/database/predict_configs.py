@@ -1,0 +1,172 @@
+"""Options of what is predicted of a database: of which rows, at which moments, and from where labels come."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from configs.base import ConfigModel
+from configs.metric_names import MetricName
+from tasks.ingest.database.moments import normalise_length, normalise_moment
+from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseFilesConfig
+from tasks.ingest.tables.policies import Column
+
+_TEXT_OR_NUMBER = {"type": ["string", "integer"]}
+Moment = Annotated[str, BeforeValidator(normalise_moment), WithJsonSchema(_TEXT_OR_NUMBER)]
+Length = Annotated[str, BeforeValidator(normalise_length), WithJsonSchema(_TEXT_OR_NUMBER)]
+
+
+class TargetConfig(ConfigModel):
+    """What is predicted of an entity: a figure of the rows that name it, from the moment on, within the horizon."""
+
+    none: str | None = None
+    """TABLE: whether no row of it names the entity (churn)."""
+    any: str | None = None
+    """TABLE: whether some row does."""
+    count: str | None = None
+    """TABLE: how many rows do."""
+    sum: str | None = None
+    """TABLE.COLUMN: the sum of a column of numbers over them, 0 of none."""
+    mean: str | None = None
+    """TABLE.COLUMN: its mean; entities without such rows are not predicted."""
+
+    @property
+    def figure(self) -> str:
+        """Which of them it is."""
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+
+    @property
+    def table(self) -> str:
+        """The table whose rows count."""
+        return str(getattr(self, self.figure)).partition(".")[0]
+
+    @property
+    def column(self) -> str | None:
+        """Its column of numbers."""
+        return str(getattr(self, self.figure)).partition(".")[2] or None
+
+    @model_validator(mode="after")
+    def _one(self) -> TargetConfig:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"one of none, any, count, sum and mean says what is predicted, not {len(given)} of them")
+        if self.figure in ("sum", "mean") and self.column is None:
+            raise ValueError(f"{self.figure}: {self.table} names no column; write {self.figure}: {self.table}.COLUMN")
+        if self.figure in ("none", "any", "count") and self.column is not None:
+            raise ValueError(f"{self.figure}: rows are counted, of a table; write {self.figure}: {self.table}")
+        return self
+
+
+class ActiveConfig(ConfigModel):
+    """Which entities are predicted at a moment."""
+
+    any: str
+    """TABLE: those that a row of it names ..."""
+    within: Length
+    """... so long before the moment: 180d, say."""
+
+
+class LabelTableConfig(DatabaseFilesConfig):
+    """Labels in a table of their own: a row says of an entity what is true from a moment on."""
+
+    key: Column
+    """Column of the entity's key."""
+    label: Column
+    """Column of the label."""
+    task_type: Literal["binary", "multiclass", "regression"] = "binary"
+    """Kind of label; classes are whole numbers from 0."""
+    num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
+    """How many classes a multiclass label has; null: as many as the largest says."""
+    on_unknown_id: Literal["error", "drop"] = "error"
+    """An entity that is not in its table: refused, or its label left out."""
+
+    @model_validator(mode="after")
+    def _has_a_time(self) -> LabelTableConfig:
+        self._check_time("labels")
+        if self.time is None:
+            raise ValueError("labels: `time` names the column of the moment from which on a label is true")
+        if self.num_classes is not None and self.task_type != "multiclass":
+            raise ValueError(f"labels: num_classes goes with multiclass labels, not {self.task_type}")
+        return self
+
+
+class MomentsConfig(ConfigModel):
+    """Moments at which entities are predicted; rows from the moment on are never read."""
+
+    moments: tuple[Moment, ...] = ()
+    """Each by itself; or first, last and every."""
+    first: Moment | None = None
+    """The first one."""
+    last: Moment | None = None
+    """The last one, or where `every` does not meet it the one before."""
+    every: Length | None = None
+    """From one to the next: 90d, say."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> MomentsConfig:
+        spaced = (self.first, self.last, self.every)
+        if bool(self.moments) == any(value is not None for value in spaced) or (not self.moments and None in spaced):
+            raise ValueError("give a list of moments, or first, last and every: {first: 2023-01-01, last: ...}")
+        if len(set(self.moments)) < len(self.moments):
+            raise ValueError("a moment stands twice")
+        return self
+
+
+def _as_moments(value: Any) -> Any:
+    if value is None or isinstance(value, dict | ConfigModel):
+        return value
+    return {"moments": list(value) if isinstance(value, list | tuple) else [value]}
+
+
+class MomentSplitConfig(ConfigModel):
+    """Where validation and test begin."""
+
+    valid: Moment
+    """Moments from here on validate ..."""
+    test: Moment
+    """... and from here on test; earlier ones train."""
+
+
+class PredictConfig(ConfigModel):
+    """What is predicted, of which rows, and when."""
+
+    table: str
+    """Table of the entities."""
+    target: TargetConfig | None = None
+    """What is predicted, computed from the tables: `{none: orders}`, `{sum: orders.amount}`, ..."""
+    labels: LabelTableConfig | None = None
+    """Or a table of labels."""
+    via: str | None = None
+    """Foreign key by which the target's rows name the entity, where they have several to its table."""
+    at: Annotated[MomentsConfig | None, BeforeValidator(_as_moments)] = None
+    """Moments: a list of dates, or `{first: 2023-01-01, last: 2024-03-31, every: 90d}`; days begin at midnight UTC."""
+    horizon: Length | None = None
+    """How far from a moment the target looks: 90d, say. It ends before moment + horizon."""
+    unlabelled: tuple[Moment, ...] = ()
+    """Moments of which nothing is known yet: their rows are in no split, and `graphmill predict` predicts them."""
+    active: ActiveConfig | None = None
+    """Which entities count at a moment: `{any: orders, within: 180d}`; null: all that are there."""
+    split: MomentSplitConfig | None = None
+    """Where validation and test begin; null: the last moment tests, the last one before it whose horizon ends by then
+    validates, and those train whose horizon ends by then."""
+    data_end: Moment | None = None
+    """Moment until which the target's table is complete; null: the day of its newest row, to its end."""
+    name: str = Field(default="task", pattern=PLAIN_NAME)
+    """Name of the node type of what is predicted, an entity at a moment each."""
+    metric: MetricName | None = None
+    """accuracy, rocauc, ap, rmse, mae, r2 or f1; null: rocauc, rmse or accuracy, by kind of label."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> PredictConfig:
+        if (self.target is None) == (self.labels is None):
+            raise ValueError("predict needs `target`, computed from the tables, or `labels`, a table of labels")
+        if self.labels is not None:
+            for name in ("via", "at", "unlabelled", "active", "data_end"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} is for a target computed from the tables; labels have rows of their own")
+        elif self.at is None or self.horizon is None:
+            raise ValueError(
+                "a target needs `at`, its moments, and `horizon`, how far it looks: at: [...], horizon: 90d"
+            )
+        return self

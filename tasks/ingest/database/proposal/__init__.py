@@ -1,0 +1,1 @@
+"""A recipe proposed from files alone: which columns are keys, foreign keys, times and features, and what is unsure."""

@@ -1,0 +1,264 @@
+"""Keys by uniqueness and name, foreign keys by inclusion and name, times by form and name, and what to predict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from configs.errors import DataError
+from configs.moments import TimeUnit
+from tasks.ingest.database.moments import DAY
+from tasks.ingest.database.proposal.names import (
+    entity_score,
+    event_score,
+    foreign_score,
+    is_kept_up_to_date,
+    key_score,
+    time_score,
+)
+from tasks.ingest.database.proposal.tables import ColumnFacts, TableFacts, share_of_known
+from tasks.ingest.database.survey import Verdict, judge
+from tasks.ingest.database.times import RowTimes
+from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.tables.intake import Intake
+
+_MOST_DANGLING = 0.1
+_EPOCHS = {"seconds": (10**8, 5 * 10**9), "milliseconds": (10**11, 5 * 10**12)}
+_USUAL_DAYS = (1, 2, 7, 14, 30, 60, 90, 180, 365)
+
+
+@dataclass
+class Guess:
+    """What a table is taken as."""
+
+    table: TableFacts
+    key: str | None = None
+    time: str | None = None
+    epoch: str | None = None
+    foreign: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, Verdict] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    """Part (`key`, `time`, a column) to what is unsure about it."""
+    dangling: bool = False
+    """Whether some foreign keys name no row."""
+    gaps_in_time: bool = False
+    oldest: int = 0
+    newest: int = 0
+    unit: TimeUnit = "seconds"
+
+    @property
+    def is_link(self) -> bool:
+        """Whether rows would be edges."""
+        return self.key is None and len(self.foreign) == 2
+
+
+@dataclass
+class PredictGuess:
+    """What may be predicted."""
+
+    entity: str
+    target: str
+    horizon: int
+    first: int
+    last: int
+    unit: TimeUnit
+
+
+def guess_tables(tables: dict[str, TableFacts], intake: Intake, max_categories: int) -> dict[str, Guess]:
+    """Return what each table is taken as. Raises DataError for a file that cannot be read."""
+    found = {name: Guess(table) for name, table in tables.items()}
+    for guess in found.values():
+        _guess_key(guess)
+    _guess_foreign(found, intake)
+    for guess in found.values():
+        _guess_time(guess, intake)
+        _guess_kinds(guess, max_categories)
+    return found
+
+
+def _guess_key(guess: Guess) -> None:
+    table = guess.table
+    candidates = [
+        (key_score(column, table.name, place), -place, column)
+        for place, (column, facts) in enumerate(table.columns.items())
+        if facts.is_unique and facts.may_name_rows and not facts.profile.forms <= {"date text"}
+    ]
+    named = sorted((one for one in candidates if one[0] > 0), reverse=True)
+    if not named:
+        if candidates:
+            others = ", ".join(column for _, _, column in candidates)
+            guess.notes["key"] = f"no column is called like a key; different in every row: {others}"
+        return
+    score, _, guess.key = named[0]
+    if score < 3:
+        guess.notes["key"] = f"{guess.key} is different in every row, and not called like a key"
+    elif len(named) > 1 and named[1][0] >= 3:
+        guess.notes["key"] = f"{named[1][2]} is different in every row too"
+
+
+def _guess_foreign(found: dict[str, Guess], intake: Intake) -> None:
+    keys = {name: _index(guess) for name, guess in found.items() if guess.key is not None}
+    for name, guess in found.items():
+        table = guess.table
+        columns = [column for column, facts in table.columns.items() if _may_refer(facts)]
+        shares = share_of_known(table, columns, keys, intake)
+        for column in columns:
+            _choose_target(name, guess, column, {t: shares.get((column, t), (0, 0)) for t in keys}, found)
+    for name, guess in found.items():  # a key that another table's key is: one row of this for one of that
+        if guess.key in guess.foreign:
+            target = guess.foreign[guess.key]
+            if any(name in other.foreign.values() for other in found.values()):
+                del guess.foreign[guess.key]
+                guess.notes["key"] = f"it is one of {target}'s too; a column is a key or a foreign key"
+            else:
+                guess.key = None
+
+
+def _index(guess: Guess) -> IdIndex:
+    assert guess.key is not None
+    index = guess.table.columns[guess.key].index
+    assert index is not None
+    return index
+
+
+def _may_refer(facts: ColumnFacts) -> bool:
+    return facts.may_name_rows and facts.profile.empty < facts.profile.rows
+
+
+def _choose_target(
+    name: str, guess: Guess, column: str, shares: dict[str, tuple[int, int]], found: dict[str, Guess]
+) -> None:
+    """Take the table whose name and key a column goes with, and say what speaks against it."""
+    options = []
+    for target, (there, known) in shares.items():
+        key = found[target].key
+        if key is None or there == 0 or (target == name and column == key):
+            continue
+        share = known / there
+        if share < 1 - _MOST_DANGLING:
+            continue
+        score, own = foreign_score(column, name, target, key), key_score(key, target, 0)
+        if guess.key == column and (score < 4 or own <= key_score(column, name, 0)):
+            continue
+        options.append((score, own, share, -found[target].table.num_rows, target, there - known))
+    named = sorted((one for one in options if one[0] > 0), reverse=True)
+    is_text = guess.table.columns[column].profile.forms <= {"text", "numeric text"}
+    if not named:
+        values = guess.table.columns[column].profile.num_values
+        if options and is_text and column != guess.key and (values is None or values > 2):
+            target = max(options)[4]
+            guess.notes[column] = f"all its texts are keys of {target}; a foreign key? foreign: {{{column}: {target}}}"
+        return
+    score, own, _, _, target, dangling = named[0]
+    guess.foreign[column] = target
+    others = [one[4] for one in named[1:] if one[:2] == (score, own)]
+    if dangling:
+        guess.dangling = True
+        guess.notes[column] = f"{dangling:,} cells name no row of {target}"
+    elif score < 3:
+        rest = f"; {' and '.join(others)} would do too" if others else ""
+        guess.notes[column] = f"its values are keys of {target}, by name it may be another table's{rest}"
+    elif others:
+        guess.notes[column] = f"{' and '.join(others)} would do too"
+
+
+def _guess_time(guess: Guess, intake: Intake) -> None:
+    options: list[tuple[int, float, int, str, str | None]] = []
+    for place, (column, facts) in enumerate(guess.table.columns.items()):
+        if column == guess.key or column in guess.foreign:
+            continue
+        epoch = _epoch(column, facts)
+        dated = facts.profile.forms <= {"date", "date text"} and bool(facts.profile.forms)
+        if not dated and epoch is None:
+            continue
+        full = 1 - facts.profile.empty / facts.profile.rows
+        options.append((time_score(column), full, -place, column, epoch))
+    good = sorted((one for one in options if one[0] >= 0 and one[1] > 0.5), reverse=True)
+    for _, _, _, column, _ in options:
+        if not any(column == one[3] for one in good):
+            guess.notes[column] = (
+                "a time that may be later than the row itself: as its time it would hide the row too long"
+            )
+    if not good:
+        return
+    score, full, _, guess.time, guess.epoch = good[0]
+    others = [one[3] for one in good[1:]]
+    if others:
+        guess.notes["time"] = f"when did a row come to be known? {', '.join(others)} would do too"
+    elif score == 0:
+        guess.notes["time"] = "is it when a row came to be known?"
+    guess.gaps_in_time = full < 1
+    _read_times(guess, intake)
+
+
+def _epoch(column: str, facts: ColumnFacts) -> str | None:
+    """Return what whole numbers count since 1970, where they may be times."""
+    profile = facts.profile
+    if profile.forms != {"whole"} or time_score(column) == 0:
+        return None
+    return next((unit for unit, (low, high) in _EPOCHS.items() if low <= profile.low <= profile.high <= high), None)
+
+
+def _read_times(guess: Guess, intake: Intake) -> None:
+    """Set the oldest and the newest time of the rows; leave the time out where it cannot be read."""
+    assert guess.time is not None
+    silent, clock = Intake(), RowTimes(guess.time, None, guess.epoch)
+    found: list[tuple[int, int]] = []
+    try:
+        for batch in silent.batches(guess.table.config, [guess.time], (), (), [guess.time]):
+            times, missing = clock.read(batch, gaps=True)
+            if not missing.all():
+                found.append((int(times[~missing].min()), int(times[~missing].max())))
+        silent.problems.raise_any()
+    except DataError as error:
+        guess.notes["time"] = f"{guess.time} cannot be read as a time: {str(error).splitlines()[-1].strip()[:200]}"
+        guess.time = guess.epoch = None
+        return
+    guess.oldest, guess.newest = min(low for low, _ in found), max(high for _, high in found)
+    guess.unit = clock.unit or "seconds"
+
+
+def _guess_kinds(guess: Guess, max_categories: int) -> None:
+    table = guess.table
+    taken = {guess.key, guess.time, *guess.foreign}
+    for column, facts in table.columns.items():
+        if column not in taken:
+            has_time = guess.time is not None and time_score(column) >= -1
+            verdict = judge(facts.profile, is_csv=table.is_csv, max_categories=max_categories, has_own_time=has_time)
+            later = facts.profile.forms <= {"date", "date text"} and guess.time is not None and not has_time
+            if later:
+                verdict = Verdict("ignore", "may hold times that are later than the row's")
+            guess.kinds[column] = verdict
+            if verdict.kind != "ignore" and is_kept_up_to_date(column):
+                guess.notes.setdefault(column, "written again later? Then it tells of the future: ignore it")
+
+
+def guess_target(found: dict[str, Guess]) -> PredictGuess | None:
+    """Return what may be predicted: rows of a table that many name, by those that name it at some time."""
+    options = []
+    for name, guess in found.items():
+        for target, column in guess.foreign.items():
+            entity = found[column]
+            if guess.time is None or guess.newest <= guess.oldest or entity.key is None or column == name:
+                continue
+            options.append((entity_score(column), event_score(name), guess.table.num_rows, column, name, target))
+    if not options:
+        return None
+    *_, entity_name, target_name, _ = max(options)
+    return _at_moments(entity_name, target_name, found)
+
+
+def _at_moments(entity: str, target: str, found: dict[str, Guess]) -> PredictGuess:
+    rows, span_of = found[target], found[target].newest - found[target].oldest
+    if rows.unit == "number":
+        horizon = max(1, span_of // 10)
+        end = rows.newest + 1
+    else:
+        days = max(1, span_of // DAY // 10)
+        horizon = max(day for day in _USUAL_DAYS if day <= days or day == 1) * DAY
+        end = (rows.newest // DAY + 1) * DAY
+    last = end - horizon
+    oldest = max(rows.oldest, found[entity].oldest if found[entity].time else rows.oldest)
+    count = int(np.clip((last - oldest) // horizon - 1, 2, 8))
+    return PredictGuess(entity, target, horizon, last - count * horizon, last, rows.unit)

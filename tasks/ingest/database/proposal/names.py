@@ -1,0 +1,123 @@
+"""What columns and tables are called, and what that says about them."""
+
+from __future__ import annotations
+
+import re
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_KEY_WORDS = frozenset(
+    {"id", "key", "code", "no", "nr", "num", "number", "uuid", "guid", "ref", "pk", "fk", "sk", "hash"}
+)
+_NO_KEY = frozenset({"name", "title", "email", "mail", "phone", "description", "text", "comment", "url", "address"})
+_UP = frozenset({"parent", "manager", "boss", "supervisor", "previous", "predecessor", "root", "reply", "super"})
+_FIRST = frozenset({"created", "create", "placed", "ordered", "joined", "registered", "signup", "opened", "posted"})
+_FIRST_TOO = frozenset({"written", "sent", "started", "start", "inserted", "occurred", "happened", "published"})
+_TIME_WORDS = frozenset({"time", "timestamp", "ts", "date", "datetime", "at", "on", "when", "day"})
+_LATER_TEXT = """
+    updated update modified deleted closed ended end finished delivered shipped returned cancelled canceled
+    expires expiry due last until valid birth birthday born dob resolved paid completed left terminated
+"""
+_LATER = frozenset(_LATER_TEXT.split())
+_KEPT_UP_TEXT = """
+    total totals status last latest current lifetime ltv balance active churned count counts updated average avg rank
+"""
+_KEPT_UP = frozenset(_KEPT_UP_TEXT.split())
+_PEOPLE_TEXT = """
+    customer user account client patient member subscriber person people driver employee seller student supplier
+    vendor player applicant borrower card policy device machine product item
+"""
+_PEOPLE = _PEOPLE_TEXT.split()
+_EVENTS_TEXT = """
+    order purchase transaction payment visit booking rental sale invoice session login event admission claim trip
+    subscription call click message ticket review
+"""
+_EVENTS = _EVENTS_TEXT.split()
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a name, in small letters: `customerId`, `customer_id` and `CUSTOMER ID` have the same."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def singular(word: str) -> str:
+    """Return a word without its plural ending."""
+    irregular = {"people": "person", "children": "child", "data": "datum"}
+    if word in irregular:
+        return irregular[word]
+    for ending, new in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh")):
+        if word.endswith(ending) and len(word) > len(ending) + 1:
+            return word[: -len(ending)] + new
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 2 else word
+
+
+def entity(table: str) -> list[str]:
+    """Return the words of what a row of a table is: `dim_customers` to `customer`."""
+    found = [word for word in words(table) if word not in ("tbl", "table", "dim", "fact", "t", "stg", "raw")]
+    return [*found[:-1], singular(found[-1])] if found else words(table)
+
+
+def key_score(column: str, table: str, place: int) -> int:
+    """Return how much a column is called like the key of its table; `place` is its place in it. 0: not at all."""
+    found, row = words(column), entity(table)
+    if not found or set(found) & _NO_KEY:
+        return 0
+    if (
+        found == ["id"]
+        or (found[:-1] == row and found[-1] in _KEY_WORDS)
+        or (row[-1:] == found[:-1] and found[-1] == "id")
+    ):
+        return 5
+    if found in (["uuid"], ["key"], ["pk"], row) or (found[0] in ("pk", "id") and found[1:] == row):
+        return 4
+    if found[-1] in _KEY_WORDS:
+        return 3 if place == 0 else 2
+    return 1 if place == 0 else 0
+
+
+def foreign_score(column: str, table: str, target: str, key: str) -> int:
+    """Return how much a column is called like a foreign key to a table. 0: not at all; 3: it can hardly be another."""
+    found, row, named = words(column), entity(target), words(key)
+    core = [word for word in found if word not in _KEY_WORDS]
+    key_like = len(core) < len(found)
+    if found == named and not set(named) <= _KEY_WORDS:
+        return 4 if len(named) > 1 else 3
+    if core == row or (core and core == row[-1:]):
+        return 4 if key_like else 3
+    if table == target and set(core) & _UP:
+        return 3
+    if len(named) > 1 and found[-len(named) :] == named:
+        return 3
+    if core[-len(row) :] == row and (key_like or len(row) > 1):
+        return 3
+    if core[-1:] == row[-1:]:
+        return 2
+    return 1 if key_like and core else 0
+
+
+def time_score(column: str) -> int:
+    """Return how much a column is called like the time when a row came to be known; below 0: like a later time."""
+    found = set(words(column))
+    if found & _LATER:
+        return -2
+    if found & (_FIRST | _FIRST_TOO):
+        return 3
+    if "birth" in "".join(found):
+        return -2
+    return 2 if found & {"timestamp", "datetime", "time", "ts"} else (1 if found & _TIME_WORDS else 0)
+
+
+def is_kept_up_to_date(column: str) -> bool:
+    """Whether a column is called like a figure or state that is written again later: it would tell of the future."""
+    return bool(set(words(column)) & _KEPT_UP)
+
+
+def entity_score(table: str) -> int:
+    """Return how much a table is called like those whose rows are usually predicted."""
+    found = entity(table)
+    return len(_PEOPLE) - _PEOPLE.index(found[-1]) if found and found[-1] in _PEOPLE else 0
+
+
+def event_score(table: str) -> int:
+    """Return how much a table is called like those whose rows are usually counted."""
+    found = entity(table)
+    return len(_EVENTS) - _EVENTS.index(found[-1]) if found and found[-1] in _EVENTS else 0

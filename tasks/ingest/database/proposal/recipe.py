@@ -1,0 +1,174 @@
+"""A proposed recipe as YAML, with a comment wherever something is unsure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasks.ingest.database.moments import DAY, time_text
+from tasks.ingest.database.proposal.guesses import Guess, PredictGuess, guess_tables, guess_target
+from tasks.ingest.database.proposal.tables import find_tables, read_tables, table_name
+from tasks.ingest.tables.intake import Intake
+
+_MAX_CATEGORIES = 1000
+_UNSURE = "unsure: "
+
+
+def propose_recipe(places: Sequence[str]) -> str:
+    """Return a recipe for the tables in some files and folders, as YAML with comments.
+
+    Raises:
+        RecipeError: there is no table.
+        DataError: a file that cannot be read.
+    """
+    intake = Intake()
+    tables = read_tables(find_tables(places), intake)
+    found = guess_tables(tables, intake, _MAX_CATEGORIES)
+    target = guess_target(found)
+    name = _recipe_name(places)
+    lines = [
+        f"# Proposed from {', '.join(places)}. Read it, mend what is unsure; then graphmill check, and graphmill run.",
+        f"name: {name}",
+        f"description: {_scalar(_description(target))}",
+        "dataset:",
+        "  name: database",
+        f"  title: {name}",
+        "  tables:",
+    ]
+    reached = _connected(found, target)
+    for table, guess in found.items():
+        if reached is None or table in reached:
+            lines += [f"    {line}" for line in _table_lines(table, guess)]
+        else:
+            entity = target.entity if target else ""
+            why = f"# {_UNSURE}no key connects it to {entity}; name a foreign key, or leave it out"
+            lines += [f"    {why}", *(f"    # {line}" for line in _table_lines(table, guess))]
+    lines += ["  predict:", *(f"    {line}" for line in _predict_lines(target, found))]
+    lines += [
+        "preprocess:",
+        "  deduplicate: false                  # edges of one pair at two times are two",
+        "  transforms:",
+        "    - {name: standardize}             # fitted on rows before the first moment that validates",
+        f"model: {{name: heterosage, num_layers: {_num_layers(found)}}}",
+        "train: {loader: {name: relational, choose: recent}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _recipe_name(places: Sequence[str]) -> str:
+    path = Path(places[0]).resolve()
+    stem = table_name((path if len(places) == 1 else path.parent).name)
+    plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem).strip("._-")
+    return plain if plain.isascii() and plain else "my-database"
+
+
+def _description(target: PredictGuess | None) -> str:
+    if target is None:
+        return "Predict something of these tables"
+    return f"Predict which rows of {target.entity} no row of {target.target} will name"
+
+
+def _connected(found: dict[str, Guess], target: PredictGuess | None) -> set[str] | None:
+    """Return the tables that keys connect to the entities; None: nothing is predicted."""
+    if target is None:
+        return None
+    reached = {target.entity}
+    while True:
+        more = set(reached)
+        for name, guess in found.items():
+            ends = {name, *guess.foreign.values()}
+            more |= ends if ends & more else set()
+        if more == reached:
+            return reached
+        reached = more
+
+
+def _table_lines(name: str, guess: Guess) -> list[str]:
+    table, notes = guess.table, guess.notes
+    kind = "; a row is an edge" if guess.is_link else ""
+    lines = [f"{name}:".ljust(34) + f"# {table.num_rows:,} rows{kind}"]
+    files = table.config.files
+    lines.append(f"  files: {_scalar(files[0]) if len(files) == 1 else _flow(list(files))}")
+    if files[0].endswith(".duckdb"):
+        lines.append(f"  table: {_scalar(table.name)}")
+    if table.config.header is False:
+        lines.append("  header: false")
+    if guess.key is not None:
+        lines.append(_with_note(f"  key: {_scalar(guess.key)}", notes.get("key")))
+    elif "key" in notes:
+        lines.append(f"  # {_UNSURE}{notes['key']}")
+    if guess.time is not None:
+        lines.append(_with_note(f"  time: {_scalar(guess.time)}", notes.get("time")))
+        if guess.epoch:
+            lines.append(f"  epoch: {guess.epoch}")
+        if guess.gaps_in_time:
+            lines.append(_with_note("  on_missing_time: drop", "rows without a time are left out; always takes them"))
+    elif "time" in notes:
+        lines.append(f"  # {_UNSURE}{notes['time']}")
+    if guess.foreign:
+        lines.append("  foreign:")
+        for column, target in guess.foreign.items():
+            lines.append(_with_note(f"    {_scalar(column)}: {target}", notes.get(column)))
+    if guess.dangling:
+        lines.append("  on_unknown_id: count                # error refuses them, drop leaves their rows out")
+    read = {column: verdict for column, verdict in guess.kinds.items() if verdict.kind != "ignore"}
+    left = {column: verdict.why for column, verdict in guess.kinds.items() if verdict.kind == "ignore"}
+    if guess.kinds:
+        lines.append("  columns:")
+    for column, verdict in read.items():
+        kind = "number" if verdict.kind == "list" else verdict.kind
+        lines.append(_with_note(f"    {_scalar(column)}: {kind}", notes.get(column)))
+    for column, why in left.items():
+        note = f"; {_UNSURE}{notes[column]}" if column in notes else ""
+        lines.append(f"    {_scalar(column)}: ignore".ljust(38) + f"# {why}{note}")
+    return lines
+
+
+def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list[str]:
+    if target is None:
+        return [
+            f"# {_UNSURE}no table with a time names the key of another: nothing can be counted. Give a table of labels",
+            "# or name times and foreign keys above and say what is predicted:",
+            "table: TABLE",
+            "target: {none: TABLE}",
+            "at: [2023-01-01, 2023-04-01, 2023-07-01]",
+            "horizon: 90d",
+        ]
+    length = f"{target.horizon}" if target.unit == "number" else f"{target.horizon // DAY}d"
+    first, last = (time_text(moment, target.unit) for moment in (target.first, target.last))
+    via = [column for column, name in found[target.target].foreign.items() if name == target.entity]
+    lines = [
+        f"# {_UNSURE}only you know what is to be predicted. none: no row within the horizon (who leaves); also any,",
+        "# count, sum: TABLE.COLUMN, mean: TABLE.COLUMN, or labels: {files, key, time, label}",
+        f"table: {target.entity}",
+        f"target: {{none: {target.target}}}",
+    ]
+    if len(via) > 1:
+        lines.append(_with_note(f"via: {_scalar(via[0])}", f"{', '.join(via[1:])} would do too"))
+    return [
+        *lines,
+        f"at: {{first: {first}, last: {last}, every: {length}}}   # the last tests, the one before validates",
+        f"horizon: {length}",
+        f"active: {{any: {target.target}, within: {length}}}   # only those who were there lately",
+    ]
+
+
+def _num_layers(found: dict[str, Guess]) -> int:
+    return 3 if len(found) > 3 else 2
+
+
+def _with_note(text: str, note: str | None) -> str:
+    return text if note is None else text.ljust(38) + f"# {_UNSURE}{note}"
+
+
+def _scalar(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True).strip()
+    return text.removesuffix("\n...").strip()
+
+
+def _flow(values: list[str]) -> str:
+    text: str = yaml.safe_dump(values, default_flow_style=True, width=10**6, allow_unicode=True).strip()
+    return text

@@ -1,0 +1,205 @@
+"""Which tables some files and folders hold, and what stands in their columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError, RecipeError
+from configs.source_files import is_folder, names_in, user_path
+from tasks.ingest.database.rows import TableRows, without_decimals
+from tasks.ingest.database.survey import Profile
+from tasks.ingest.database.table_configs import DatabaseTableConfig
+from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.tables.first_lines import with_header_found
+from tasks.ingest.tables.intake import Intake
+from tasks.readers.duckdb_tables import duckdb_tables
+
+_FORMATS = (".parquet", ".pq", ".csv", ".tsv")
+_PACKED = (".gz", ".zst")
+_DUCKDB = ".duckdb"
+_NUMBERED = re.compile(r"[-_.](part[-_.]?)?\d[\d_-]*$")
+MOST_KEYS = 50_000_000
+"""Rows of which a key is looked for: an index of them takes some 2 GB."""
+
+
+@dataclass
+class ColumnFacts:
+    """What was seen in a column."""
+
+    profile: Profile = field(default_factory=Profile)
+    index: IdIndex | None = field(default_factory=IdIndex)
+    """All values, as long as each is another one; None: some value stands twice, or is none that a key could be."""
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether all rows have a value, each another one."""
+        return self.index is not None and self.profile.empty == 0 and self.index.count > 0
+
+    @property
+    def may_name_rows(self) -> bool:
+        """Whether a key or foreign key could look so: whole numbers or texts."""
+        forms = self.profile.forms
+        return bool(forms) and (forms <= {"whole", "text", "numeric text", "date text"} or self.is_whole_with_gaps)
+
+    @property
+    def is_whole_with_gaps(self) -> bool:
+        """Whether it is a column of decimals, none of which has a fraction, with empty cells: 3.0 for 3."""
+        return self.profile.forms == {"decimal"} and self.profile.empty > 0 and self.all_whole
+
+    all_whole: bool = True
+
+
+@dataclass
+class TableFacts:
+    """A table, and what was seen in it."""
+
+    name: str
+    config: DatabaseTableConfig
+    columns: dict[str, ColumnFacts]
+    num_rows: int
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether numbers may have been read as texts."""
+        return any(word in name for name in self.config.files for word in (".csv", ".tsv"))
+
+
+def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the tables of files and folders: name to the files, folder or pattern that a recipe would name.
+
+    Files of a folder that differ in a number at the end of their names (`orders-2023.csv`) are one table; so are the
+    files of a folder within it. A DuckDB file has a table for each of its own.
+
+    Raises:
+        RecipeError: there is no table.
+        DataError: a file that is not there.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for place in places:
+        path = user_path(place)
+        if is_folder(path):
+            _add(found, _tables_of_folder(path, place))
+        elif path.suffix == _DUCKDB:
+            _add(found, dict.fromkeys(duckdb_tables(path), (place,)))
+        else:
+            _add(found, {table_name(path.name): (place,)})
+    if not found:
+        raise RecipeError(f"{', '.join(places)}: there is no table; known are {', '.join((*_FORMATS, _DUCKDB))}")
+    return found
+
+
+def _add(found: dict[str, tuple[str, ...]], more: dict[str, tuple[str, ...]]) -> None:
+    for name, files in more.items():
+        plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-") or "table"
+        while plain in found:
+            plain += "_2"
+        found[plain] = files
+
+
+def is_table(name: str) -> bool:
+    """Whether a file's name says that it is a table."""
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes if suffix.lower() not in _PACKED]
+    return bool(suffixes) and suffixes[-1] in (*_FORMATS, _DUCKDB)
+
+
+def table_name(name: str) -> str:
+    """Return a file's name without its endings."""
+    stem = Path(name)
+    while stem.suffix.lower() in (*_FORMATS, *_PACKED, _DUCKDB):
+        stem = stem.with_suffix("")
+    return stem.name
+
+
+def _tables_of_folder(folder: Path, given: str) -> dict[str, tuple[str, ...]]:
+    groups: dict[str, list[Path]] = {}
+    found: dict[str, tuple[str, ...]] = {}
+    for path in sorted(names_in(folder)):
+        place = str(Path(given) / path.name)
+        if path.name.startswith((".", "_")):
+            continue
+        if is_folder(path):
+            if any(is_table(entry.name) for entry in names_in(path)):
+                found[path.name] = (place,)
+        elif path.suffix == _DUCKDB:
+            found |= dict.fromkeys(duckdb_tables(path), (place,))
+        elif is_table(path.name):
+            groups.setdefault(_NUMBERED.sub("", table_name(path.name)) or table_name(path.name), []).append(path)
+    for name, paths in groups.items():
+        places = [str(Path(given) / path.name) for path in paths]
+        if len(paths) > 1:
+            found[name] = tuple(places)
+        else:
+            found[table_name(paths[0].name)] = (places[0],)
+    return found
+
+
+def read_tables(found: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, TableFacts]:
+    """Read all columns of all tables once. Raises DataError for a file that cannot be read."""
+    tables: dict[str, TableFacts] = {}
+    for name, files in found.items():
+        config = DatabaseTableConfig(files=files, header="auto")
+        config = with_header_found(config, name, intake).model_copy(update={"table": name})
+        rows = TableRows(name, config, intake, text_ids=False)
+        names = rows.column_names()
+        columns = {column: ColumnFacts() for column in names}
+        count = 0
+        for whole in intake.batches(config, names, (), (), names):
+            batch = without_decimals(whole)
+            for column, facts in columns.items():
+                facts.profile.add(batch, column)
+                _look_for_key(facts, batch.column(column))
+            count += batch.num_rows
+        if count == 0:
+            raise DataError("has no rows; give the other files without it", path=config.names)
+        tables[name] = TableFacts(name, config, columns, count)
+    return tables
+
+
+def _look_for_key(facts: ColumnFacts, values: pa.Array) -> None:
+    """Add values to the index of a column, until one stands twice."""
+    if pa.types.is_floating(values.type):
+        there = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
+        facts.all_whole &= bool(compute.all(compute.equal(there, compute.floor(there))).as_py() in (True, None))
+    if facts.index is None:
+        return
+    whole = pa.types.is_integer(values.type)
+    plain = whole or is_text(values.type)
+    if pa.types.is_null(values.type):
+        return
+    if not plain or values.null_count or (facts.index.is_text is not None and facts.index.is_text == whole):
+        facts.index = None
+        return
+    before = facts.index.count
+    codes = facts.index.add(values.cast(pa.int64()) if whole else values)
+    if facts.index.count - before < len(codes) or facts.index.count > MOST_KEYS:
+        facts.index = None
+
+
+def share_of_known(
+    table: TableFacts, columns: Iterable[str], keys: dict[str, IdIndex], intake: Intake
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return, by column and key's table, how many cells have a value and how many of those are in the key."""
+    wanted = list(columns)
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for batch in intake.batches(table.config, wanted, (), (), wanted) if wanted else ():
+        for column in wanted:
+            values = batch.column(column)
+            values = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
+            if pa.types.is_floating(values.type):
+                values = values.cast(pa.int64(), safe=False)
+            whole = pa.types.is_integer(values.type)
+            for target, index in keys.items():
+                there, known = found.get((column, target), (0, 0))
+                fits = index.is_text is not None and index.is_text != whole and len(values)
+                hits = (
+                    int(np.count_nonzero(index.find(values.cast(pa.int64()) if whole else values) >= 0)) if fits else 0
+                )
+                found[column, target] = (there + len(values), known + hits)
+    return found

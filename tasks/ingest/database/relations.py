@@ -1,0 +1,172 @@
+"""Tables to nodes and edges: a row is a node and each of its foreign keys an edge, or a row is an edge itself.
+
+An edge's time is the latest of its row's and of both its ends' times, so that an edge that is there has ends that are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+
+from tasks.arrays import Array
+from tasks.ingest.database.features import Features
+from tasks.ingest.database.rows import EMPTY, TableRows, look_up
+from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.ids.node_set import UNKNOWN
+from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.writer import DatasetWriter, TableWriter
+from tasks.storage.file_names import file_name, joined_name
+from tasks.storage.graph_store import ALWAYS, id_dtype
+from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
+
+Ends = tuple[TableRows, TableRows]
+
+
+class Relation:
+    """Edges of one type, as they are written."""
+
+    def __init__(self, name: str, ends: Ends, writer: DatasetWriter, stack: ExitStack, *, timed: bool) -> None:
+        """`timed`: whether the edges have times."""
+        source, target = ends
+        self.ends = ends
+        self.triplet = (source.name, file_name(name), target.name)
+        self.check = EdgeCheck(source.num_rows, target.num_rows, same_type=source is target)
+        self.num_younger = 0
+        """Edges whose target is younger than the row that names it."""
+        self.features: tuple[FeatureColumn, ...] = ()
+        self._kind = id_dtype(max(source.num_rows, target.num_rows))
+        self._table: TableWriter = stack.enter_context(writer.table(f"edges/{joined_name(self.triplet)}"))
+        self._timed = timed
+
+    def write(self, src: Array, dst: Array, own_time: Array | None, features: Mapping[str, Array]) -> None:
+        """Append edges, (n,) dense ids each, with their row's time."""
+        columns = {"src": src.astype(self._kind), "dst": dst.astype(self._kind)}
+        self.check.add(columns["src"], columns["dst"])
+        if self._timed:
+            time, younger = edge_times(src, dst, own_time, self.ends)
+            self.num_younger += younger
+            columns["time"] = time
+        self._table.write({**columns, **features})
+
+    def describe(self) -> EdgeType:
+        """Return the manifest's entry."""
+        source, relation, target = self.triplet
+        count = self.check.num_edges
+        return EdgeType(source=source, relation=relation, target=target, num_edges=count, features=self.features)
+
+
+def edge_times(src: Array, dst: Array, own_time: Array | None, ends: Ends) -> tuple[Array, int]:
+    """Return the times of edges, int64 (n,), and of how many the target is younger than their row."""
+    source, target = ends
+    time = np.full(len(src), ALWAYS, np.int64) if own_time is None else own_time.copy()
+    if source.time is not None:
+        np.maximum(time, source.time[src], out=time)
+    if target.time is None:
+        return time, 0
+    known = target.time[dst]
+    younger = int(np.count_nonzero(known > time)) if own_time is not None or source.time is not None else 0
+    return np.maximum(time, known), younger
+
+
+def check_keys(table: TableRows, tables: Mapping[str, TableRows], batch: TableBatch, counted: dict[str, int]) -> None:
+    """Gather foreign keys that name no row, or count them by column, as the table's policy says."""
+    option = f"dataset.tables.{table.name}.on_unknown_id"
+    way_out = f"; {option}: count lets such rows stay without that edge, drop leaves them out"
+    for column, target in table.config.foreign.items():
+        codes = look_up(batch, column, tables[target].nodes)
+        unknown = int(np.count_nonzero(codes == UNKNOWN))
+        if not unknown:
+            continue
+        if table.config.on_unknown_id == "error":
+            tables[target].nodes.refuse_unknown(batch, column, codes, way_out=way_out)
+        else:
+            counted[column] = counted.get(column, 0) + unknown
+
+
+def write_rows_as_nodes(
+    table: TableRows, tables: Mapping[str, TableRows], features: Features, writer: DatasetWriter
+) -> tuple[NodeType, list[Relation]]:
+    """Write a table's nodes, ids and edges. What is wrong with its keys was said before."""
+    foreign, silent = table.config.foreign, Intake()
+    features.prepare()
+    read = features.sources()
+    read["texts"] = (*read["texts"], *table.texts_of_keys(tables, list(foreign)))
+    read["columns"] = (*read["columns"], *foreign)
+    with ExitStack() as stack:
+        relations = {
+            column: Relation(column, ends, writer, stack, timed=any(end.time is not None for end in ends))
+            for column, target in foreign.items()
+            for ends in [(table, tables[target])]
+        }
+        out = stack.enter_context(writer.table(f"nodes/{table.name}"))
+        for chunk in table.chunks(**read, intake=table.intake):
+            count = chunk.batch.num_rows
+            ids = np.arange(chunk.first, chunk.first + count, dtype=np.int64)
+            columns: dict[str, Array] = {"node_id": ids} | features.read(chunk)
+            if chunk.time is not None:
+                columns["time"] = chunk.time
+            if table.intake.problems:
+                continue
+            out.write(columns)
+            quiet = _quiet(chunk.batch, silent)
+            for column, relation in relations.items():
+                dst = look_up(quiet, column, relation.ends[1].nodes)
+                known = dst >= 0
+                relation.write(ids[known], dst[known], None, {})
+        table.intake.problems.raise_any()
+    table.nodes.write_ids(writer)
+    return NodeType(name=table.name, num_nodes=table.num_rows, features=features.describe()), list(relations.values())
+
+
+def _quiet(batch: TableBatch, silent: Intake) -> TableBatch:
+    """Return a batch whose mistakes were gathered before."""
+    return replace(batch, problems=silent.problems)
+
+
+def write_rows_as_edges(
+    table: TableRows, tables: Mapping[str, TableRows], features: Features, writer: DatasetWriter
+) -> Relation:
+    """Write a table whose rows join what its two foreign keys name. Rows that lack an end are counted, not written."""
+    (first, source), (second, target) = table.config.foreign.items()
+    ends = (tables[source], tables[target])
+    silent = Intake()
+    keys = [first, second]
+    features.prepare()
+    if features.columns.categories:
+        read = {"columns": (*keys, *features.columns.categories), "texts": features.columns.categories}
+        read["texts"] = (*read["texts"], *table.texts_of_keys(tables, keys))
+        for chunk in table.chunks(**read, intake=silent):
+            src, dst = (look_up(chunk.batch, key, end.nodes) for key, end in zip(keys, ends, strict=True))
+            known = (src >= 0) & (dst >= 0)
+            own = None if chunk.time is None else chunk.time[known]
+            times, _ = edge_times(src[known], dst[known], own, ends)
+            features.learn_categories(chunk.batch.keep(known), times)
+        features.settle_categories()
+    read = features.sources()
+    read["texts"] = (*read["texts"], *table.texts_of_keys(tables, keys))
+    read["columns"] = (*read["columns"], *keys)
+    without = 0
+    with ExitStack() as stack:
+        timed = table.time is not None or any(end.time is not None for end in ends)
+        relation = Relation(table.name, ends, writer, stack, timed=timed)
+        for chunk in table.chunks(**read, intake=table.intake):
+            columns = features.read(chunk)
+            quiet = _quiet(chunk.batch, silent)
+            src, dst = (look_up(quiet, key, end.nodes) for key, end in zip(keys, ends, strict=True))
+            known = (src >= 0) & (dst >= 0)
+            without += int(np.count_nonzero((src == EMPTY) | (dst == EMPTY)))
+            own = None if chunk.time is None else chunk.time[known]
+            if not table.intake.problems:
+                relation.write(src[known], dst[known], own, {name: found[known] for name, found in columns.items()})
+        table.intake.problems.raise_any()
+    relation.features = features.describe()
+    table.intake.adjust(table.config, "rows with an empty foreign key left out", without)
+    if without:
+        table.intake.hints.append(
+            f"{table.config.names}: {without:,} of {table.num_rows:,} rows join nothing and are left out: a key "
+            "of theirs is empty"
+        )
+    return relation

@@ -1,0 +1,218 @@
+"""The rows of one table of a database: which of them count, when they came to be known, and what they refer to.
+
+A table is read several times, and gives the same rows in the same order each time. Memory: 8 bytes a row for the
+times, the index of the keys, and a byte a row where rows are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError, RecipeError
+from tasks.arrays import Array
+from tasks.ingest.database.table_configs import DatabaseTableConfig
+from tasks.ingest.database.times import RowTimes
+from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
+from tasks.ingest.tables.configs import NodesConfig
+from tasks.ingest.tables.intake import Intake, TableBatch, table_files
+
+EMPTY = -3
+"""In the place of a dense id: the cell is empty, and names nothing."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a table, those that count."""
+
+    batch: TableBatch
+    first: int
+    """Number of the first among all rows that count: of a table of nodes, its dense id."""
+    time: Array | None
+    """int64 (n,); None: the table has none."""
+
+
+class TableRows:
+    """One table."""
+
+    def __init__(self, name: str, config: DatabaseTableConfig, intake: Intake, *, text_ids: bool) -> None:
+        self.name, self.config, self.intake = name, config, intake
+        own = NodesConfig(type=name, files=config.files, id=config.key, on_duplicate_id=config.on_duplicate_id)
+        place = f"dataset.tables.{name}"
+        self.nodes = NodeSet(name, own, text_ids=text_ids, section=place, key=f"{place}.key")
+        self.clock = RowTimes(config.time, config.time_format, config.epoch) if config.time else None
+        self.time: Array | None = None
+        """int64 (num_rows,)."""
+        self.num_rows = 0
+        self.kept: Array | None = None
+        """Which rows of the files count, bool; None: all."""
+
+    @property
+    def newest(self) -> int | None:
+        """The newest time of a row; None: there is none."""
+        return None if self.time is None or not len(self.time) else int(self.time.max())
+
+    def scan(self, tables: Mapping[str, TableRows]) -> None:
+        """Read keys and times; `tables` are those whose keys are known. Raises DataError where there are no rows."""
+        config, clock = self.config, self.clock
+        dropping = [column for column in config.foreign if config.on_unknown_id == "drop"]
+        columns = [name for name in (config.key, config.time) if name] + dropping
+        texts = [*(self.nodes.texts(config.key) if config.key else ()), *(clock.texts if clock else ())]
+        for column in dropping:
+            texts += tables[config.foreign[column]].nodes.texts(column)
+        if self.nodes.text_ids and config.key:
+            texts.append(config.key)
+        times: list[Array] = []
+        kept: list[Array] = []
+        num_missing = num_unknown = read = 0
+        inferred = clock.inferred if clock else ()
+        for whole in self.intake.batches(config, columns or self._any_column(), texts, (), inferred):
+            keep = np.ones(whole.num_rows, np.bool_)
+            if clock:
+                found, missing = clock.read(whole, gaps=config.on_missing_time != "error")
+                if config.on_missing_time == "drop":
+                    keep &= ~missing
+                    num_missing += int(np.count_nonzero(missing))
+                times.append(found)
+            for column in dropping:
+                unknown = (look_up(whole, column, tables[config.foreign[column]].nodes) == UNKNOWN) & keep
+                num_unknown += int(np.count_nonzero(unknown))
+                keep &= ~unknown
+            if config.key:
+                self.nodes.add_rows(whole.keep(keep))
+            kept.append(keep)
+            read += whole.num_rows
+        if read == 0:
+            raise DataError(
+                f"has no rows; leave the table {self.name} out of dataset.tables, or give it some",
+                path=config.names,
+            )
+        self._settle(np.concatenate(kept), times)
+        intake = self.intake
+        intake.adjust(config, "rows without a time dropped", num_missing)
+        intake.adjust(config, "rows with a foreign key that names no row dropped", num_unknown)
+        intake.adjust(config, "rows of a repeated key dropped", self.nodes.num_repeated)
+        if self.num_rows == 0 and not intake.problems:
+            raise DataError(f"has {read:,} rows, none of which is left ({self._why_left_out()})", path=config.names)
+        dropped = read - self.num_rows
+        if dropped:
+            intake.hints.append(
+                f"{config.names}: {dropped:,} of {read:,} rows are left out ({self._why_left_out()} in "
+                f"dataset.tables.{self.name})"
+            )
+
+    def _why_left_out(self) -> str:
+        config = self.config
+        said = {
+            "on_unknown_id": config.on_unknown_id == "drop",
+            "on_missing_time": config.on_missing_time == "drop",
+            "on_duplicate_id": config.on_duplicate_id != "error",
+        }
+        return ", ".join(f"{name}: {getattr(config, name)}" for name, applies in said.items() if applies)
+
+    def _any_column(self) -> list[str]:
+        """A table without anything to look at still says how many rows there are."""
+        return [*self.config.foreign, *self.column_names()][:1]
+
+    def column_names(self) -> list[str]:
+        """Return the table's columns. Raises DataError."""
+        return table_files(self.config).column_names()
+
+    def _settle(self, kept: Array, times: list[Array]) -> None:
+        if self.config.key:
+            self.nodes.drop_repeated()
+            if self.nodes.kept is not None:
+                kept[kept] = self.nodes.kept
+            self.nodes.settle()
+            # A key that could not be read counts for no id, and its row is said to be wrong.
+            self.num_rows = int(np.count_nonzero(kept))
+        else:
+            self.num_rows = int(np.count_nonzero(kept))
+            self.nodes.settle_dense(self.num_rows)
+        self.kept = None if kept.all() else kept
+        if times:
+            whole = np.concatenate(times)
+            self.time = whole if self.kept is None else whole[self.kept]
+
+    def chunks(
+        self,
+        columns: Sequence[str],
+        texts: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        times: Sequence[str] = (),
+        *,
+        intake: Intake | None = None,
+    ) -> Iterator[Chunk]:
+        """Yield the rows that count, with some columns. `intake`: where mistakes go; None: the data set's."""
+        read = first = 0
+        wanted = list(dict.fromkeys(columns)) or self._any_column()
+        for whole in (intake or self.intake).batches(self.config, wanted, texts, numbers, times):
+            batch = whole if self.kept is None else whole.keep(self.kept[read : read + whole.num_rows])
+            read += whole.num_rows
+            count = batch.num_rows
+            yield Chunk(without_decimals(batch), first, None if self.time is None else self.time[first : first + count])
+            first += count
+
+    def texts_of_keys(self, tables: Mapping[str, TableRows], columns: Sequence[str]) -> list[str]:
+        """Return which of some foreign keys a CSV must give as texts."""
+        foreign = self.config.foreign
+        return [name for column in columns for name in tables[foreign[column]].nodes.texts(column)]
+
+
+def look_up(batch: TableBatch, column: str, target: NodeSet) -> Array:
+    """Return the dense ids that a foreign key names, int64 (n,): EMPTY, UNKNOWN or WRONG (said) where it names none."""
+    values = _whole(batch.column(column))
+    missing = np.asarray(compute.is_null(values, nan_is_null=True))
+    codes = np.full(batch.num_rows, EMPTY, np.int64)
+    if missing.all():
+        return codes
+    place = batch.data.schema.get_field_index(column)
+    there = replace(batch, data=batch.data.set_column(place, column, values)).keep(~missing)
+    codes[~missing] = target.look_up(there, column)
+    return codes
+
+
+def _whole(values: pa.Array) -> pa.Array:
+    """Return decimals that are all whole as int64: many tools write 3.0 for 3 where a column has empty cells."""
+    if not pa.types.is_floating(values.type):
+        return values
+    with_nulls = compute.if_else(compute.is_nan(values), None, values)
+    try:
+        return with_nulls.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return values
+
+
+def without_decimals(batch: TableBatch) -> TableBatch:
+    """Return a batch whose columns of decimal type, which databases write, are float64."""
+    data = batch.data
+    for place, field in enumerate(data.schema):
+        if pa.types.is_decimal(field.type):
+            data = data.set_column(place, field.name, data.column(place).cast(pa.float64()))
+    return batch if data is batch.data else replace(batch, data=data)
+
+
+def in_order(tables: Mapping[str, DatabaseTableConfig]) -> list[str]:
+    """Return the tables so that each stands behind those that its foreign keys name, as far as there is such an order.
+
+    Raises:
+        RecipeError: rows are to be dropped by a foreign key whose table is known only later: a circle.
+    """
+    order: list[str] = []
+    while len(order) < len(tables):
+        left = [name for name in tables if name not in order]
+        ready = [name for name in left if not (set(tables[name].foreign.values()) - {name} - set(order))]
+        order += ready or left[:1]
+    for place, name in enumerate(order):
+        late = [column for column, target in tables[name].foreign.items() if target not in order[:place]]
+        if late and tables[name].on_unknown_id == "drop":
+            raise RecipeError(
+                f"dataset.tables.{name}.on_unknown_id: drop cannot follow {late[0]}, which leads in a circle to "
+                f"{'the table itself' if tables[name].foreign[late[0]] == name else tables[name].foreign[late[0]]}; "
+                "count lets such rows stay without that edge"
+            )
+    return order

@@ -1,0 +1,165 @@
+"""What the columns of a table hold, found by reading them once: numbers, categories, times, texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from tasks.arrays import Array
+from tasks.ingest.database.table_configs import Kind
+from tasks.ingest.ids.id_index import IdIndex, hash_ids, is_text
+from tasks.ingest.tables.columns import is_list
+from tasks.ingest.tables.intake import TableBatch
+
+FEW = 20
+"""Whole numbers of so many different values or fewer are categories if each stands twice on average, texts if any does.
+"""
+EXPLICIT = 10
+"""How many times more categories than `max_categories` a column may have that is named as one."""
+_NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_TIME = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$"
+Form = Literal["whole", "decimal", "text", "numeric text", "date text", "date", "bool", "list", "other"]
+
+
+@dataclass
+class Profile:
+    """A column, as far as it was read."""
+
+    forms: set[Form] = field(default_factory=set)
+    rows: int = 0
+    empty: int = 0
+    most: int = 10_000
+    """Different values beyond are not counted."""
+    values: IdIndex | None = field(default_factory=IdIndex)
+    """The different values of texts and whole numbers, as texts; None: more than `most`, or of another form."""
+    low: float = np.inf
+    high: float = -np.inf
+
+    @property
+    def num_values(self) -> int | None:
+        """How many different values there are; None: many."""
+        return None if self.values is None else self.values.count
+
+    def add(self, batch: TableBatch, column: str) -> None:
+        """Look at more rows."""
+        cells = batch.column(column)
+        self.rows += len(cells)
+        missing = compute.is_null(cells, nan_is_null=True)
+        count = int(np.count_nonzero(np.asarray(missing)))
+        self.empty += count
+        cells = cells.filter(compute.invert(missing)) if count else cells
+        if not len(cells):
+            return
+        form = _form(cells)
+        self.forms.add(form)
+        if form in ("whole", "decimal", "bool"):
+            ends = compute.min_max(cells.cast(pa.float64(), safe=False))
+            self.low, self.high = min(self.low, ends["min"].as_py()), max(self.high, ends["max"].as_py())
+        if self.values is not None:
+            self._count(cells if form in ("whole", "text", "numeric text", "date text") else None)
+
+    def _count(self, cells: pa.Array | None) -> None:
+        if cells is None:
+            self.values = None
+            return
+        assert self.values is not None
+        self.values.add(compute.unique(cells).cast(pa.string()))
+        if self.values.count > self.most:
+            self.values = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all rows have one value, or none has any."""
+        if self.empty == self.rows:
+            return True
+        if self.empty:
+            return False
+        return self.num_values == 1 or (self.low == self.high and self.forms <= {"whole", "decimal", "bool"})
+
+
+def _form(cells: pa.Array) -> Form:
+    kind = cells.type
+    if pa.types.is_boolean(kind):
+        return "bool"
+    if pa.types.is_integer(kind):
+        return "whole"
+    if pa.types.is_floating(kind):
+        return "decimal"
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return "date"
+    if is_list(kind):
+        values = kind.value_type
+        return "list" if pa.types.is_integer(values) or pa.types.is_floating(values) else "other"
+    if is_text(kind):
+        if compute.all(compute.match_substring_regex(cells, _NUMBER)).as_py():
+            return "numeric text"
+        return "date text" if compute.all(compute.match_substring_regex(cells, _TIME)).as_py() else "text"
+    return "other"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a column is taken as, and why it is not read where it is not."""
+
+    kind: Kind | Literal["list"]
+    why: str = ""
+
+
+def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: bool) -> Verdict:
+    """Return what a column that nobody named is taken as.
+
+    `is_csv`: its numbers may have been read as texts. `has_own_time`: whether the table has a time, from which days can
+    be counted.
+    """
+    forms, values = profile.forms, profile.num_values
+    if profile.is_constant:
+        return Verdict("ignore", "is empty" if profile.empty == profile.rows else "has one value")
+    if forms <= {"date", "date text"}:
+        if has_own_time:
+            return Verdict("time")
+        return Verdict("ignore", "holds times, and the table has no time of its own that they could be before")
+    if forms == {"list"}:
+        return Verdict("list")
+    if forms == {"whole"} and values is not None and values <= FEW and 2 * values <= profile.rows - profile.empty:
+        return Verdict("category")
+    if forms <= {"whole", "decimal", "bool"} or (is_csv and forms <= {"whole", "decimal", "bool", "numeric text"}):
+        return Verdict("number")
+    if forms <= {"whole", "text", "numeric text", "date text"}:
+        return _of_texts(profile, max_categories)
+    return Verdict("ignore", f"holds {' and '.join(sorted(forms))}")
+
+
+def _of_texts(profile: Profile, max_categories: int) -> Verdict:
+    values, there = profile.num_values, profile.rows - profile.empty
+    repeated = values is not None and (2 * values <= there or (values <= FEW and values < there))
+    if values is not None and values <= max_categories and repeated:
+        return Verdict("category")
+    count = f"{values:,}" if values is not None else f"more than {profile.most:,}"
+    numbers = "; store numbers as such" if profile.forms == {"numeric text"} else ""
+    return Verdict("ignore", f"is text of {count} different values in {there:,} rows{numbers}")
+
+
+def profiles(columns: Iterable[str], most: int) -> dict[str, Profile]:
+    """Return an empty profile for each column; different values are counted up to `most`."""
+    return {column: Profile(most=most) for column in columns}
+
+
+def hashed(values: pa.Array) -> tuple[pa.Array, Array]:
+    """Return categories as texts, the empty one for an empty cell, and a number for each, int64 (n,).
+
+    The numbers are hashes: the same text has the same one in any data, whatever other texts there are.
+    """
+    texts = category_texts(values)
+    return texts, hash_ids(texts).view(np.int64)
+
+
+def category_texts(values: Any) -> pa.Array:
+    """Return categories as texts, the empty one for an empty cell."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    return compute.fill_null(values.cast(pa.string()), "")

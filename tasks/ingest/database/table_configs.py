@@ -1,0 +1,109 @@
+"""Options of one table of a database: where it lies, its keys and times, what its columns are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from configs.base import StrTuple
+from configs.matching import did_you_mean
+from tasks.ingest.tables.configs import FilesConfig
+from tasks.ingest.tables.policies import Column, check_time_format
+
+PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+Kind = Literal["number", "category", "time", "ignore"]
+_KINDS = ("number", "category", "time", "ignore")
+
+
+def _known_kinds(value: Any) -> Any:
+    for column, kind in value.items() if isinstance(value, dict) else ():
+        if kind not in _KINDS:
+            near = did_you_mean(str(kind), _KINDS)
+            raise ValueError(f"column {column!r} is {kind!r}{near}; known: {', '.join(_KINDS)}")
+    return value
+
+
+class DatabaseFilesConfig(FilesConfig):
+    """Where a table of a database lies."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})
+
+    files: StrTuple = Field(min_length=1)
+    """Paths, folders or patterns (`data/orders-*.parquet`), or one DuckDB file; all have the same columns. Compressed:
+    .gz, .zst."""
+    format: Literal["auto", "parquet", "csv", "tsv", "duckdb"] = "auto"  # type: ignore[assignment] # no edge lists
+    """auto: by the name's ending."""
+    table: str | None = None
+    """Of a DuckDB file: the table's name in it; null: as it is called here."""
+    time: Column | None = None
+    """Column of when a row came to be known: a date, a time stamp or a whole number. Without one a row was always
+    there."""
+    time_format: str | None = None
+    """How times are written, as of Python's strptime: `"%d.%m.%Y"`, say (in quotes); null: ISO 8601."""
+    epoch: Literal["seconds", "milliseconds"] | None = None
+    """What whole numbers in the time column count since 1970; null: they have a unit of their own."""
+
+    @property
+    def names(self) -> str:
+        """The files as the recipe names them, for messages; of a DuckDB file with the table."""
+        in_file = [f"{name}/{self.table}" if self.table and name.endswith(".duckdb") else name for name in self.files]
+        return ", ".join(in_file)
+
+    def _check_time(self, where: str) -> None:
+        check_time_format(where, self.time, self.time_format)
+        if self.epoch and not self.time:
+            raise ValueError(f"{where}: epoch without a column `time`")
+        if self.epoch and self.time_format:
+            raise ValueError(f"{where}: epoch is for whole numbers, time_format for texts; leave one out")
+
+
+class DatabaseTableConfig(DatabaseFilesConfig):
+    """One table: its rows are nodes, its foreign keys edges."""
+
+    key: Column | None = None
+    """Column of the row's own key, which other tables' foreign keys name; null: none does."""
+    foreign: dict[str, str] = Field(default={})
+    """Foreign keys: column to the table whose key it holds. An empty cell names nothing."""
+    columns: Annotated[dict[str, Kind], BeforeValidator(_known_kinds)] = Field(default={})
+    """What columns are: number, category, time, or ignore. Of the others it is found from the data: numbers, lists of
+    numbers, dates, and as categories texts and whole numbers of few different values."""
+    link: bool | None = None
+    """Whether a row is an edge between what its two foreign keys name, instead of a node with two edges; null: where
+    the table has no key and exactly two foreign keys."""
+    on_unknown_id: Literal["error", "drop", "count"] = "error"
+    """A foreign key that names no row: refused; drop: the row is left out; count: the row stays without that edge.
+    Both are counted and told."""
+    on_duplicate_id: Literal["error", "first", "last"] = "error"
+    """A row whose key another row has: refused, or the first or last row of a key is taken."""
+    on_missing_time: Literal["error", "drop", "always"] = "error"
+    """A row whose time is empty: refused, left out, or taken to have always been there."""
+
+    @property
+    def is_link(self) -> bool:
+        """Whether its rows are edges."""
+        return self.key is None and len(self.foreign) == 2 if self.link is None else self.link
+
+    def check(self, name: str) -> None:
+        """Refuse columns that mean two things. Raises ValueError naming the table."""
+        where = f"tables.{name}"
+        self._check_time(where)
+        named: dict[str, str] = {}
+        roles = [("key", self.key), ("time", self.time), *(("foreign key", column) for column in self.foreign)]
+        for role, column in roles:
+            if column is None:
+                continue
+            if column in named:
+                raise ValueError(f"{where}: column {column!r} is named as {named[column]} and as {role}")
+            named[column] = role
+        for column in self.columns:
+            if column in named and named[column] != "time":
+                raise ValueError(
+                    f"{where}: column {column!r} is {named[column]}, and no feature too; leave it out of columns"
+                )
+        if self.link and (self.key is not None or len(self.foreign) != 2):
+            raise ValueError(f"{where}: link: true is for a table without a key and with two foreign keys")
+        if self.on_missing_time != "error" and self.time is None:
+            raise ValueError(f"{where}: on_missing_time without a column `time`")
+        if self.on_duplicate_id != "error" and self.key is None:
+            raise ValueError(f"{where}: on_duplicate_id without a column `key`")

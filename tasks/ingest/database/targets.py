@@ -1,0 +1,300 @@
+"""What is predicted: an entity at a moment each, with its label, computed from the tables or read from one.
+
+Memory: 24 bytes for each row of the target's table (and of the table that says who is active), 24 for each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean, listed
+from configs.moments import TimeUnit
+from tasks.arrays import Array
+from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
+from tasks.ingest.database.predict_configs import LabelTableConfig, MomentsConfig, PredictConfig
+from tasks.ingest.database.rows import TableRows, look_up
+from tasks.ingest.database.times import RowTimes
+from tasks.ingest.ids.node_set import UNKNOWN
+from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_labels
+from tasks.ingest.tables.columns import numbers
+from tasks.ingest.tables.intake import Intake
+from tasks.sizes import need_memory
+from tasks.storage.manifests import TaskType
+
+_MOST_MOMENTS = 100_000
+_SHOWN = 3
+
+
+class Tasks(NamedTuple):
+    """Entities at moments, by moment and entity."""
+
+    entity: Array
+    """int64 (n,): dense ids."""
+    moment: Array
+    """int64 (n,)."""
+    label: Array
+    """The column `label`: int64 (n,) of classes, else float32 (n, 1)."""
+    task_type: TaskType
+    num_classes: int
+
+
+def moments_of(at: MomentsConfig, unit: TimeUnit) -> Array:
+    """Return the moments, int64, ascending. Raises RecipeError."""
+    option = "dataset.predict.at"
+    if at.moments:
+        return np.array(sorted(moment_time(moment, unit, option) for moment in at.moments), np.int64)
+    assert at.first is not None
+    assert at.last is not None
+    assert at.every is not None
+    first, last = (moment_time(moment, unit, option) for moment in (at.first, at.last))
+    step = length_time(at.every, unit, f"{option}.every")
+    if last < first:
+        raise RecipeError(f"{option}: the last moment, {at.last}, is before the first, {at.first}")
+    if (last - first) // step >= _MOST_MOMENTS:
+        raise RecipeError(
+            f"{option}: every {at.every} from {at.first} to {at.last} is more than {_MOST_MOMENTS:,} moments"
+        )
+    return np.arange(first, last + 1, step, dtype=np.int64)
+
+
+class _Presence(NamedTuple):
+    """Who is there at a moment, and active."""
+
+    entities: TableRows
+    active: _Events | None
+    within: int
+
+    def at(self, moment: int) -> Array:
+        """Return which entities are predicted at a moment, bool (num_rows,)."""
+        entities, active = self.entities, self.active
+        there = np.ones(entities.num_rows, np.bool_) if entities.time is None else entities.time < moment
+        if active is not None:
+            recent = np.zeros(entities.num_rows, np.bool_)
+            recent[active.entity[active.between(moment - self.within, moment)]] = True
+            there &= recent
+        return there
+
+
+def _presence(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> _Presence:
+    predict, active = config.predict, config.predict.active
+    if active is None:
+        return _Presence(tables[predict.table], None, 0)
+    within = length_time(active.within, unit, "dataset.predict.active.within")
+    via = predict.via if predict.target is not None and predict.target.table == active.any else None
+    key = config.key_to_entity(active.any, "predict.active", via)
+    return _Presence(tables[predict.table], _events(tables[active.any], key, None, tables), within)
+
+
+def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Tasks:
+    """Compute the labels of all entities at all moments; NaN at those of which nothing is known yet.
+
+    A row counts where moment <= time < moment + horizon; an entity, where it is older than the moment, and a row of
+    the table `active` names it that is older by `within` or less.
+
+    Raises:
+        DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
+    """
+    predict = config.predict
+    target = predict.target
+    assert target is not None
+    assert predict.at is not None
+    assert predict.horizon is not None
+    moments = moments_of(predict.at, unit)
+    horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
+    rows, presence = tables[target.table], _presence(config, tables, unit)
+    _check_end(predict, rows, moments, horizon, unit)
+    later = _unlabelled(predict, moments, unit)
+    events = _events(rows, config.key_to_entity(target.table, "predict.target", predict.via), target.column, tables)
+    found: list[tuple[Array, Array, Array]] = []
+    for moment in sorted([*moments.tolist(), *later]):
+        there = presence.at(moment)
+        if moment in later:
+            ids = np.flatnonzero(there)
+            label = np.full(len(there), np.nan)
+        else:
+            label = _figure(target.figure, events, moment, horizon, len(there))
+            ids = np.flatnonzero(there & ~np.isnan(label))
+        if not len(ids):
+            _refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
+        found.append((ids, np.full(len(ids), moment), label[ids]))
+        need_memory(24 * sum(len(part[0]) for part in found), "what is to be predicted", "name fewer moments")
+    entity, moment_of, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    task_type: TaskType = "binary" if target.figure in ("none", "any") else "regression"
+    classes = 2 if task_type == "binary" else 0
+    return Tasks(entity, moment_of, labels.astype(np.float32)[:, None], task_type, classes)
+
+
+def _unlabelled(predict: PredictConfig, moments: Array, unit: TimeUnit) -> set[int]:
+    """Return the moments of which nothing is known yet. Raises RecipeError for one that is among the others."""
+    option = "dataset.predict.unlabelled"
+    later = {moment_time(moment, unit, option) for moment in predict.unlabelled}
+    both = sorted(later & set(moments.tolist()))
+    if both:
+        raise RecipeError(f"{option}: {time_text(both[0], unit)} stands in dataset.predict.at too; take it out of one")
+    return later
+
+
+def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: int, unit: TimeUnit) -> None:
+    """Refuse moments whose horizon reaches beyond the newest row: what is not there yet would count as nothing."""
+    newest = rows.newest
+    assert newest is not None
+    if predict.data_end is None:
+        end = end_of_data(newest, unit)
+    else:
+        end = moment_time(predict.data_end, unit, "dataset.predict.data_end")
+    late = moments[moments + horizon > end]
+    if not len(late):
+        return
+    shown = ", ".join(time_text(int(moment), unit) for moment in late[:_SHOWN])
+    shown += ", ..." if len(late) > _SHOWN else ""
+    known = f"which is complete until {predict.data_end} (data_end)"
+    more = ""
+    if predict.data_end is None:
+        known = f"whose newest row is of {time_text(newest, unit)}"
+        more = "; if it is complete for longer, and merely has no rows, say until when: dataset.predict.data_end"
+    raise DataError(
+        f"the horizon of {len(late):,} moments ({shown}) reaches beyond {rows.name}, {known}: what nobody knows yet "
+        f"would count as nothing; the last moment that it holds is {time_text(end - horizon, unit)}{more}",
+        path=rows.config.names,
+        column=rows.config.time,
+    )
+
+
+def _refuse_empty(predict: PredictConfig, entities: TableRows, moment: int, unit: TimeUnit, *, someone: bool) -> None:
+    """Say why nobody is predicted at a moment; `someone`: there are entities, and none has a label."""
+    words = f"at {time_text(moment, unit)} there is no row of {predict.table} to be predicted"
+    oldest = None if entities.time is None else int(entities.time.min())
+    if someone:
+        words += (
+            f": none has a row within the horizon of which {predict.target and predict.target.figure} could be taken"
+        )
+    elif oldest is not None and oldest >= moment:
+        words += f": the oldest is of {time_text(oldest, unit)}"
+    elif predict.active is not None:
+        words += f": no row of {predict.active.any} names one in the {predict.active.within} before (active)"
+    raise DataError(f"{words}; leave that moment out of dataset.predict.at", path=entities.config.names)
+
+
+class _Events(NamedTuple):
+    """Rows that name entities, oldest first."""
+
+    entity: Array
+    time: Array
+    value: Array | None
+
+    def between(self, start: int, end: int) -> slice:
+        """Return those of start <= time < end."""
+        first, last = np.searchsorted(self.time, [start, end])
+        return slice(int(first), int(last))
+
+
+def _events(rows: TableRows, key: str, column: str | None, tables: Mapping[str, TableRows]) -> _Events:
+    """Read which entity each row names, and its value. Mistakes of the key were said before."""
+    silent = Intake()
+    if column is not None and column not in rows.column_names():
+        names = rows.column_names()
+        raise DataError(
+            f"has no column {column!r}{did_you_mean(column, names)} (dataset.predict.target); it has {listed(names)}",
+            path=rows.config.names,
+        )
+    need_memory(24 * rows.num_rows, f"the times of {rows.num_rows:,} rows of {rows.name}", "take fewer rows")
+    entity, values = np.empty(rows.num_rows, np.int64), np.empty(rows.num_rows if column else 0)
+    target = tables[rows.config.foreign[key]].nodes
+    columns = [key, *([column] if column else [])]
+    value_columns = [column] if column else []
+    for chunk in rows.chunks(columns, rows.texts_of_keys(tables, [key]), value_columns, intake=silent):
+        some = slice(chunk.first, chunk.first + chunk.batch.num_rows)
+        entity[some] = look_up(chunk.batch, key, target)
+        if column:
+            found = numbers(chunk.batch, column, missing=True)
+            if found.ndim != 1:
+                raise DataError(
+                    "is a column of lists; a sum or mean is one of numbers", path=chunk.batch.path, column=column
+                )
+            values[some] = found
+    silent.problems.raise_any()
+    assert rows.time is not None
+    known = entity >= 0
+    if column:
+        known &= ~np.isnan(values)
+    order = np.argsort(rows.time[known], kind="stable")
+    return _Events(entity[known][order], rows.time[known][order], values[known][order] if column else None)
+
+
+def _figure(figure: str, events: _Events, moment: int, horizon: int, num_entities: int) -> Array:
+    """Return the label of each entity at a moment, float64; NaN: it has none."""
+    some = events.between(moment, moment + horizon)
+    count = np.bincount(events.entity[some], minlength=num_entities)
+    if figure in ("none", "any"):
+        return ((count == 0) == (figure == "none")).astype(np.float64)
+    if figure == "count":
+        return count.astype(np.float64)
+    assert events.value is not None
+    total = np.bincount(events.entity[some], weights=events.value[some], minlength=num_entities)
+    if figure == "sum":
+        return total
+    with np.errstate(invalid="ignore"):
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) -> tuple[Tasks, TimeUnit]:
+    """Read labels from a table of their own; also what its times count.
+
+    Raises:
+        DataError: there is none, an entity has two at one moment, or no entity is known.
+    """
+    assert table.time is not None
+    clock = RowTimes(table.time, table.time_format, table.epoch)
+    texts = [*entities.nodes.texts(table.key), *clock.texts]
+    kind = LabelKind(table.task_type, table.num_classes or 2**31, 1)
+    ids, moments, labels, unknown = [], [], [], 0
+    columns = [table.key, table.time, table.label]
+    for batch in intake.batches(table, columns, texts, [table.label], clock.inferred):
+        found = entities.nodes.look_up(batch, table.key)
+        if table.on_unknown_id == "error":
+            way_out = "; labels.on_unknown_id: drop leaves such labels out"
+            entities.nodes.refuse_unknown(batch, table.key, found, way_out=way_out)
+        unknown += int(np.count_nonzero(found == UNKNOWN))
+        values = numbers(batch, table.label, missing=True, way_out="; leave the row out")
+        values = values[:, None] if values.ndim == 1 else values
+        if values.shape[1] != 1:
+            batch.wrong_column(table.label, "is a column of lists; a label is one value")
+            continue
+        empty = np.isnan(values[:, 0])
+        batch.wrong(empty, table.label, "the label is missing", "the label is missing; leave such rows out")
+        wrong = wrong_labels(values, kind)[:, 0]
+        batch.wrong(wrong, table.label, "wrong label", lambda row, v=values: wrong_label(v[row, 0], kind))  # type: ignore[misc]
+        times, _ = clock.read(batch, gaps=False)
+        good = (found >= 0) & ~wrong & ~empty
+        ids.append(found[good])
+        moments.append(times[good])
+        labels.append(label_codes(values[good], kind))
+    intake.problems.raise_any()
+    if not sum(map(len, ids)):
+        why = f"none of whose {unknown:,} entities is in {entities.name}" if unknown else "no rows"
+        raise DataError(f"has {why}; are these its keys?", path=table.names, column=table.key)
+    if unknown:
+        intake.adjust(table, "labels of unknown entities dropped", unknown)
+        intake.hints.append(f"{table.names}: {unknown:,} labels are left out, for {entities.name} has no such row")
+    entity, moment, label = np.concatenate(ids), np.concatenate(moments), np.concatenate(labels)
+    order = np.lexsort((entity, moment))
+    entity, moment, label = entity[order], moment[order], label[order]
+    twice = np.flatnonzero((entity[1:] == entity[:-1]) & (moment[1:] == moment[:-1]))
+    unit = clock.unit or "number"
+    if len(twice):
+        row = int(twice[0])
+        raise DataError(
+            f"{entities.nodes.original(int(entity[row]))!r} has two labels at {time_text(int(moment[row]), unit)} "
+            f"({len(twice):,} such pairs); keep one row of each entity and moment",
+            path=table.names,
+            column=table.key,
+        )
+    num_classes = {"binary": 2, "regression": 0}.get(
+        table.task_type, table.num_classes or int(label.max(initial=1)) + 1
+    )
+    return Tasks(entity, moment, label, table.task_type, num_classes), unit

@@ -1,0 +1,89 @@
+"""What is said of a database that was read: what its columns are taken as, and what may not be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from configs.matching import listed
+from tasks.ingest.database.features import Columns
+from tasks.ingest.database.relations import Relation
+from tasks.ingest.database.rows import TableRows
+from tasks.ingest.database.splitting import Dealt
+from tasks.ingest.database.targets import Tasks
+from tasks.ingest.tables.intake import Intake
+from tasks.stage import StageContext
+
+
+class Outcome(NamedTuple):
+    """What became of a database."""
+
+    entities: str
+    tables: dict[str, TableRows]
+    columns: dict[str, Columns]
+    relations: Sequence[Relation]
+    tasks: Tasks
+    dealt: Dealt
+
+
+def tell(found: Outcome, context: StageContext, intake: Intake) -> None:
+    """Say it, as messages and warnings."""
+    for name, chosen in found.columns.items():
+        _tell_columns(found.tables[name], chosen, context, intake)
+        times = found.tables[name].time
+        if times is not None and times.min() >= found.dealt.first_valid:
+            intake.hints.append(
+                f"{found.tables[name].config.names}: no row is older than the first moment that validates: a model "
+                f"learns nothing of {name}"
+            )
+    _hint_at_relations(found.relations, intake)
+    _hint_at_splits(found, intake)
+    for hint in intake.hints:
+        context.warn(hint)
+
+
+def _tell_columns(table: TableRows, chosen: Columns, context: StageContext, intake: Intake) -> None:
+    read = [("numbers", chosen.numbers), ("categories", chosen.categories), ("times", chosen.times)]
+    words = "; ".join(f"{what}: {listed(found)}" for what, found in read if found) or "no column is a feature"
+    context.message(f"{table.name}: {table.num_rows:,} rows; {words}")
+    if chosen.constant:
+        intake.hints.append(
+            f"{table.config.names}: columns of one value tell nothing: {listed(chosen.constant)}; leave them out of "
+            f"dataset.tables.{table.name}.columns"
+        )
+    unread = {column: why for column, why in chosen.ignored.items() if why != "columns"}
+    if unread:
+        intake.unread[table.config.names] = list(unread)
+        told = "; ".join(f"{column} {why}" for column, why in unread.items())
+        context.message(f"{table.name}: not read: {told} (dataset.tables.{table.name}.columns says otherwise)")
+
+
+def _hint_at_relations(relations: Sequence[Relation], intake: Intake) -> None:
+    for relation in relations:
+        source, column, target = relation.triplet
+        if relation.num_younger:
+            intake.hints.append(
+                f"{relation.num_younger:,} rows of {source} name by {column} a row of {target} that is younger than "
+                "they are; such an edge is there from the younger one's time on"
+            )
+        if not relation.check.num_edges:
+            intake.hints.append(f"{source}: no row names anything by {column}; leave the foreign key out")
+
+
+def _hint_at_splits(found: Outcome, intake: Intake) -> None:
+    tasks, dealt = found.tasks, found.dealt
+    for split, rows in dealt.splits.items():
+        if tasks.task_type != "regression" and len(np.unique(tasks.label[rows])) == 1:
+            value = tasks.label[rows[0]].item()
+            intake.hints.append(
+                f"all {len(rows):,} rows of the {split} split have the label {value:g}: nothing can be measured there; "
+                "move the moments, or change what is predicted"
+            )
+    if dealt.left_out:
+        intake.adjust(found.tables[found.entities].config, "tasks of no split", dealt.left_out)
+        intake.hints.append(
+            f"{dealt.left_out:,} of {len(tasks.entity):,} rows to be predicted are in no split: their horizon reaches "
+            "into the next one, whose labels they would tell"
+        )

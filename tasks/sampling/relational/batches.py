@@ -1,0 +1,202 @@
+"""Batches of a typed graph around rows that are predicted, each as of its own moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from configs.errors import DataError
+from models.facts import GraphFacts
+from models.relational.batch import Relation as Edges
+from models.relational.batch import TypedBatch, TypedBlock, TypedInputs, TypeInputs
+from models.relational.encoders import columns_of
+from tasks.arrays import Array
+from tasks.sampling.relational.columns import gather_columns
+from tasks.sampling.relational.edges import Relation, RelationalEdges
+from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedLayer
+from tasks.sampling.rows.features import node_id_tensor
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import ALWAYS, GraphStore
+
+_NEVER = 1 << 62
+"""The cut of a row that has no time: it sees everything."""
+_sorted: WeakKeyDictionary[GraphStore, RelationalEdges] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def sorted_edges(store: GraphStore) -> RelationalEdges:
+    """Return a graph's edges by relation and time, sorted once: training and validation share them."""
+    with _lock:
+        if store not in _sorted:
+            manifest, facts = store.manifest, graph_facts(store.manifest)
+            ends = zip(manifest.edge_types, facts.relation_ends, strict=True)
+            relations = [Relation(name, source, target) for name, (source, target) in ends]
+            tasks = facts.label_type if facts.label_type != facts.seed_type else None
+            _sorted[store] = RelationalEdges(store, relations, tasks)
+        return _sorted[store]
+
+
+class SeedMoments:
+    """Which row is asked about for a labelled row, and as of when.
+
+    A task asks about its entity as of its own time: what is before that is seen. A labelled row that is no task asks
+    about itself and sees its own time too, since the row and its keys are of that time; without a time it sees all.
+    """
+
+    def __init__(self, store: GraphStore, facts: GraphFacts) -> None:
+        self._facts = facts
+        self._time = store["node_time"] if facts.has_times else None
+        self._name = store.manifest.target_type
+        self._is_task = facts.label_type != facts.seed_type
+        if self._is_task:
+            self._indptr, self._indices = store["csr_indptr"], store["csr_indices"]
+            if self._time is None:
+                raise DataError(f"{store.manifest.dataset}: {self._name} are predicted at moments, and have no times")
+
+    def entities(self, seeds: Array) -> Array:
+        """Return the rows asked about, id (n,). Raises DataError for a task that is of no entity, or of several."""
+        if not self._is_task:
+            return seeds
+        first, last = self._indptr[seeds], self._indptr[seeds + 1]
+        if (last - first != 1).any():
+            wrong = int(np.argmax(last - first != 1))
+            raise DataError(
+                f"node {int(seeds[wrong])} of {self._name} is joined to {int(last[wrong] - first[wrong])} entities; "
+                "each task is of one: give every row of the labels' table a key that its entities' table has"
+            )
+        return np.asarray(self._indices[first])
+
+    def cuts(self, seeds: Array) -> Array | None:
+        """Return the moments before which each seed sees, int64 (n,); None where rows have no times."""
+        if self._time is None:
+            return None
+        time = np.asarray(self._time[seeds], np.int64)
+        return time if self._is_task else np.where(time == ALWAYS, _NEVER, time + 1)
+
+
+class TypedNeighborhoods:
+    """Batches around labelled rows; several threads may share one."""
+
+    def __init__(
+        self, store: GraphStore, fanouts: Sequence[int] | Mapping[str, Sequence[int]], *, newest: bool
+    ) -> None:
+        """Open a graph.
+
+        Args:
+            store: the graph.
+            fanouts: edges that a row takes of each relation, from the seeds outwards.
+            newest: whether it takes the newest of more, else any.
+
+        Raises RecipeError, DataError: options or a graph that do not fit.
+        """
+        self.facts = graph_facts(store.manifest)
+        self.moments = SeedMoments(store, self.facts)
+        edges = sorted_edges(store)
+        known = {name: hops for name, hops in _lists(fanouts).items() if name == "default" or _sampled(edges, name)}
+        has_edge_data = bool(self.facts.has_edge_features)
+        choose = "recent" if newest else "uniform"
+        self.sampler = RelationalSampler(edges, known, choose, positions=has_edge_data)  # type: ignore[arg-type]
+        self._feat, self._codes, self._time = (store.get(name) for name in ("feat", "feat_cat", "node_time"))
+        self._edge_feat, self._edge_codes = store.get("edge_feat"), store.get("edge_feat_cat")
+        self._edge_time = store.get("edge_time") if self.facts.has_times else None
+
+    def batch(self, seeds: Array, key: int, target: Tensor) -> TypedBatch:
+        """Return the batch of labelled rows, int64 (n,), with what their scores should be; draws come from `key`."""
+        found = self.sampler.sample(self.moments.entities(seeds), self.moments.cuts(seeds), key)
+        cuts = (None,) * len(found.ids) if found.cuts is None else found.cuts
+        types = [self._inputs(t, nodes, cut) for t, (nodes, cut) in enumerate(zip(found.ids, cuts, strict=True))]
+        blocks = [self._block(layer, cuts) for layer in found.layers]
+        return TypedBatch(
+            blocks=blocks,
+            inputs=TypedInputs(types),
+            target=target,
+            num_seeds=len(seeds),
+            seed_type=self.facts.seed_type,
+            rows=torch.from_numpy(found.seed_rows),
+            num_edges=sum(block.num_edges for block in blocks),
+        )
+
+    def _inputs(self, t: int, nodes: Array, cut: Array | None) -> TypeInputs:
+        facts = self.facts
+        columns = columns_of(facts.node_columns, t, facts.feature_dim)
+        codes = columns_of(facts.node_codes, t, len(facts.categories))
+        age = None
+        if facts.has_times:
+            assert self._time is not None
+            age = ages(np.asarray(self._time[nodes]), cut, facts.age_unit)
+        return TypeInputs(
+            node_id_tensor(nodes),
+            _columns(self._feat, nodes, columns, np.float32),
+            _columns(self._codes, nodes, codes, np.int64),
+            age,
+        )
+
+    def _block(self, layer: TypedLayer, cuts: Sequence[Array | None]) -> TypedBlock:
+        edges = self.sampler.edges
+        relations = [
+            self._edges(edges.edge_types[i], edges.relations[i], found, layer, cuts)
+            for i, found in enumerate(layer.relations)
+        ]
+        return TypedBlock(relations, layer.num_src, layer.num_dst)
+
+    def _edges(
+        self,
+        number: int,
+        relation: Relation,
+        found: RelationSample,
+        layer: TypedLayer,
+        cuts: Sequence[Array | None],
+    ) -> Edges:
+        """Return one relation's edges, with what they carry."""
+        made = Edges(
+            number,
+            relation.source,
+            relation.target,
+            torch.from_numpy(found.indptr),
+            torch.from_numpy(found.indices),
+            layer.num_src[relation.source],
+        )
+        facts = self.facts
+        columns = columns_of(facts.edge_columns, number, facts.edge_feature_dim)
+        codes = columns_of(facts.edge_codes, number, len(facts.edge_categories))
+        if columns or codes:
+            assert found.positions is not None
+            made.edge_feat = _columns(self._edge_feat, found.positions, columns, np.float32)
+            made.edge_feat_cat = _columns(self._edge_codes, found.positions, codes, np.int64)
+            made.edge_age = self._edge_ages(found, cuts[relation.target])
+        return made
+
+    def _edge_ages(self, found: RelationSample, cut: Array | None) -> Tensor:
+        assert found.positions is not None
+        if self._edge_time is None:
+            return torch.full((len(found.positions),), torch.nan)
+        of_edges = None if cut is None else np.repeat(cut[: len(found.indptr) - 1], np.diff(found.indptr))
+        return ages(np.asarray(self._edge_time[found.positions]), of_edges, self.facts.age_unit)
+
+
+def ages(time: Array, cut: Array | None, unit: int) -> Tensor:
+    """Return how long before their cuts times are, int64 (n,), in `unit`, as float32; NaN where either is not there."""
+    if cut is None:
+        return torch.full((len(time),), torch.nan)
+    known = (time != ALWAYS) & (cut != _NEVER)
+    age = (np.where(known, cut, 0) - np.where(known, time, 0)) / unit
+    return torch.from_numpy(np.where(known, age, np.nan).astype(np.float32))
+
+
+def _columns(table: Array | None, rows: Array, columns: Sequence[int], dtype: Any) -> Tensor | None:
+    return None if table is None or not columns else gather_columns(table, rows, columns, dtype)
+
+
+def _lists(fanouts: Sequence[int] | Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[int]]:
+    return fanouts if isinstance(fanouts, Mapping) else {"default": fanouts}
+
+
+def _sampled(edges: RelationalEdges, name: str) -> bool:
+    """Whether a relation carries messages: those of tasks are the graph's too, and a recipe may name them."""
+    return any(relation.name == name for relation in edges.relations)

@@ -1,0 +1,125 @@
+"""Controls of rows that are predicted at moments: what they see, and that it is nothing later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tasks.evaluate.controls import boosting
+from tasks.evaluate.controls.boosting import Goal, Sample
+from tasks.evaluate.controls.entities import EntityRows
+from tasks.evaluate.controls.suite import Controls
+from tasks.evaluators import metrics
+from tasks.evaluators.prediction import Prediction
+from tasks.stage import Parent
+from tasks.storage.graph_store import ALWAYS, GraphStore
+from tests.shop_graph import DAY, MOMENTS, shop_graph
+
+RNG = np.random.default_rng(0)
+
+
+def rows_of(parent: Parent, scratch: Path) -> EntityRows:
+    scratch.mkdir()
+    store = GraphStore(parent.folder, parent.manifest)
+    rows = np.sort(np.concatenate([store[f"{split}_idx"] for split in ("train", "valid", "test")]))
+    return EntityRows(store, rows.astype(np.int64), scratch)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_entities_are_described_as_of_their_moments(tmp_path: Path, dtype: Any) -> None:
+    """Against plain loops over all edges."""
+    parent = shop_graph(tmp_path / "graph", num_customers=23, orders_a_customer=9, dtype=dtype)
+    found = rows_of(parent, tmp_path / "scratch")
+    store = GraphStore(parent.folder, parent.manifest)
+    indptr, indices, kind = store["csc_indptr"], store["csc_indices"], store["edge_type"]
+    time, feat = store["node_time"], np.asarray(store["feat"], np.float32)
+    for i in range(0, len(found.rows), 7):
+        task = int(found.rows[i])
+        moment = int(time[task])
+        entity = int(indices[indptr[task]])
+        age = np.nan if time[entity] == ALWAYS else (moment - time[entity]) / DAY
+        np.testing.assert_allclose(found.numbers[i], [feat[entity, 0], age], rtol=1e-5)
+        orders = [
+            int(indices[e])
+            for e in range(indptr[entity], indptr[entity + 1])
+            if kind[e] == 0 and store["edge_time"][e] < moment
+        ]
+        expected = [len(orders), np.nan, np.nan, np.nan]
+        if orders:
+            expected[1] = (moment - max(time[order] for order in orders)) / DAY
+            expected[2:] = feat[orders, 1:3].mean(0)
+        np.testing.assert_allclose(found.nearby[i], expected, rtol=1e-4, atol=1e-5)
+    assert found.codes.shape[1] == 0
+
+
+def test_controls_see_nothing_later_than_the_moments(tmp_path: Path) -> None:
+    one = rows_of(shop_graph(tmp_path / "a"), tmp_path / "scratch-a")
+    other = rows_of(shop_graph(tmp_path / "b", changed_after=MOMENTS[2]), tmp_path / "scratch-b")
+    store = GraphStore(tmp_path / "a", shop_graph(tmp_path / "a").manifest)
+    early = np.asarray(store["node_time"])[one.rows] <= MOMENTS[2]
+    for name in ("numbers", "codes", "nearby"):
+        np.testing.assert_array_equal(getattr(one, name)[early], getattr(other, name)[early])
+    assert not np.array_equal(one.nearby[~early], other.nearby[~early])
+
+
+def test_controls_of_tasks_are_fitted_and_measured(tmp_path: Path) -> None:
+    """The label of this shop is by the orders' mean amount before the moment: trees with counts and means find it."""
+    parent = shop_graph(tmp_path / "graph", num_customers=150)
+    store = GraphStore(parent.folder, parent.manifest)
+    found = rows_of(parent, tmp_path / "scratch")
+    label = np.array(store["label"])
+    label[found.rows] = np.nan_to_num(found.nearby[:, 2]) > 0
+    store._open["label"] = label
+    graph: Any = SimpleNamespace(store=store, scratch=tmp_path)
+    controls = Controls(graph, 1)
+    test = np.asarray(store["test_idx"])
+    prediction = Prediction(scores=np.zeros((len(test), 1), np.float32), label=label[test])
+
+    def measure(one: Prediction) -> dict[str, float]:
+        assert one.scores is not None
+        return {"rocauc": metrics.rocauc(label[test].reshape(-1, 1), one.scores)}
+
+    measured = {name: values["rocauc"] for name, values in controls.measured("test", prediction, measure)}
+    assert set(measured) == {"majority", "features", "boosted", "boosted_nearby"}
+    assert measured["boosted_nearby"] > 0.95
+    assert measured["features"] < 0.7
+    assert measured["boosted"] < 0.7
+
+
+@pytest.mark.parametrize("task_type", ["binary", "multiclass", "regression"])
+def test_trees_find_what_no_line_does(task_type: str) -> None:
+    x = RNG.standard_normal((3000, 3)).astype(np.float32)
+    x[::11, 2] = np.nan
+    truth = (x[:, 0] > 0) ^ (x[:, 1] > 0)
+    label: Any = {
+        "binary": truth.astype(np.float32)[:, None],
+        "multiclass": truth + 2 * (x[:, 0] > 1),
+        "regression": (x[:, 0] * x[:, 1])[:, None].astype(np.float32),
+    }[task_type]
+    label[:100] = -1 if label.dtype.kind == "i" else np.nan
+    num_scores = 4 if task_type == "multiclass" else 1
+    goal = Goal(task_type, num_scores, "mae" if task_type == "regression" else "accuracy", threads=1)
+    train, valid, rest = slice(0, 2000), slice(2000, 2500), slice(2500, None)
+    model = boosting.fit(Sample(x[train], label[train]), Sample(x[valid], label[valid]), [], goal)
+    scores = model(x[rest])
+    assert scores.shape == (500, num_scores)
+    if task_type == "regression":
+        assert np.abs(scores - label[rest]).mean() < 0.3 * np.abs(label[rest]).mean()
+    elif task_type == "binary":
+        assert ((scores[:, 0] > 0) == truth[rest]).mean() > 0.95
+    else:
+        assert (scores.argmax(1) == label[rest]).mean() > 0.9
+
+
+def test_labels_that_are_all_alike_make_no_trees() -> None:
+    x = np.zeros((5, 2), np.float32)
+    goal = Goal("binary", 1, "rocauc", 1)
+    model = boosting.fit(Sample(x, np.ones((5, 1), np.float32)), Sample(x[:0], np.ones((0, 1), np.float32)), [], goal)
+    np.testing.assert_array_equal(model(x[:2]), np.ones((2, 1)))
+    goal = Goal("regression", 1, "mae", 1)
+    model = boosting.fit(Sample(x, np.full((5, 1), 3.0)), Sample(x[:0], np.ones((0, 1))), [], goal)
+    np.testing.assert_array_equal(model(x[:2]), np.full((2, 1), 3))

@@ -1,0 +1,240 @@
+"""Models of typed graphs against plain torch: edge by edge, forward and gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from models.relational.ages import AgeEncoding
+from models.relational.base import RelationalModel, plan_hops
+from models.relational.batch import TypedBatch, TypedBlock
+from tests.models.relational.typed_batches import FACTS, random_batch
+from tests.registered import models_of
+
+NAMES = models_of("relational")
+
+
+def make(name: str, seed: int = 0, facts: Any = FACTS, **options: Any) -> RelationalModel:
+    """A model whose biases, scales and priors are not those of its first breath."""
+    torch.manual_seed(seed)
+    given = {"hidden_dim": 12, "dropout": 0.0, **options}
+    model: RelationalModel = MODELS.create(MODELS.config({"name": name, **given}), facts)
+    for parameter in model.parameters():
+        if parameter.dim() < 2:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+# ---- plain references: a loop over destinations, and over their edges
+
+
+def edge_mean(term: Any, relation: Any, v: int) -> Tensor:
+    """U_r of the mean of what v's edges carry."""
+    edges = range(int(relation.indptr[v]), int(relation.indptr[v + 1]))
+    total = torch.zeros(term.numbers.weight.shape[0])
+    for e in edges:
+        carried = torch.cat([relation.edge_feat[e], term.ages(relation.edge_age[e : e + 1])[0]])
+        total = total + term.numbers.weight @ carried + term.categories.table[int(relation.edge_feat_cat[e, 0])]
+    return total / max(1, len(edges))
+
+
+def sources_of(relation: Any, v: int) -> list[int]:
+    return relation.indices[int(relation.indptr[v]) : int(relation.indptr[v + 1])].tolist()
+
+
+def plain_heterosage(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v: int) -> Tensor:
+    own = conv.own[str(t)]
+    y = own.weight @ x[t][v] + own.bias
+    for number in conv.hop.relations:
+        relation = block.by_number[number]
+        if relation.target_type != t:
+            continue
+        found = sources_of(relation, v)
+        if found:
+            y = y + conv.maps[str(number)].weight @ (sum(x[relation.source_type][u] for u in found) / len(found))
+        if conv.edges[str(number)].has_features:
+            y = y + edge_mean(conv.edges[str(number)], relation, v)
+    return y
+
+
+def plain_rgat(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v: int) -> Tensor:
+    own = conv.own[str(t)]
+    y = own.weight @ x[t][v] + own.bias
+    for number in conv.hop.relations:
+        relation = block.by_number[number]
+        if relation.target_type != t:
+            continue
+        part = conv.attention[str(number)]
+        found = sources_of(relation, v)
+        if found:
+            z = torch.stack([(part.map.weight @ x[relation.source_type][u]).view(part.heads, -1) for u in found])
+            logits = (z * part.source).sum(2) + part.target @ x[t][v]
+            a = torch.softmax(torch.where(logits > 0, logits, part.slope * logits), 0)
+            y = y + (a.unsqueeze(2) * z).sum(0).flatten()
+        if conv.edges[str(number)].has_features:
+            y = y + edge_mean(conv.edges[str(number)], relation, v)
+    return y
+
+
+def plain_hgt(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v: int) -> Tensor:
+    heads, dim = conv.heads, x[t].shape[1]
+    size = dim // heads
+    logits, messages = [], []
+    gathered = torch.zeros(dim)
+    for number in conv.hop.relations:
+        relation = block.by_number[number]
+        if relation.target_type != t:
+            continue
+        maps, s = conv.maps[str(number)], str(relation.source_type)
+        query = conv.queries[str(t)](x[t][v]).view(heads, size)
+        for u in sources_of(relation, v):
+            key = conv.keys[s](x[relation.source_type][u]).view(heads, size)
+            value = conv.values[s](x[relation.source_type][u]).view(heads, size)
+            logits.append(torch.stack([key[h] @ maps.attention[h] @ query[h] for h in range(heads)]) * maps.prior)
+            messages.append(torch.stack([value[h] @ maps.message[h] for h in range(heads)]))
+        if conv.edges[str(number)].has_features:
+            gathered = gathered + edge_mean(conv.edges[str(number)], relation, v)
+    if logits:
+        a = torch.softmax(torch.stack(logits) / size**0.5, 0)
+        gathered = gathered + (a.unsqueeze(2) * torch.stack(messages)).sum(0).flatten()
+    gate = torch.sigmoid(conv.skips[str(t)])
+    return gate * conv.outputs[str(t)](torch.nn.functional.gelu(gathered)) + (1 - gate) * x[t][v]
+
+
+PLAIN: dict[str, Callable[..., Tensor]] = {"heterosage": plain_heterosage, "rgat": plain_rgat, "hgt": plain_hgt}
+
+
+def test_every_model_has_a_reference() -> None:
+    assert sorted(PLAIN) == NAMES
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", NAMES)
+def test_convolutions_are_their_formulas(name: str, seed: int) -> None:
+    """Forward, and gradients of all weights and inputs, of both layers' convolutions."""
+    model, batch = make(name, seed), random_batch(seed=seed)
+    x: dict[int, Tensor] = {t: torch.randn(n, 12, requires_grad=True) for t, n in enumerate(batch.blocks[0].num_src)}
+    for block, layer in zip(batch.blocks, model.layers, strict=True):
+        conv: Any = layer.conv
+        x = {t: x[t].detach()[: block.num_src[t]].requires_grad_() for t in layer.hop.sources}
+        got = conv(block, x)
+        assert sorted(got) == list(layer.hop.targets)
+        wanted = {
+            t: torch.stack([PLAIN[name](conv, block, x, t, v) for v in range(block.num_dst[t])] or [torch.zeros(12)])[
+                : block.num_dst[t]
+            ]
+            for t in layer.hop.targets
+        }
+        weights = {t: torch.randn_like(y) for t, y in wanted.items()}
+        leaves = [*conv.parameters(), *x.values()]
+        gradients = []
+        for found in (got, wanted):
+            total = sum((found[t] * weights[t]).sum() for t in layer.hop.targets)
+            gradients.append(torch.autograd.grad(total, leaves, allow_unused=True))
+        for t in layer.hop.targets:
+            torch.testing.assert_close(got[t], wanted[t], rtol=1e-4, atol=1e-5)
+        for leaf, own, plain in zip(leaves, *gradients, strict=True):
+            expected = torch.zeros_like(leaf) if plain is None else plain
+            torch.testing.assert_close(torch.zeros_like(leaf) if own is None else own, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_weight_takes_part_in_every_step(name: str) -> None:
+    """Also where a relation has no edges and a type no rows: ranks wait for each other's gradients."""
+    model, batch = make(name, num_layers=3), random_batch(num_layers=3)
+    scores = model(batch)
+    assert scores.shape == (4, 1)
+    torch.testing.assert_close(scores[2], scores[3])  # both ask about row 2
+    scores.square().sum().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+
+
+def test_layers_have_weights_for_what_leads_to_the_seeds_only() -> None:
+    """Seeds are customers (0): tasks (4) carry no messages, and reviews (3) have no in-edges."""
+    hops = plan_hops(FACTS, 3)
+    assert [hop.targets for hop in hops] == [(0, 1, 2, 3), (0, 1, 3), (0,)]
+    assert [hop.relations for hop in hops] == [(0, 1, 2, 3, 4, 5, 6), (0, 1, 3, 4), (0, 4)]
+    assert hops[0].sources == {0, 1, 2, 3}
+    model = make("heterosage", num_layers=1)
+    assert sorted(model.encoder.types) == ["0", "1", "3"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_types_read_their_own_columns_and_ages(name: str) -> None:
+    """A change of any input changes a score, for each kind of input there is."""
+    model, batch = make(name, num_layers=3).eval(), random_batch(num_layers=3, seed=1)
+    before = model(batch)
+    changed: list[TypedBatch] = []
+    for t, field in [(0, "feat"), (0, "feat_cat"), (0, "age"), (1, "feat"), (2, "feat_cat"), (3, "feat")]:
+        types = list(batch.inputs.types)
+        value = getattr(types[t], field)
+        other = (value + 1) % 3 if field == "feat_cat" else value + 3
+        types[t] = dataclasses.replace(types[t], **{field: other})
+        changed.append(dataclasses.replace(batch, inputs=dataclasses.replace(batch.inputs, types=types)))
+        assert len(value), "a type without rows says nothing"
+    for one in changed:
+        assert not torch.equal(model(one), before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_learn(name: str) -> None:
+    model, batch = make(name), random_batch()
+    batch.target = torch.tensor([[1.0], [0.0], [1.0], [1.0]])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(30):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(batch), batch.target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 * losses[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_compute_in_bfloat16(name: str) -> None:
+    model, batch = make(name), random_batch()
+    wanted = model(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = model(batch)
+    assert (got.float() - wanted).norm() < 0.1 * wanted.norm()
+    got.float().square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_makes_the_model_again(name: str) -> None:
+    model = make(name)
+    torch.manual_seed(9)
+    again: RelationalModel = MODELS.create(model.config, model.facts)
+    again.load_state_dict(model.state_dict())
+    batch = random_batch()
+    assert torch.equal(model.eval()(batch), again.eval()(batch))
+
+
+def test_ages_are_relative_and_missing_ones_are_zeros() -> None:
+    encode = AgeEncoding(sines=True)
+    found = encode(torch.tensor([0.0, 7.0, float("nan"), -1.0]))
+    assert found.shape == (4, encode.width)
+    torch.testing.assert_close(found[2], torch.zeros(encode.width))
+    torch.testing.assert_close(found[3], found[0])  # before its own moment nothing is younger than 0
+    torch.testing.assert_close(found[1, 3], torch.tensor(0.0), atol=1e-5, rtol=0)  # a whole week
+    assert found[1, 1] > found[0, 1]
+
+
+def test_graphs_that_do_not_say_what_relations_join_are_refused() -> None:
+    with pytest.raises(RecipeError, match=r"self_loops=remove"):
+        make("heterosage", facts=dataclasses.replace(FACTS, relation_ends=()))
+    with pytest.raises(RecipeError, match="link task"):
+        make("heterosage", facts=dataclasses.replace(FACTS, task="link"))
+    with pytest.raises(ValueError, match="does not divide"):
+        make("hgt", heads=5)

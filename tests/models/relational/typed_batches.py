@@ -1,0 +1,89 @@
+"""Random batches of a typed graph, made by hand: odd sizes, relations without edges, types without rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from models.facts import GraphFacts
+from models.relational.base import message_relations
+from models.relational.batch import Relation, TypedBatch, TypedBlock, TypedInputs, TypeInputs
+
+TYPES = ("customer", "order", "product", "review", "task")
+FACTS = GraphFacts(
+    task="node",
+    out_dim=1,
+    num_nodes=1000,
+    feature_dim=7,
+    categories=(4, 3, 6),
+    edge_feature_dim=3,
+    edge_categories=(5,),
+    num_node_types=len(TYPES),
+    num_edge_types=9,
+    symmetric=False,
+    # Orders of customers, order - product with columns of its own, both ways; reviews have no relation but these.
+    relation_ends=((1, 0), (0, 1), (1, 2), (2, 1), (3, 0), (3, 2), (2, 2), (4, 0), (0, 4)),
+    node_columns=((0, 1), (2, 3, 4), (), (5, 6), ()),
+    node_codes=((0,), (), (1, 2), (), ()),
+    edge_columns=((), (), (0, 1, 2), (0, 1, 2), (), (), (), (), ()),
+    edge_codes=((), (), (0,), (0,), (), (), (), (), ()),
+    label_type=4,
+    seed_type=0,
+    has_times=True,
+)
+
+
+def random_batch(facts: GraphFacts = FACTS, num_layers: int = 2, seed: int = 0, **others: Any) -> TypedBatch:
+    """A batch of five customers; relation 6 has no edges, and at hop 0 no reviews are reached."""
+    rng = np.random.default_rng(seed)
+    counts = [5 if t == facts.seed_type else 0 for t in range(facts.num_node_types)]
+    blocks: list[TypedBlock] = []
+    for hop in range(num_layers):
+        num_dst, grown = tuple(counts), list(counts)
+        drawn: dict[int, tuple[np.ndarray, int]] = {}
+        for number in message_relations(facts):
+            source, target = facts.relation_ends[number]
+            silent = number == 6 or (source == 3 and hop == 0)
+            degrees = rng.integers(0, 1 if silent else 5, num_dst[target])
+            degrees[: len(degrees) // 3] = 0
+            drawn[number] = degrees, int(degrees.sum())
+            grown[source] += -(-drawn[number][1] // 2)
+        relations = []
+        for number, (degrees, total) in drawn.items():
+            source, target = facts.relation_ends[number]
+            relations.append(
+                _relation(facts, number, degrees, rng.integers(0, max(1, grown[source]), total), grown, rng)
+            )
+        blocks.insert(0, TypedBlock(relations, tuple(grown), num_dst))
+        counts = grown
+    inputs = TypedInputs([_rows(facts, t, n, rng) for t, n in enumerate(counts)])
+    rows = torch.tensor([4, 0, 2, 2])
+    batch = TypedBatch(blocks, inputs, torch.ones(4, facts.out_dim), 4, facts.seed_type, rows=rows)
+    batch.num_edges = sum(block.num_edges for block in blocks)
+    for name, value in others.items():
+        setattr(batch, name, value)
+    return batch
+
+
+def _relation(facts: GraphFacts, number: int, degrees: Any, sources: Any, sizes: list[int], rng: Any) -> Relation:
+    source, target = facts.relation_ends[number]
+    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64))
+    indices = torch.from_numpy(sources.astype(np.int32))
+    width, codes = len(facts.edge_columns[number]), facts.edge_codes[number]
+    feat = torch.from_numpy(rng.standard_normal((len(sources), width)).astype(np.float32)) if width else None
+    limits = [facts.edge_categories[c] for c in codes]
+    cat = torch.from_numpy(rng.integers(0, limits, (len(sources), len(codes)))) if codes else None
+    ages = torch.from_numpy(rng.gamma(1.0, 50.0, len(sources)).astype(np.float32))
+    return Relation(number, source, target, indptr, indices, sizes[source], feat, cat, ages)
+
+
+def _rows(facts: GraphFacts, kind: int, count: int, rng: Any) -> TypeInputs:
+    width, codes = len(facts.node_columns[kind]), facts.node_codes[kind]
+    feat = torch.from_numpy(rng.standard_normal((count, width)).astype(np.float32)) if width else None
+    limits = [facts.categories[c] for c in codes]
+    cat = torch.from_numpy(rng.integers(0, limits, (count, len(codes)))) if codes else None
+    age = torch.from_numpy(rng.gamma(1.0, 50.0, count).astype(np.float32))
+    age[::3] = torch.nan
+    return TypeInputs(torch.from_numpy(rng.integers(0, facts.num_nodes, count)), feat, cat, age)
