@@ -281,7 +281,9 @@ TRANSFORMS = Registry(
     place="preprocess.transforms",
     configs=("tasks.preprocess.transforms.configs",),
 )
-PARTITIONERS = Registry("partitioner", "tasks.partition", place="partition", configs=("tasks.partition.configs",))
+PARTITIONERS = Registry(
+    "partitioner", "tasks.partition", place="partition", configs=("tasks.partition.configs",), default="auto"
+)
 MODELS = Registry(
     "model",
     "models",

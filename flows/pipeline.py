@@ -49,6 +49,7 @@ from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.temporary import temporary_folder
 from tasks.storage.trusted_code import remember_in_home
+from tasks.train.families import check_options
 from tasks.train.ranks.presence import Here, present
 
 
@@ -111,6 +112,7 @@ def train_graph(
         overrides += rank_changes(checked.train, overrides)
         checked = read_recipe(recipe, overrides)
         check_begins_here(checked.train)
+        check_options(checked)
     check_snapshot(checked)
     checked = with_versions(_as_begun(checked, place), place)
     source = recipe if isinstance(recipe, str) else ""

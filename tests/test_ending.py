@@ -19,7 +19,7 @@ SOON_SECONDS = 20.0
 _PREAMBLE = """
 import hashlib, os, subprocess, sys, time
 from pathlib import Path
-from configs.errors import StageError
+from configs.errors import RecipeError, StageError
 from tasks.processes import ending
 place = Path(sys.argv[1])
 child = subprocess.Popen(["sleep", "600"], stderr=subprocess.DEVNULL)
@@ -140,11 +140,13 @@ def test_a_second_signal_does_not_disturb_the_clean_up(number: signal.Signals, s
     assert process.returncode != 0
 
 
-def test_giving_up_says_why(start: object) -> None:
-    give_up = "\n try: ending.give_up(StageError('the reason')); time.sleep(9)\n except BaseException: pass"
+@pytest.mark.parametrize(("kind", "code"), [("StageError", 1), ("RecipeError", 2)])
+def test_giving_up_says_why(kind: str, code: int, start: object) -> None:
+    """A mistake that another machine has found ends this one as a mistake does, however busy it is."""
+    give_up = f"\n try: ending.give_up({kind}('the reason')); time.sleep(9)\n except BaseException: pass"
     process = start(give_up + WAYS["loses each exception"][0], hurried=True)  # type: ignore[operator]
     _, said = process.communicate(timeout=SOON_SECONDS)
-    assert (process.returncode, said) == (1, "error: the reason\n")
+    assert (process.returncode, said) == (code, "error: the reason\n")
 
 
 def test_nohup_stays_in_force(start: object) -> None:

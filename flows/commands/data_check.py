@@ -26,6 +26,7 @@ from tasks.storage.ids import class_names
 from tasks.storage.manifests import DatasetManifest, GraphManifest
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.temporary import own_folder
+from tasks.train.families import check_options
 
 
 @dataclass
@@ -110,6 +111,8 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
         collector = _WarningCollector(listener, found.warnings)
         with found.recording_mistakes():
             check_snapshot(recipe)
+        with found.recording_mistakes():
+            check_options(recipe)
         with found.recording_mistakes():
             ingested = _ingest(recipe, home, place, collector, found)
             if ingested.manifest.task == "triple":

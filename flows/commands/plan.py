@@ -23,6 +23,7 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, GraphManifest, PartitionManifest
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.source_digests import SourceDigests
+from tasks.train.families import check_options, family_of
 
 _SHOWN_CHANGES = 6
 ReadingProgress = Callable[[str, float, float, str, str], None]
@@ -68,11 +69,14 @@ def make_plan(
     Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.
 
     Raises:
-        RecipeError: a snapshot that the data cannot give, data that no memory holds, an unknown registered model.
+        RecipeError: a snapshot that the data cannot give, data that no memory holds, options that cannot train, an
+            unknown registered model.
         StageError: the registry that the recipe takes vectors from cannot be reached.
     """
     check_snapshot(recipe)
     refuse_excess_data(recipe)
+    if "train" in selection.stages:
+        check_options(recipe)
     recipe = with_versions(recipe, home)
     before = _latest_stages(home, recipe.name)
     keys: dict[str, str] = {}
@@ -218,11 +222,12 @@ def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) ->
     """Return how many weights the model has, in words, and its training's peak memory; None: not known yet."""
     from models.facts import GraphFacts
     from tasks.storage.graph_facts import graph_facts
-    from tasks.train.families import family_of
 
     num_parts = getattr(recipe.partition, "num_parts", 1)
     if isinstance(manifest, PartitionManifest):
-        facts, num_parts = graph_facts(manifest), manifest.num_parts
+        num_parts = manifest.num_parts
+    if isinstance(manifest, GraphManifest):  # preprocess has made the graph: parts change none of this
+        facts = graph_facts(manifest)
     else:  # a generated graph says it before it is there
         options = recipe.dataset.model_dump(mode="json")
         if options.get("task") is None or options.get("num_classes") is None:

@@ -116,18 +116,24 @@ def plan(
     only: OnlyOption = None,
     from_stage: FromOption = None,
     force: ForceOption = None,
+    hosts: HostsOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Say what would run and why, what is cached, and how large it gets; runs nothing."""
+    """Say what would run and why, what is cached, and how large it gets; runs nothing.
+
+    Example: `graphmill plan my-graph.yaml partition.num_parts=4 train.strategy=partitioned train.threads=8 --hosts a,b`
+    """
     from configs.load import load_own_recipe
     from flows.commands.plan import make_plan, show_plan
+    from flows.machines.own_rank import hosts_changes
     from flows.terminal.console import Reporter, print_result
     from flows.terminal.selection import select_stages
     from tasks.publish.vectors import versions_taken, with_versions
 
     selection = select_stages(only, from_stage, force)
-    place, asked = open_home(home), load_own_recipe(recipe, overrides or ())
+    changes = [*(hosts_changes(hosts) if hosts is not None else ()), *(overrides or ())]
+    place, asked = open_home(home), load_own_recipe(recipe, changes)
     checked = with_versions(asked, place)
     versions = versions_taken(asked, checked)
     steps = make_plan(place, checked, selection, Reporter().progress)

@@ -35,6 +35,7 @@ from tasks.processes import ending
 from tasks.publish.vectors import with_versions
 from tasks.storage.home import Home
 from tasks.storage.temporary import temporary_folder
+from tasks.train.families import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,6 +73,8 @@ def run(home: Home, request: RunRequest) -> None:
             err().print(placed.text, style="dim", markup=False)
         if train.ssh:
             check_begins_here(train)
+        if "train" in selection.stages:
+            check_options(placed.recipe)
         if train.machine_rank > 0 and train.shared_home:
             lend_ranks(home, with_versions(placed.recipe, home), selection)
             return

@@ -18,6 +18,7 @@ from flows.parameters import check_moment, requested_overrides
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
+from tasks.train.families import check_options
 
 FLOW = "train_graph"
 ENTRYPOINT = "flows.pipeline.train_graph"
@@ -77,6 +78,7 @@ def deploy(home: Home, request: DeployRequest) -> str:
     as_of = requested_overrides(request.overrides, None, request.snapshot, now)
     check_snapshot(load_own_recipe(request.recipe, as_of))
     recipe = load_own_recipe(request.recipe, request.overrides)
+    check_options(recipe)
     source = request.recipe if request.recipe in shipped_recipes() else str(find_recipe(request.recipe).resolve())
     from flows.deploy.form import form_schema
 

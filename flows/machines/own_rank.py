@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,12 @@ def read_hosts(text: str) -> list[str]:
     except ValueError as error:
         raise RecipeError(f"{source}: {error}") from error
     return hosts
+
+
+def hosts_changes(text: str) -> list[str]:
+    """Return what `--hosts` says as changes of a recipe. Raises RecipeError, as `read_hosts`."""
+    names = read_hosts(text)
+    return [f"train.hosts={json.dumps(names)}", f"train.num_machines={len(names)}"]
 
 
 def _read_file(path: Path) -> list[str]:

@@ -17,7 +17,7 @@ from configs.load import find_recipe, load_own_recipe
 from configs.schema import Recipe
 from configs.training import TrainBase
 from configs.yaml_reader import parse_yaml, read_yaml
-from flows.machines.own_rank import own_rank, read_hosts
+from flows.machines.own_rank import hosts_changes, own_rank
 from flows.machines.schedulers import Placement, scheduled_placement
 
 _SECTION = "train"
@@ -55,8 +55,7 @@ def place_run(recipe: str, overrides: Sequence[str], hosts: str | None, *, ssh: 
     if hosts is not None:
         if "hosts" in options:
             raise RecipeError("--hosts and train.hosts= are one option; give one of them")
-        names = read_hosts(hosts)
-        changes += [f"train.hosts={json.dumps(names)}", f"train.num_machines={len(names)}"]
+        changes += hosts_changes(hosts)
     elif not _says_where(options, written) and (found := scheduled_placement(os.environ)) is not None:
         changes += _changes(found, {**written, **options}.get("num_machines", 1))
         source = found.source

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from configs.errors import UserError
 from tasks.processes.memory import descendants
 
 GRACE_SECONDS = 3.0
@@ -217,7 +218,14 @@ def _end_now() -> None:
         thread.join(max(0.0, _seconds_left(GRACE_SECONDS + _CLOSE_SECONDS)))
     with contextlib.suppress(OSError):
         os.write(2, f"{last_words()}\n".encode())
-    os._exit(130 if _state.number == signal.SIGINT else 1)
+    os._exit(_exit_code())
+
+
+def _exit_code() -> int:
+    """Return what the command's own end would give: also of a mistake that another machine has found."""
+    if _state.reason:
+        return 2 if isinstance(_state.reason, UserError) else 1
+    return 130 if _state.number == signal.SIGINT else 1
 
 
 def last_words() -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from configs.training import TrainBase
+from configs.training import TrainBase, TrainConfig
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
@@ -59,3 +59,11 @@ def family_of(train: TrainBase) -> Family:
     from tasks.train import gnn
 
     return gnn
+
+
+def check_options(recipe: Recipe) -> None:
+    """Refuse options that cannot train, whatever the graph, before hours go into preparing one. Raises RecipeError."""
+    if isinstance(recipe.train, TrainConfig):
+        from tasks.train import gnn
+
+        gnn.check_options(recipe)

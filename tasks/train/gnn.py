@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
 from configs.registry import MODELS, STRATEGIES
@@ -14,6 +14,8 @@ from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import GnnJob
+from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
+from tasks.train.loaders.configs import AutoConfig
 from tasks.train.parts import row_probes
 from tasks.train.self_training import rounds as self_training
 
@@ -23,20 +25,36 @@ if TYPE_CHECKING:
 _WHOLE_GRAPH = ("full", "full_edge")
 
 
-def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
-    """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
-    # Here and not above: `plan` asks a family for sizes, and needs no numpy.
-    from tasks.train.loaders.config_base import resolve_loader
+def check_options(recipe: Recipe) -> None:
+    """Refuse what no graph makes right, before hours go into preparing one. Raises RecipeError."""
+    train = recipe.train
+    assert isinstance(train, TrainConfig)
+    partition: Any = recipe.partition
+    assert isinstance(train.loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
+    train.loader.check_model(recipe.model)
+    if train.strategy.name != "data_parallel":  # which refuses nothing: strategies import numpy, and `plan` asks this
+        loader = None if isinstance(train.loader, AutoConfig) else train.loader.name
+        _strategy(train).check_options(train, loader, partition.num_parts)
+
+
+def _strategy(train: TrainConfig) -> Strategy:
+    """Return the strategy as the first rank has it."""
     from tasks.train.strategies.base import Ranks
 
+    ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
+    made: Strategy = STRATEGIES.create(train.strategy, ranks)
+    return made
+
+
+def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
+    """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
     train = recipe.train
     assert isinstance(train, TrainConfig)
     if getattr(recipe.model, "label_reuse", False) and manifest.task_type == "regression":
         raise RecipeError("model.label_reuse reads classes, and this is a regression; remove it")
     loader = resolve_loader(train, recipe.model, manifest).name
     world_size = train.num_ranks * train.num_machines
-    strategy: Strategy = STRATEGIES.create(train.strategy, Ranks(0, world_size, 0, train.num_ranks))
-    strategy.check(train, loader, manifest)
+    _strategy(train).check(train, loader, manifest)
     self_training.check(train, manifest)
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
     if world_size > 1 and loader in _WHOLE_GRAPH and train.strategy.name == "data_parallel":

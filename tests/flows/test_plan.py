@@ -48,6 +48,37 @@ def test_a_link_task_of_tables_that_are_ingested_and_not_partitioned(tmp_path: P
     assert steps["train"].memory_bytes is None
 
 
+def test_what_a_training_takes_is_known_once_the_graph_is_made(tmp_path: Path, home: Home) -> None:
+    """How many parts and machines it wants is asked before it is cut."""
+    recipe = links(tmp_path, "train.loader=edge", "train.threads=1")
+    ingested = run_stage(load_stage("ingest"), recipe, {}, home)
+    run_stage(load_stage("preprocess"), recipe, {"ingest": ingested.parent}, home)
+    steps = {step.stage: step for step in make_plan(home, recipe, select_stages())}
+    assert [steps[name].status for name in ("preprocess", "partition")] == ["cached", "runs"]
+    assert steps["train"].memory_bytes is not None
+    assert any("weights" in reason for reason in steps["train"].reasons)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("train.strategy=partitioned",), r"the partition has 1; set partition\.num_parts=2 or a multiple"),
+        (("train.strategy=partition_parallel",), r"the partition has 1; set partition\.num_parts=2 or a multiple"),
+        (("train.strategy=partitioned", "partition.num_parts=2", "train.loader=full_edge"), "works with the loaders"),
+        (("train.strategy=partitioned", "partition.num_parts=2", "train.sampling_threads=2"), "one thread a rank"),
+        (("train.strategy=parallel_epochs", "train.epochs=3"), "epochs=3 is no multiple; take 4"),
+        (("train.loader.fanout=5,5,5",), "3 numbers and the model has 2 layers"),
+    ],
+)
+def test_options_that_cannot_train_are_refused_before_anything_is_read(
+    tmp_path: Path, home: Home, options: tuple[str, ...], message: str
+) -> None:
+    ranks = ("train.loader=edge", "train.num_ranks=2", "model.num_layers=2")
+    with pytest.raises(RecipeError, match=message):
+        make_plan_of_all(home, links(tmp_path, *ranks, *options))
+    make_plan(home, links(tmp_path, *ranks, *options), select_stages(only=["ingest"]))
+
+
 def test_memory_that_nobody_can_estimate_is_the_last_run_s(tmp_path: Path, home: Home) -> None:
     recipe = links(tmp_path)
     stages = {name: stage_entry(name, peak_bytes=2**20) for name in ("partition", "evaluate")}

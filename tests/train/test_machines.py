@@ -22,7 +22,7 @@ from tasks.train.ranks import join
 from tasks.train.ranks.join import join_training
 from tasks.train.ranks.launch import FIRST_SECONDS, wait_for_ranks, waiting_after
 from tasks.train.ranks.meeting import UNREACHED_CODE
-from tasks.train.ranks.presence import FirstMachine
+from tasks.train.ranks.presence import FirstMachine, Post
 from tests.flows.conftest import command, environment, write_recipe
 from tests.ports import free_port
 
@@ -205,6 +205,40 @@ def test_machine_0_does_not_join(tmp_path: Path) -> None:
     recipe = load_recipe(str(write_recipe(tmp_path, train=TRAIN)))
     with pytest.raises(RecipeError, match="machine 0 runs the pipeline"):
         join_training(recipe, Home.open(tmp_path / "home"))
+
+
+def test_who_waits_where_no_machine_0_is_says_what_it_misses(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(join, "_UNSEEN_SECONDS", 0.1)
+    monkeypatch.setattr(join, "_NEVER_SEEN_SECONDS", 0.5)
+    place = ["train.num_machines=2", "train.rendezvous=node1:29400", "train.machine_rank=1", "train.threads=1"]
+    recipe = load_recipe(str(write_recipe(tmp_path, train=TRAIN)), place)
+    said: list[str] = []
+    missing = f"no command of machine 0 is seen in the home {home.root} for node1:29400"
+    with pytest.raises(StageError, match=f"gave up after .*{missing}"):
+        join_training(recipe, home, message=said.append)
+    assert said[0] == "waiting for machine 0 to prepare the graph"
+    assert said[1].startswith(missing)
+    monkeypatch.setattr(join, "_NEVER_SEEN_SECONDS", 1.0)
+    monkeypatch.setattr(join, "_MESSAGE_SECONDS", 0.0)
+    with Post(home, recipe).holding(0):  # it is there, and takes its time
+        hears = patient(1.5)
+        with pytest.raises(TimeoutError):
+            join_training(recipe, home, message=hears)
+
+
+def patient(seconds: float) -> Callable[[str], None]:
+    """What hears of a wait, until so many seconds are over."""
+    until = time.monotonic() + seconds
+
+    def hear(text: str) -> None:
+        assert text == "waiting for machine 0 to prepare the graph"
+        if time.monotonic() > until:
+            raise TimeoutError
+
+    return hear
 
 
 def made(home: Home, folder: Path) -> Any:

@@ -14,7 +14,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError, StageError
 from tasks.supervise import read_error, write_error
-from tasks.train.ranks import meeting
+from tasks.train.ranks import meeting, torchrun
 from tasks.train.ranks.agreement import STAGE, difference
 from tasks.train.ranks.meeting import Meeting, Member
 from tasks.train.ranks.tell import tell_others
@@ -24,6 +24,24 @@ from tests.train.test_training import recipe
 FACTS = {"train.epochs": 3, "train.learning_rate": 0.01}
 
 
+def told_to(work: Path, number: int, port: int, count: int, **options: Any) -> Meeting:
+    told: dict[str, Any] = {
+        "machine": number,
+        "machines": count,
+        "num_ranks": 1,
+        "rendezvous": f"127.0.0.1:{port}",
+        "patience_seconds": 1.0,
+        "reach_seconds": 1.0,
+        "began": time.time(),
+        "facts": FACTS,
+        "result": str(work / "result.json"),
+        "error": str(work / "error.json"),
+        "own_home": True,
+        **options,
+    }
+    return Meeting.parse(Meeting(**told).dump())
+
+
 class Machine:
     """A machine that takes part, and with which codes it was told to leave."""
 
@@ -31,21 +49,7 @@ class Machine:
         self.codes: list[int] = []
         self.work = folder / f"machine-{number}"
         self.work.mkdir()
-        told: dict[str, Any] = {
-            "machine": number,
-            "machines": count,
-            "num_ranks": 1,
-            "rendezvous": f"127.0.0.1:{port}",
-            "patience_seconds": 1.0,
-            "reach_seconds": 1.0,
-            "began": time.time(),
-            "facts": FACTS,
-            "result": str(self.work / "result.json"),
-            "error": str(self.work / "error.json"),
-            "own_home": True,
-            **options,
-        }
-        self.member = Member(Meeting.parse(Meeting(**told).dump()), self.codes.append)
+        self.member = Member(told_to(self.work, number, port, count, **options), self.codes.append)
         self.member.__enter__()
 
     @property
@@ -155,6 +159,17 @@ def test_machines_wait_for_each_other_and_not_for_ever(tmp_path: Path) -> None:
     for machine in (first, second, third):
         assert not machine.codes
         machine.member.end(failed=False)
+
+
+def test_who_is_missing_is_said_long_before_the_wait_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torchrun, "_SILENT_SECONDS", 0.5)
+    told = told_to(tmp_path, 0, free_port(), 3, patience_seconds=2.0, reach_seconds=2.0)
+    with pytest.raises(StageError, match="no sign of machine 1 and machine 2"):
+        torchrun.run_with(told, [])
+    wanted = f"message: waiting for machine 1 and machine 2 at {told.rendezvous}, 2 seconds at the most"
+    assert capsys.readouterr().out.startswith(wanted)
 
 
 def test_a_machine_does_not_join_an_attempt_that_has_failed(tmp_path: Path) -> None:

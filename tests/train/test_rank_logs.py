@@ -47,3 +47,12 @@ def test_warnings_are_the_stages_own_and_said_once(tmp_path: Path) -> None:
     logs.look()
     assert warned == ["3 nodes have no edge"]
     assert said == 2 * ["rank 0: warnings: none", "rank 1: warnings: none"]
+
+
+def test_of_torchrun_s_own_words_those_for_people_are_passed_on(tmp_path: Path) -> None:
+    said: list[str] = []
+    warned: list[str] = []
+    logs = RankLogs(tmp_path, said.append, warned.append)
+    (tmp_path / "launch.log").write_text("W1126 torchrun: OMP\nmessage: waiting for machine 1\nwarning: machine 2\n")
+    logs.look()
+    assert (said, warned) == (["waiting for machine 1"], ["machine 2"])

@@ -66,8 +66,12 @@ class LoaderConfig(ComponentConfig):
             )
         return self
 
+    def check_model(self, model: ComponentConfig) -> None:
+        """Raise RecipeError where the options do not fit the model, whatever the graph."""
+
     def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
         """Raise RecipeError where the options fit neither the graph nor the model."""
+        self.check_model(model)
         if isinstance(model, ModelConfig):
             model.check_batches(
                 self.name,
@@ -151,9 +155,8 @@ class SampledConfig(SeedLoaderConfig):
         """Where every fan-out is -1."""
         return self.fanout is not None and all(fanout == -1 for fanout in self.fanout)
 
-    def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
+    def check_model(self, model: ComponentConfig) -> None:
         """Count the fan-outs."""
-        super().check_graph(model, manifest)
         num_layers = getattr(model, "num_layers", None)
         if num_layers is not None and self.fanout is not None and len(self.fanout) != num_layers:
             raise RecipeError(

@@ -34,6 +34,10 @@ from tasks.train.ranks.presence import FirstMachine, present
 _LOOK_SECONDS = 1.0
 _MESSAGE_SECONDS = 60.0
 _GONE_SECONDS = 60.0
+_UNSEEN_SECONDS = 10.0
+"""For commands that are typed one after the other."""
+_NEVER_SEEN_SECONDS = 1800.0
+"""For a machine 0 that a scheduler starts later; in another home it is never seen."""
 _LINES_SAID = 15
 """Of an evaluation's ranks that failed."""
 
@@ -198,10 +202,22 @@ class _Helper:
         return folder if manifest.stat().st_mtime >= self._began else None
 
     def _wait(self, what: str) -> None:
+        unseen = self._first.unseen_seconds()
+        if unseen > _UNSEEN_SECONDS:
+            what = self._unseen()
+        if unseen > _NEVER_SEEN_SECONDS:
+            raise StageError(f"gave up after {unseen / 60:.0f} minutes: {what}")
         if what != self._last_message or time.monotonic() - self._message_at > _MESSAGE_SECONDS:
             self._message(what)
             self._last_message, self._message_at = what, time.monotonic()
         time.sleep(_LOOK_SECONDS)
+
+    def _unseen(self) -> str:
+        return (
+            f"no command of machine 0 is seen in the home {self._home.root} for {self._recipe.train.rendezvous}; it "
+            "has to be started with the same recipe and machines, and the same home (--home, GRAPHMILL_HOME) under a "
+            "path that all machines share, or with train.shared_home=false"
+        )
 
 
 class _Training(_Helper):

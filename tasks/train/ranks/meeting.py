@@ -129,11 +129,14 @@ class Member:
         ):
             return
         patience = meeting.patience_seconds if self._joined.is_set() else meeting.reach_seconds
-        missing = " and ".join(f"machine {number}" for number in self._others if number not in self._there)
         raise StageError(
             f"the {meeting.machines} machines did not come together at {meeting.rendezvous} within {patience:.0f} "
-            f"seconds: no sign of {missing}; running again goes on from the last checkpoint"
+            f"seconds: no sign of {self.missing()}; running again goes on from the last checkpoint"
         )
+
+    def missing(self) -> str:
+        """Name the machines that have not been heard of yet."""
+        return " and ".join(f"machine {number}" for number in self._others if number not in self._there)
 
     def _left(self, seconds: float) -> float:
         """Return how much is left of so many seconds since this machine was started; its imports count."""

@@ -276,6 +276,7 @@ class FirstMachine:
         self._here = here
         self.alive = True
         """Whether its command was there at the last look, as far as can be seen."""
+        self._unseen_since = 0.0
         self._seen: str | None = None
         self._gone_since = 0.0
 
@@ -290,6 +291,7 @@ class FirstMachine:
         if self._here is None:
             return
         sign, alive = self._here.post.read(0)
+        self._unseen_since = 0.0 if alive else self._unseen_since or time.monotonic()
         if sign is None:
             return
         self.alive = alive
@@ -298,6 +300,10 @@ class FirstMachine:
             self._compare(sign, keys)
         elif sign.token == self._here.sign.other:
             self._ended(sign)
+
+    def unseen_seconds(self) -> float:
+        """Return for how long no command of machine 0 has been seen in this home; 0 while there is one."""
+        return time.monotonic() - self._unseen_since if self._unseen_since else 0.0
 
     def _compare(self, sign: Sign, keys: Mapping[str, str]) -> None:
         here = self._here

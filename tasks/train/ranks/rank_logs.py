@@ -11,6 +11,8 @@ from pathlib import Path
 _LINES_A_LOOK = 100
 _LINE_CHARACTERS = 2000
 _WARNING = "warning: "
+MESSAGE = "message: "
+"""Begins a line of torchrun's log that is for people."""
 GIVEN_UP = "its ranks are given up"
 """In the warning about a machine that has fallen silent."""
 SUPERVISOR_LOG = "launch.log"
@@ -20,7 +22,7 @@ SUPERVISOR_LOG = "launch.log"
 class RankLogs:
     """Follows `rank-N.log` files and passes on each whole line as `rank N: line`, and each warning once.
 
-    Of torchrun's own log warnings only are passed on."""
+    Of torchrun's own log warnings and messages only are passed on."""
 
     def __init__(self, folder: Path, message: Callable[[str], None], warn: Callable[[str], None]) -> None:
         self._folder = folder
@@ -41,6 +43,8 @@ class RankLogs:
         for line in self._new_lines(self._folder / SUPERVISOR_LOG):
             if line.startswith(_WARNING):  # the rest is torchrun's own
                 self._pass_on("", line)
+            elif line.startswith(MESSAGE):
+                self._message(line.removeprefix(MESSAGE))
 
     def _pass_on(self, rank: str, line: str) -> None:
         warning = line.removeprefix(_WARNING)

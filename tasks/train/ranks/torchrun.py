@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from pathlib import Path
 
@@ -14,15 +15,32 @@ from configs.errors import StageError
 from tasks.processes.children import die_with_parent
 from tasks.supervise import write_error
 from tasks.train.ranks.meeting import MEETING, UNREACHED_CODE, Meeting, Member
+from tasks.train.ranks.rank_logs import MESSAGE
 from tasks.train.worker import PARENT
+
+_SILENT_SECONDS = 10.0
+"""For commands that are typed one after the other."""
 
 
 def run_with(meeting: Meeting, arguments: list[str]) -> None:
     """Run torchrun as one of several machines. Raises StageError where they do not come together in time."""
     from torch.distributed.run import main
 
+    def say_missing() -> None:
+        print(
+            f"{MESSAGE}waiting for {member.missing()} at {meeting.rendezvous}, {meeting.patience_seconds:.0f} seconds "
+            "at the most: the same command has to be given there",
+            flush=True,
+        )
+
     with Member(meeting) as member:
-        member.wait_for_all()
+        silence = threading.Timer(_SILENT_SECONDS, say_missing)
+        silence.daemon = True
+        silence.start()
+        try:
+            member.wait_for_all()
+        finally:
+            silence.cancel()
         print(f"all {meeting.machines} machines are there", flush=True)
         main(arguments)
 

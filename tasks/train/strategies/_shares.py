@@ -8,20 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import RecipeError
-from tasks.storage.manifests import PartitionManifest
 
 
-def check_parts(name: str, loaders: Sequence[str], loader: str, world_size: int, manifest: PartitionManifest) -> None:
+def check_parts(name: str, loaders: Sequence[str], loader: str | None, world_size: int, num_parts: int) -> None:
     """Raise RecipeError where strategy `name` cannot work with a loader, or ranks cannot share the parts."""
-    if loader not in loaders:
+    if loader is not None and loader not in loaders:
         raise RecipeError(
             f"train.strategy={name} works with the loaders {', '.join(loaders)} and this is {loader}; choose one of "
             "them or train.strategy=data_parallel"
         )
-    if manifest.num_parts % world_size:
+    if num_parts % world_size:
         raise RecipeError(
             f"train.strategy={name} gives each of the {world_size} ranks equally many parts and the partition has "
-            f"{manifest.num_parts}; set partition.num_parts={world_size} or a multiple"
+            f"{num_parts}; set partition.num_parts={world_size} or a multiple"
         )
 
 

@@ -71,11 +71,19 @@ class Strategy:
         """Epochs of the data that all ranks together go through in a round."""
         return 1
 
-    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
-        """Raise RecipeError for options, a loader (by name) or a graph that the strategy cannot work with.
+    def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
+        """Raise RecipeError for options, a loader (by name) or a number of parts that it cannot work with.
 
-        Asked before any worker starts, as the first of so many ranks.
+        Asked before the graph is prepared, which may take hours, as the first of so many ranks. `loader`: None where
+        only the graph will tell which one it is.
         """
+
+    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
+        """Raise RecipeError where the strategy cannot work with a graph, or as `check_options` does.
+
+        Asked before any worker starts.
+        """
+        self.check_options(train, loader, manifest.num_parts)
 
     def open(self, store: GraphStore) -> GraphStore:
         """Return the graph that this rank's loader reads."""

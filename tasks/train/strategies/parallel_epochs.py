@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.training import TrainConfig
-from tasks.storage.manifests import PartitionManifest
 from tasks.train.strategies.base import Strategy
 
 
@@ -26,7 +25,7 @@ class ParallelEpochs(Strategy):
         """One a rank."""
         return self.ranks.world_size
 
-    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
+    def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
         """Refuse epochs that do not divide, and batches that are the same in every epoch."""
         world_size = self.ranks.world_size
         if train.epochs % world_size:

@@ -38,9 +38,9 @@ class PartitionParallel(Strategy):
         self._largest = 0
         self._nodes: Tensor | None = None  # set by `open`: this rank's nodes by their ids in the whole graph
 
-    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
+    def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
         """Refuse a partition that the ranks cannot share, and loaders that want the whole graph."""
-        check_parts("partition_parallel", _LOADERS, loader, self.ranks.world_size, manifest)
+        check_parts("partition_parallel", _LOADERS, loader, self.ranks.world_size, num_parts)
 
     def open(self, store: GraphStore) -> GraphStore:
         """Cut this rank's parts and their halo out of the graph, into memory."""

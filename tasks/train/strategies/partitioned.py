@@ -62,9 +62,9 @@ class Partitioned(Strategy):
         """As the option says."""
         return int(self.config.exchange_batches)
 
-    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
+    def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
         """Refuse a partition that the ranks cannot share, and what wants the whole graph."""
-        check_parts("partitioned", _LOADERS, loader, self.ranks.world_size, manifest)
+        check_parts("partitioned", _LOADERS, loader, self.ranks.world_size, num_parts)
         if (train.sampling_threads or 1) > 1:
             raise RecipeError(
                 "train.strategy=partitioned makes batches in one thread a rank, since all ranks make them together; "
@@ -75,6 +75,10 @@ class Partitioned(Strategy):
                 "train.strategy=partitioned does not go with train.self_training, which reads predictions of all "
                 "nodes; remove one of them"
             )
+
+    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
+        """Refuse rows in fewer bits where there are no numbers, and devices that cannot hold features, too."""
+        super().check(train, loader, manifest)
         if self.config.rows != "stored" and not manifest.feature_dim:
             raise RecipeError(
                 f"train.strategy.rows={self.config.rows} is for numeric features of nodes, and {manifest.dataset} has "
