@@ -159,6 +159,26 @@ def check(
         raise typer.Exit(2)
 
 
+@app.command("check-leaks")
+def leaks(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100_000, help="Seeds compared for each moment.")] = 200,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Change all data from the moments on that validate and test, and see whether inputs stay equal to the bit.
+
+    For data sets that predict rows at moments. Exit code 2: something of it reaches the model, or a column tells the
+    label by itself. Example: `graphmill check-leaks shop`
+    """
+    from configs.load import load_own_recipe
+    from flows.commands.leaks import find_leaks
+
+    if not find_leaks(open_home(home), load_own_recipe(recipe, overrides or ()), seeds, as_json=as_json):
+        raise typer.Exit(2)
+
+
 @app.command()
 def recipes() -> None:
     """List the shipped recipes."""

@@ -1,0 +1,185 @@
+"""The check finds leaks that were planted, and nothing in clean recipes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from configs.errors import RecipeError
+from configs.load import build_recipe, load_recipe
+from configs.schema import Recipe
+from tasks.calls import load_stage
+from tasks.leak_check.changed_data import change_from
+from tasks.leak_check.check import LeakCheck, check_leaks
+from tasks.leak_check.inputs import differences
+from tasks.preprocess import build
+from tasks.sampling.relational.batches import SeedMoments
+from tasks.stage import run_stage
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.home import Home
+
+SIZES = ["dataset.num_customers=500", "dataset.num_products=60", "dataset.reviews_a_quarter=400"]
+DAY = 86_400
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home.open(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def shop() -> Recipe:
+    return load_recipe("shop", SIZES)
+
+
+def test_the_shop_is_clean(home: Home, shop: Recipe) -> None:
+    found = check_leaks(shop, home, 40)
+    assert found.ok, found
+    assert (len(found.moments), found.seeds, found.unit) == (2, 80, "seconds")
+    assert found.timeless == ["products"]
+    assert not list((home.root / "work").glob("leaks-*"))
+
+
+def test_edges_from_the_future_are_found(home: Home, shop: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts = SeedMoments.cuts
+    monkeypatch.setattr(SeedMoments, "cuts", lambda self, seeds: cuts(self, seeds) + 30 * DAY)
+    found = check_leaks(shop, home, 40)
+    assert not found.ok
+    # Rows of the 30 days after the moment, seen by seeds of the moment, and by those up to 30 days before it.
+    assert found.changed["which rows of reviews are there"] >= 40 or found.changed["categories of reviews"] >= 40
+
+
+def test_one_second_of_the_future_is_found(home: Home, shop: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens at the very moment belongs to the future: tasks' own edges have that time."""
+    data = run_stage(load_stage("ingest"), shop, {}, home).parent
+    orders = DatasetStore(data.folder, data.manifest).column("nodes/reviews", "time")
+    cuts = SeedMoments.cuts
+    last = int(orders.max())
+    monkeypatch.setattr(SeedMoments, "cuts", lambda self, seeds: np.minimum(cuts(self, seeds) + 365 * DAY, last + 1))
+    assert check_leaks(shop, home, 10).changed
+
+
+def test_a_transform_that_is_fitted_on_all_rows_is_found(
+    shop: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "training_rows", lambda _, graph: np.arange(graph.num_nodes))
+    found = check_leaks(shop, Home.open(tmp_path), 20)
+    # All seeds as of the first moment; nobody joins behind the second.
+    assert found.changed["numbers of customers"] == 20, found
+    assert not any(name.startswith("which rows") for name in found.changed)
+
+
+def labelled(folder: Path, *, tells: bool) -> Recipe:
+    """A database of people, some of whom left; a column tells that."""
+    random = np.random.default_rng(0)
+    count = 400
+    left = random.random(count) < 0.3
+    tables = {
+        "people": {
+            "person": np.arange(count),
+            "since": np.full(count, 0),
+            "age": random.normal(size=count),
+            "status": np.where(left, "closed", "open") if tells else random.choice(["closed", "open"], count),
+        },
+        "visits": {"visit": np.arange(900), "who": random.integers(count, size=900), "day": 1 + np.arange(900) % 90},
+        "left": {"person": np.arange(count), "at": 100 + 10 * (np.arange(count) % 4), "left": left.astype(np.int64)},
+    }
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    section: dict[str, Any] = {
+        "name": "database",
+        "tables": {
+            "people": {"files": str(folder / "people.parquet"), "key": "person", "time": "since"},
+            "visits": {
+                "files": str(folder / "visits.parquet"),
+                "key": "visit",
+                "time": "day",
+                "foreign": {"who": "people"},
+            },
+        },
+        "predict": {
+            "table": "people",
+            "labels": {
+                "files": str(folder / "left.parquet"),
+                "key": "person",
+                "time": "at",
+                "label": "left",
+                "task_type": "binary",
+            },
+            "horizon": "5",
+        },
+    }
+    return build_recipe(
+        {
+            "name": "people",
+            "dataset": section,
+            "preprocess": {"deduplicate": False},
+            "model": {"name": "heterosage", "num_layers": 2},
+            "train": {"loader": {"name": "relational"}},
+        }
+    )
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_label_in_a_column_is_found(tmp_path: Path, tells: bool) -> None:
+    found = check_leaks(labelled(tmp_path, tells=tells), Home.open(tmp_path / "home"), 20)
+    assert found.columns == (["column people.status tells the label by itself (rocauc 1.0000)"] if tells else [])
+    assert found.changed == {}
+    assert (found.moments, found.unit) == ([120, 130], "number")
+
+
+def test_everything_from_the_moment_on_is_changed_and_nothing_before(home: Home, shop: Recipe, tmp_path: Path) -> None:
+    data = run_stage(load_stage("ingest"), shop, {}, home).parent
+    moment = int(np.median(DatasetStore(data.folder, data.manifest).column("nodes/reviews", "time")))
+    other = change_from(data, moment, tmp_path / "other")
+    before, after = (DatasetStore(parent.folder, parent.manifest) for parent in (data, other))
+    late_columns = 0
+    for name, table in data.manifest.tables.items():
+        one, two = before.read(name), after.read(name)
+        assert one.schema.equals(two.schema)
+        if "time" not in table.columns or name == "edges/task__of__customers":
+            assert one.equals(two)
+            continue
+        late = np.asarray(one["time"]) >= moment
+        for column in table.columns:  # NaN, an empty cell, is equal to itself here
+            assert one[column].filter(pa.array(~late)).to_pylist().__repr__() == (
+                two[column].filter(pa.array(~late)).to_pylist().__repr__()
+            ), (name, column)
+        for column in set(table.columns) - {"node_id", "time", "src"}:
+            same = one.filter(pa.array(late))[column].equals(two.filter(pa.array(late))[column])
+            assert not same, (name, column)
+            late_columns += 1
+    assert late_columns > 8
+
+
+def test_other_data_sets_and_models_are_refused(home: Home) -> None:
+    with pytest.raises(RecipeError, match="predicts nothing at moments"):
+        check_leaks(load_recipe("quickstart", ["dataset.num_nodes=500", "dataset.num_edges=2000"]), home, 5)
+
+
+def test_bits_count_and_rows_that_are_gone_hide_what_they_carried() -> None:
+    rows, nan = "which rows of a are there", np.array([np.nan, 1.0], np.float32)
+    before = {rows: np.arange(2), "numbers of a": nan, "numbers of b": nan}
+    assert differences(before, {rows: np.arange(2), "numbers of a": nan.copy(), "numbers of b": nan.copy()}) == []
+    assert differences(before, {rows: np.arange(2), "numbers of a": nan, "numbers of b": -nan}) == ["numbers of b"]
+    assert differences(before, {rows: np.arange(3), "numbers of a": -nan, "numbers of b": nan}) == [rows]
+
+
+def test_the_command(home: Home, shop: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    from flows.commands.leaks import find_leaks, show_leaks
+
+    assert find_leaks(home, shop, 4, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ok"], told["seeds"]) == (True, 8)
+    show_leaks(LeakCheck("seconds", [DAY], 7, {"numbers of a": 3}, ["column x tells the label by itself (r)"], ["b"]))
+    found = capsys.readouterr()
+    assert "from 1970-01-02 on" in found.out
+    assert "b: no time" in found.out
+    assert "leak     numbers of a: not the same for 3 of 7 seeds" in found.err
+    assert "leak     column x tells the label by itself (r): is it the label" in found.err
