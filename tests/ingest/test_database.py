@@ -287,6 +287,15 @@ def test_decimals_with_gaps_are_foreign_keys(ingest: Ingest, folder: Path) -> No
     assert [(s, d) for s, d, _ in edges(store, "people__boss__people")] == [(1, 0), (2, 0), (3, 2)]
 
 
+def test_foreign_keys_may_lead_in_circles(ingest: Ingest, folder: Path) -> None:
+    """People name their last purchase, and purchases people: the edge is there once both rows are."""
+    write(folder, people={"last": [7, 1, None, 5]})
+    store = ingest(**database(people={"foreign": {"boss": "people", "last": "buys"}}))
+    day = [seconds(one) for one in ROWS["buys"]["day"]]
+    assert edges(store, "people__last__buys") == [(0, 7, day[7]), (1, 1, day[1]), (3, 5, day[5])]
+    assert any("3 rows of people name by last a row of buys that is younger" in one for one in store.manifest.warnings)
+
+
 def test_a_link_table_may_be_nodes(ingest: Ingest, folder: Path) -> None:
     write(folder)
     store = ingest(**database(lines={"link": False}))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 
@@ -122,8 +123,6 @@ def write_rows_as_nodes(
 
 def _quiet(batch: TableBatch, silent: Intake) -> TableBatch:
     """Return a batch whose mistakes were gathered before."""
-    from dataclasses import replace
-
     return replace(batch, problems=silent.problems)
 
 

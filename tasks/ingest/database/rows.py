@@ -19,7 +19,7 @@ from tasks.ingest.database.table_configs import DatabaseTableConfig
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.configs import NodesConfig
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.intake import Intake, TableBatch, table_files
 
 EMPTY = -3
 """In the place of a dense id: the cell is empty, and names nothing."""
@@ -120,8 +120,6 @@ class TableRows:
 
     def column_names(self) -> list[str]:
         """Return the table's columns. Raises DataError."""
-        from tasks.ingest.tables.intake import table_files
-
         return table_files(self.config).column_names()
 
     def _settle(self, kept: Array, times: list[Array]) -> None:

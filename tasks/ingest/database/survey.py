@@ -12,7 +12,7 @@ import pyarrow.compute as compute
 
 from tasks.arrays import Array
 from tasks.ingest.database.table_configs import Kind
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.ids.id_index import IdIndex, hash_ids, is_text
 from tasks.ingest.tables.columns import is_list
 from tasks.ingest.tables.intake import TableBatch
 
@@ -154,8 +154,6 @@ def hashed(values: pa.Array) -> tuple[pa.Array, Array]:
 
     The numbers are hashes: the same text has the same one in any data, whatever other texts there are.
     """
-    from tasks.ingest.ids.id_index import hash_ids
-
     texts = category_texts(values)
     return texts, hash_ids(texts).view(np.int64)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
@@ -196,8 +197,6 @@ def _events(rows: TableRows, key: str, column: str | None, tables: Mapping[str, 
     """Read which entity each row names, and its value. Mistakes of the key were said before."""
     silent = Intake()
     if column is not None and column not in rows.column_names():
-        from configs.matching import did_you_mean, listed
-
         names = rows.column_names()
         raise DataError(
             f"has no column {column!r}{did_you_mean(column, names)} (dataset.predict.target); it has {listed(names)}",

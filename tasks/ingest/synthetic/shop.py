@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.parquet as pq
 
 from configs.registry import DATASETS
@@ -178,6 +179,4 @@ def _events(quarter: Quarter, sizes: dict[str, int], random: np.random.Generator
 
 
 def _product_ids(numbers: Array) -> pa.Array:
-    import pyarrow.compute as compute
-
     return compute.binary_join_element_wise("p", pa.array(numbers).cast(pa.string()), "")

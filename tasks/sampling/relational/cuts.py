@@ -101,7 +101,7 @@ def cut_slots(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-un
     active = np.empty(rows * width, np.int64)
     for row in range(0, n, rows):
         first, last = row * width, min(row + rows, n) * width
-        at, num_active = first, 0
+        at, num_active = first, np.int64(0)
         for i in range(row, min(row + rows, n)):
             cut = cuts[0] if cut_numbers is None else cuts[cut_numbers[i]]
             for _ in range(width):
@@ -112,7 +112,7 @@ def cut_slots(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-un
                 _prefetch(times, low[at], size[at])
                 at += 1
         while num_active:
-            left = 0
+            left = np.int64(0)
             for a in range(num_active):
                 at = active[a]
                 half = size[at] >> 1

@@ -47,7 +47,7 @@ def find_visible(nodes, slot_start, indptr, times, cut_numbers, cuts, limits, fi
 
 
 @njit(cache=True, nogil=True)
-def take_edges(
+def take_edges(  # type: ignore[no-untyped-def]
     column,
     width,
     first_slots,
@@ -62,7 +62,7 @@ def take_edges(
     taken,
     ids,
     positions,
-):  # type: ignore[no-untyped-def]
+):
     """Take min(size, limit) edges of one relation for each destination.
 
     Where a destination sees more, `recent` takes the last ones, else every set of `limit` is equally likely.

@@ -32,7 +32,7 @@ def count_edges(first, last, csc_indptr, edge_type, column_of, slot_start, count
 
 
 @njit(cache=True, nogil=True)
-def fill_slots(
+def fill_slots(  # type: ignore[no-untyped-def]
     first,
     last,
     csc_indptr,
@@ -47,7 +47,7 @@ def fill_slots(
     times,
     origin,
     least,
-):  # type: ignore[no-untyped-def]
+):
     """Fill entries (E, 2), sources and CSC positions, and times (E,) or None, each slot by time, then source.
 
     An edge is there as soon as it and its source are: its time is the later one of theirs; it is kept less `origin` and

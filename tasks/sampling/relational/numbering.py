@@ -70,3 +70,23 @@ def move_entries(old, table, base):  # type: ignore[no-untyped-def]
             while table[at + 1] >= base:
                 at = (at + 2) & (len(table) - 1)
             table[at], table[at + 1] = old[entry], old[entry + 1]
+
+
+@njit(cache=True, nogil=True)
+def number_cuts(cuts, numbers):  # type: ignore[no-untyped-def]
+    """Fill numbers int32 (n,) of cuts int64 (n,) and return the distinct cuts, int64 (C,), as they first appear."""
+    size = 16
+    while size < 2 * len(cuts):
+        size *= 2
+    table = np.full(size, -1, np.int32)
+    mask, count = np.uint64(size - 1), 0
+    distinct = np.empty(len(cuts), np.int64)
+    for i in range(len(cuts)):
+        at = _home(cuts[i], mask)
+        while table[at] >= 0 and distinct[table[at]] != cuts[i]:
+            at = (at + 1) & (size - 1)
+        if table[at] < 0:
+            table[at], distinct[count] = count, cuts[i]
+            count += 1
+        numbers[i] = table[at]
+    return distinct[:count].copy()

@@ -21,6 +21,7 @@ from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, gather_ids
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.draws import find_visible, keys_of_cuts, take_edges
 from tasks.sampling.relational.edges import RelationalEdges
+from tasks.sampling.relational.numbering import number_cuts
 from tasks.sampling.relational.rows import Rows, Scratch
 
 Choice = Literal["uniform", "recent"]
@@ -118,9 +119,9 @@ class RelationalSampler:
             rows = self._idle.pop()
         except IndexError:
             rows = Rows(edges.type_sizes.tolist(), edges.id_type)
-        distinct, numbers = np.array([_ALL]), np.zeros(len(nodes), np.int64)
+        distinct, numbers = np.array([_ALL]), np.zeros(len(nodes), np.int32)
         if cuts is not None and len(cuts):
-            distinct, numbers = np.unique(np.asarray(cuts, np.int64), return_inverse=True)
+            distinct = number_cuts(np.ascontiguousarray(cuts, np.int64), numbers)
         rows.start(len(distinct))
         seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
         is_cut, keys = cuts is not None, [derive_key(key, hop) for hop in range(self.num_hops)]
@@ -228,13 +229,14 @@ def _copy(array: Array) -> Array:
 
 def _number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:
     """Make the seeds the first rows of their types; return their rows, int64 (n,)."""
-    numbers = numbers.astype(np.int32)
     kinds = edges.node_type[nodes]
     seed_rows = np.empty(len(nodes), np.int64)
-    for kind in np.unique(kinds):
-        of_kind = np.flatnonzero(kinds == kind)
-        local = np.empty(len(of_kind), np.int32)
-        rows.number(int(kind), nodes[of_kind], np.arange(len(of_kind) + 1), numbers[of_kind], local)
+    present = np.flatnonzero(np.bincount(kinds, minlength=rows.num_types)).tolist()
+    for kind in present:
+        of_kind = slice(None) if len(present) == 1 else np.flatnonzero(kinds == kind)
+        ids = nodes[of_kind]
+        local = np.empty(len(ids), np.int32)
+        rows.number(kind, ids, np.arange(len(ids) + 1), numbers[of_kind], local)
         seed_rows[of_kind] = local
     return seed_rows
 

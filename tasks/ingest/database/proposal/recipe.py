@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -58,8 +59,6 @@ def propose_recipe(places: Sequence[str]) -> str:
 
 
 def _recipe_name(places: Sequence[str]) -> str:
-    from pathlib import Path
-
     path = Path(places[0]).resolve()
     stem = table_name((path if len(places) == 1 else path.parent).name)
     plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem).strip("._-")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError, RecipeError
@@ -161,12 +162,8 @@ def read_tables(found: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, 
     return tables
 
 
-def _look_for_key(facts: ColumnFacts, cells: object) -> None:
+def _look_for_key(facts: ColumnFacts, values: pa.Array) -> None:
     """Add values to the index of a column, until one stands twice."""
-    import pyarrow as pa
-
-    values = cells
-    assert isinstance(values, pa.Array)
     if pa.types.is_floating(values.type):
         there = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
         facts.all_whole &= bool(compute.all(compute.equal(there, compute.floor(there))).as_py() in (True, None))
@@ -189,8 +186,6 @@ def share_of_known(
     table: TableFacts, columns: Iterable[str], keys: dict[str, IdIndex], intake: Intake
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """Return, by column and key's table, how many cells have a value and how many of those are in the key."""
-    import pyarrow as pa
-
     wanted = list(columns)
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for batch in intake.batches(table.config, wanted, (), (), wanted) if wanted else ():
