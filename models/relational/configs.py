@@ -58,7 +58,8 @@ class RelationalConfig(ComponentConfig):
         if not facts.relation_ends:
             raise RecipeError(
                 f"model.name={self.name} has to know which types each relation joins, and the prepared graph does not "
-                "say: set preprocess.self_loops=remove (or keep), or prepare a graph of an earlier version anew"
+                "say: set preprocess.self_loops=remove (or keep); if an earlier version prepared it, prepare it again "
+                "(graphmill run RECIPE --force preprocess)"
             )
 
     def check_recipe(self, recipe: Recipe) -> None:

@@ -28,6 +28,7 @@ from tasks.train.stage import STAGE, _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
 from tests.registered import models_of
 from tests.shop_graph import DAY, ENDS, MOMENTS, shop_graph
+from tests.support import as_partition, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 
 
@@ -154,6 +155,16 @@ def test_graphs_without_moments_are_sampled_as_they_are(tmp_path: Path) -> None:
         assert np.isfinite(Predictor(store).node_scores(model, orders[:50])).all()
     made = recipe("heterosage")
     assert not resolve_loader(made.train, made.model, parent.manifest).facts(made.model, parent.manifest)["newest"]
+
+
+@pytest.mark.parametrize("model", models_of("relational"))
+def test_graphs_of_one_type_are_typed_graphs_too(tmp_path: Path, model: str) -> None:
+    parent = as_partition(node_graph(tmp_path / "graph"))
+    (parent.folder / "manifest.json").write_text(parent.manifest.model_dump_json())
+    job = make_job(recipe(model, "train.epochs=8"), parent, tmp_path / "work")
+    with own_settings():
+        make_trainer(job).run()
+    assert json.loads((job.work / RESULT).read_text())["best_metric"] > 0.7
 
 
 def recipe(model: str, *changes: str) -> Any:
