@@ -69,7 +69,7 @@ class Graph:
         """The arrays as loaders read them."""
         arrays = {"csc_indptr": self.indptr, "csc_indices": self.indices, "edge_weight": self.edge_weight}
         manifest = type("Manifest", (), {"symmetric": True, "num_nodes": self.num_nodes, "dataset": self.name})()
-        manifest.arrays = {k: ArrayEntry(path="", dtype=a.dtype.name, shape=a.shape) for k, a in arrays.items()}
+        manifest.arrays = {k: ArrayEntry(path=f"{k}.npy", dtype=a.dtype.name, shape=a.shape) for k, a in arrays.items()}
         store = GraphStore(Path(), manifest)
         store._open.update(arrays)
         return store

@@ -104,6 +104,9 @@ class ComponentConfig(ConfigModel):
     name: str
     """Registered name of the component."""
 
+    preprocess_defaults: ClassVar[dict[str, Any]] = {}
+    """Of a data set: options of a recipe's `preprocess` that are other than usual where the recipe leaves them out."""
+
     def check_recipe(self, recipe: Any) -> None:
         """Raise ValueError for options that cannot work with the recipe's other sections. Called when it is read."""
 

@@ -170,7 +170,7 @@ class Recipe(ConfigModel):
     """Where the graph comes from (`graphmill datasets`)."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """As of when."""
-    preprocess: PreprocessConfig = PreprocessConfig()
+    preprocess: PreprocessConfig = Field(default=PreprocessConfig(), validate_default=True)
     """Edges and features."""
     components: ComponentsConfig = ComponentsConfig()
     """Filter by connected component."""
@@ -184,6 +184,14 @@ class Recipe(ConfigModel):
     """Metrics and predictions."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
+
+    @field_validator("preprocess", mode="before")
+    @classmethod
+    def _as_the_dataset_has_it(cls, value: Any, info: ValidationInfo) -> Any:
+        dataset = info.data.get("dataset")  # None: it is a mistake, and that is said
+        given = value.model_dump(exclude_unset=True) if isinstance(value, ConfigModel) else value
+        defaults = {} if dataset is None else dataset.preprocess_defaults
+        return {**defaults, **given} if defaults and isinstance(given, dict) else value
 
     @field_validator("train", mode="before")
     @classmethod

@@ -115,6 +115,7 @@ class SyntheticShopConfig(ComponentConfig):
     """Generated shop: customers, orders, items, products, reviews; reviews by others tell which customers leave."""
 
     task: ClassVar[str] = "node"
+    preprocess_defaults: ClassVar[dict[str, Any]] = {"deduplicate": False}  # edges of one pair at two times are two
 
     num_customers: int = Field(default=55_000, ge=100, le=10**8)
     """Customers of all times."""

@@ -321,13 +321,14 @@ def test_a_duckdb_file_is_read_as_its_tables_are(ingest: Ingest, folder: Path) -
 
 def test_recipes_that_mix_times_are_refused() -> None:
     def recipe(**change: Any) -> Any:
-        plain = {"name": "x", "dataset": database(), "preprocess": {"deduplicate": False}, "model": "graphsage"}
+        plain = {"name": "x", "dataset": database(), "model": "graphsage"}
         return build_recipe({**plain, **change})
 
-    recipe()
+    assert not recipe().preprocess.deduplicate
+    assert not recipe(preprocess={"symmetrize": True}).preprocess.deduplicate
     for change, message in (
-        ({"preprocess": {}}, "preprocess.deduplicate merges edges of different relations and times"),
-        ({"preprocess": {"deduplicate": False, "transforms": ["degree"]}}, "degree counts edges of all times"),
+        ({"preprocess": {"deduplicate": True}}, "preprocess.deduplicate merges edges of different relations and times"),
+        ({"preprocess": {"transforms": ["degree"]}}, "degree counts edges of all times"),
         ({"snapshot": {"as_of": 2023}}, "snapshot.as_of: database has moments of its own"),
     ):
         with pytest.raises(RecipeError, match=message):

@@ -141,4 +141,4 @@ def test_the_shipped_recipe_is_the_shop() -> None:
     assert recipe.dataset.name == "synthetic_shop"
     assert recipe.model.name == "heterosage"
     with pytest.raises(RecipeError, match=r"preprocess\.deduplicate merges edges"):
-        build_recipe({"name": "x", "dataset": SMALL, "model": "heterosage"})
+        build_recipe({"name": "x", "dataset": SMALL, "model": "heterosage", "preprocess": {"deduplicate": True}})

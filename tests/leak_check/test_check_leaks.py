@@ -119,7 +119,6 @@ def labelled(folder: Path, *, tells: bool) -> Recipe:
         {
             "name": "people",
             "dataset": section,
-            "preprocess": {"deduplicate": False},
             "model": {"name": "heterosage", "num_layers": 2},
             "train": {"loader": {"name": "relational"}},
         }

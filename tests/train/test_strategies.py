@@ -93,7 +93,7 @@ def test_ranks_of_parallel_epochs_take_all_epochs_between_them() -> None:
     ranks = strategies("parallel_epochs", 3)
     assert [[rank.epoch(r) for rank in ranks] for r in range(2)] == [[0, 1, 2], [3, 4, 5]]
     assert ranks[0].epochs_per_round == 3
-    manifest: Any = SimpleNamespace(task="node")
+    manifest: Any = SimpleNamespace(task="node", num_parts=1)
     ranks[0].check(TrainConfig(epochs=6), "neighbor", manifest)
     with pytest.raises(RecipeError, match=r"train\.epochs=20 is no multiple; take 21"):
         ranks[0].check(TrainConfig(epochs=20), "neighbor", manifest)

@@ -23,6 +23,7 @@ class DatabaseConfig(ComponentConfig):
     """A database: tables with keys, foreign keys and times, and what of an entity is predicted at which moments."""
 
     task: ClassVar[str] = "node"
+    preprocess_defaults: ClassVar[dict[str, Any]] = {"deduplicate": False}  # edges of one pair at two times are two
 
     title: str = Field(default="database", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
     """Name of the data set, for people."""
@@ -126,8 +127,7 @@ def check_moments_are_kept(name: str, recipe: Any) -> None:
     """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
     if recipe.preprocess.deduplicate:
         raise ValueError(
-            f"preprocess.deduplicate merges edges of different relations and times, and {name} has both; set it to "
-            "false: preprocess: {deduplicate: false}"
+            f"preprocess.deduplicate merges edges of different relations and times, and {name} has both; leave it out"
         )
     for transform in recipe.preprocess.transforms:
         if transform.name in _OF_THE_GRAPH:

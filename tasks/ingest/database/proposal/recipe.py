@@ -49,7 +49,6 @@ def propose_recipe(places: Sequence[str]) -> str:
     lines += ["  predict:", *(f"    {line}" for line in _predict_lines(target, found))]
     lines += [
         "preprocess:",
-        "  deduplicate: false                  # edges of one pair at two times are two",
         "  transforms:",
         "    - {name: standardize}             # fitted on rows before the first moment that validates",
         f"model: {{name: heterosage, num_layers: {_num_layers(found)}}}",
