@@ -119,8 +119,8 @@ def test_only_large_results_of_whole_lines_bypass_the_caches() -> None:
 
 def test_other_processes_find_compiled_kernels() -> None:
     """numba keys a closure by a pickle of what it closes over, and that of an intrinsic is another in each process."""
-    names = [name for _, name, _ in pkgutil.iter_modules(kernels.__path__) if not name.endswith("_triton")]
-    modules = [importlib.import_module(f"models.kernels.{name}") for name in names]
+    every = pkgutil.walk_packages(kernels.__path__, "models.kernels.")
+    modules = [importlib.import_module(name) for _, name, _ in every if not name.endswith("_triton")]
     compiled = [value for module in modules for value in vars(module).values() if isinstance(value, Dispatcher)]
     assert sum_rows in compiled
     assert [kernel.py_func.__qualname__ for kernel in compiled if kernel.py_func.__closure__] == []
