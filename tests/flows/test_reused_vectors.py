@@ -64,6 +64,7 @@ def test_a_run_that_goes_on_keeps_its_version(tmp_path: Path, monkeypatch: pytes
     assert _as_begun(asked, home) == asked
 
 
+@pytest.mark.slow
 def test_from_walks_to_predictions(tmp_path: Path) -> None:
     shell = Reader(tmp_path)
     refused = shell("run", *GNN)

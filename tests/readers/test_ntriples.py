@@ -108,7 +108,7 @@ def random_line(rng: random.Random) -> str:
 
 def test_like_a_plain_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(0)
-    for case in range(60):
+    for case in range(30):
         block = rng.choice((7, 100, 1 << 20))
         # Every block costs as much as many lines: of the smallest, few lines have enough.
         text = "\n".join(random_line(rng) for _ in range(10 if block == 7 else 50))

@@ -25,7 +25,10 @@ from tests.triton_device import DEVICE, MARKS_OF_TABLES
 NONE = Group(torch.empty(0, dtype=torch.int32))
 
 
-@pytest.mark.parametrize(("world_size", "local_size"), [(2, 1), (3, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("world_size", "local_size"),
+    [pytest.param(2, 1, marks=pytest.mark.slow), (3, 1), pytest.param(4, 2, marks=pytest.mark.slow)],
+)
 def test_batches_equal_those_of_the_whole_graph(tmp_path: Path, world_size: int, local_size: int) -> None:
     rich_graph(tmp_path)
     run_program("tests.sampling.device_row_ranks", world_size, str(tmp_path), str(local_size))
