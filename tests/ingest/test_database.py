@@ -200,6 +200,27 @@ def test_labels_from_a_table_of_their_own(ingest: Ingest, folder: Path) -> None:
     assert store.manifest.metric == "rocauc"
 
 
+def test_labels_of_entities_that_are_not_there_yet_or_of_which_nothing_is_known(ingest: Ingest, folder: Path) -> None:
+    """Person 13 came on 2023-03-01: a label of before would see what his row holds. Of the very day it is taken."""
+    labels = {
+        "who": [10, 12, 13, 11, 13, 10],
+        "at": ["2022-03-01", "2022-06-01", "2023-02-28", "2023-01-01", "2023-03-01", "2023-06-01"],
+        "y": ["0", "1", "1", "0", "1", ""],
+    }
+    write(folder, labels=labels)
+    own = {"files": "labels.csv", "key": "who", "time": "at", "label": "y"}
+    own |= {"on_unknown_id": "drop", "on_missing_label": "predict"}
+    store = ingest(**database(predict={"target": None, "at": None, "horizon": None, "labels": own}))
+    assert store.read("ids/task")["original_id"].to_pylist() == [
+        *("10@2022-03-01", "12@2022-06-01", "11@2023-01-01", "13@2023-03-01", "10@2023-06-01"),
+    ]
+    label = [one[0] for one in store.read("nodes/task")["label"].to_pylist()]
+    assert label[:4] == [0, 1, 0, 1]
+    assert np.isnan(label[4])
+    assert store.manifest.splits == {"train": 2, "valid": 1, "test": 1}
+    assert any("1 labels are left out, for the row of people is younger" in one for one in store.manifest.warnings)
+
+
 def test_categories_of_link_tables_are_those_of_older_rows(ingest: Ingest, folder: Path) -> None:
     """What only edges behind the first validation moment have is the unknown category."""
     write(folder, lines={"number": None, "kind": ["x", "y", "x", "y", "x", "late", "late", "late", "late"]})

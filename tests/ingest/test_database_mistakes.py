@@ -217,7 +217,7 @@ def test_columns_of_one_value_are_left_out_and_named(
 
 def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:
     labels: dict[str, Any] = {"who": [10, 11, 12], "at": ["2022-03-01", "2022-06-01", "2023-01-01"], "y": [0, 1, 0]}
-    predict = {
+    predict: dict[str, Any] = {
         "target": None,
         "at": None,
         "horizon": None,
@@ -235,13 +235,25 @@ def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:
             r"labels\.csv \(column who\): 10 has two labels at 2022-03-01 \(1 such pairs\)",
         ),
         ({"at": [1, 2, 3]}, r"labels\.csv \(column at\): holds whole numbers, and times of the tables are dates"),
-        ({"y": ["", "1", "0"]}, r"labels\.csv \(row 0, column y\): the label is missing"),
+        ({"y": ["", "1", "0"]}, r"labels\.csv \(row 0, column y\): the label is missing.*on_missing_label: predict"),
+        (
+            {"who": [10, 13, 12]},
+            r"labels\.csv \(row 1, column who\): the row of people is younger than the moment .*on_unknown_id: drop",
+        ),
     ):
         write(folder, labels={**labels, **change})
         with pytest.raises(DataError, match=message):
             ingest(**database(predict=predict))
     with pytest.raises(ValueError, match=r"`time` names the column of the moment"):
         DATASETS.config(database(predict=predict | {"labels": {"files": "l.csv", "key": "who", "label": "y"}}))
+    write(folder, labels={**labels, "y": ["", "", ""]})
+    with pytest.raises(DataError, match=r"labels\.csv \(column y\): has no label: all are empty"):
+        ingest(**database(predict=predict | {"labels": {**predict["labels"], "on_missing_label": "predict"}}))
+    write(folder, "parquet", labels={**labels, "y": ["stays", "leaves", "stays"]})
+    predict["labels"] = {"files": "labels.parquet", "key": "who", "time": "at", "label": "y"}
+    people = {"files": "people.parquet"}
+    with pytest.raises(DataError, match=r"labels\.parquet \(column y\): is text; .* give each class its number"):
+        ingest(**database(predict=predict, people=people))
 
 
 def test_a_duckdb_file_without_duckdb(ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
