@@ -139,6 +139,21 @@ def test_rows_of_the_very_moment_are_the_horizons(ingest: Ingest, folder: Path, 
     assert list(zip(entity, task["time"].to_pylist(), label, strict=True)) == expected
 
 
+def test_rows_that_name_entities_by_either_of_two_keys_make_them_active(ingest: Ingest, folder: Path) -> None:
+    """Person 11 is named by `from` alone, person 12 by `to` alone: no order of the keys may leave one of them out."""
+    calls = {
+        "call": [0, 1, 2, 3],
+        "from": [11, 11, 11, 11],
+        "to": [12, 12, 12, 12],
+        "day": ["2022-03-15", "2022-06-15", "2022-09-15", "2022-12-15"],
+    }
+    write(folder, calls=calls)
+    own = {"files": "calls.csv", "key": "call", "time": "day", "foreign": {"from": "people", "to": "people"}}
+    store = ingest(**database(calls=own, predict={"active": {"any": "calls", "within": "30d"}}))
+    entity = store.read("edges/task__of__people")["dst"].to_pylist()
+    assert entity == [1, 2] * 4
+
+
 def test_splits_go_by_moment_and_leave_a_horizon_between_them(ingest: Ingest, folder: Path) -> None:
     write(folder)
     at = {"first": "2022-02-01", "last": "2023-08-05", "every": "30d"}

@@ -62,7 +62,7 @@ class ActiveConfig(ConfigModel):
     """Which entities are predicted at a moment."""
 
     any: str
-    """TABLE: those that a row of it names ..."""
+    """TABLE: those that a row of it names, by any of its foreign keys (by `via`, where the target is of it too) ..."""
     within: Length
     """... so long before the moment: 180d, say."""
 

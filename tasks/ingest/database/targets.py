@@ -63,16 +63,18 @@ class _Presence(NamedTuple):
     """Who is there at a moment, and active."""
 
     entities: TableRows
-    active: _Events | None
+    active: tuple[_Events, ...]
+    """Rows that name them, by each foreign key; none: all that are there count."""
     within: int
 
     def at(self, moment: int) -> Array:
         """Return which entities are predicted at a moment, bool (num_rows,)."""
         entities, active = self.entities, self.active
         there = np.ones(entities.num_rows, np.bool_) if entities.time is None else entities.time < moment
-        if active is not None:
+        if active:
             recent = np.zeros(entities.num_rows, np.bool_)
-            recent[active.entity[active.between(moment - self.within, moment)]] = True
+            for events in active:
+                recent[events.entity[events.between(moment - self.within, moment)]] = True
             there &= recent
         return there
 
@@ -80,11 +82,13 @@ class _Presence(NamedTuple):
 def _presence(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> _Presence:
     predict, active = config.predict, config.predict.active
     if active is None:
-        return _Presence(tables[predict.table], None, 0)
+        return _Presence(tables[predict.table], (), 0)
     within = length_time(active.within, unit, "dataset.predict.active.within")
     via = predict.via if predict.target is not None and predict.target.table == active.any else None
-    key = config.key_to_entity(active.any, "predict.active", via)
-    return _Presence(tables[predict.table], _events(tables[active.any], key, None, tables), within)
+    rows = tables[active.any]
+    keys = [column for column, target in rows.config.foreign.items() if target == predict.table]
+    events = tuple(_events(rows, key, None, tables) for key in ([via] if via else keys))
+    return _Presence(tables[predict.table], events, within)
 
 
 def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Tasks:
