@@ -139,6 +139,23 @@ def test_rows_of_the_very_moment_are_the_horizons(ingest: Ingest, folder: Path, 
     assert list(zip(entity, task["time"].to_pylist(), label, strict=True)) == expected
 
 
+@pytest.mark.parametrize("mistaken", [True, False])
+def test_a_single_row_of_the_far_future_does_not_pass_for_complete_data(
+    ingest: Ingest, folder: Path, mistaken: bool
+) -> None:
+    """Without the hint everybody at the last moment would silently be one who buys nothing."""
+    days = [str(datetime.date(2022, 2, 1) + datetime.timedelta(days=day)) for day in range(250)]
+    days[100] = "2030-01-01" if mistaken else days[100]
+    count = len(days)
+    buys = {"buy": list(range(count)), "who": [10, 11] * (count // 2), "day": days, "paid": [1.0] * count}
+    write(folder, buys=buys)
+    last = "2022-12-01" if mistaken else "2022-07-01"
+    predict = {"at": ["2022-04-01", "2022-05-01", "2022-06-01", last], "horizon": "30d"}
+    warnings = ingest(**database(predict=predict)).manifest.warnings
+    told = [one for one in warnings if "all rows but 1 are of 2022-10-08 or earlier" in one]
+    assert len(told) == (1 if mistaken else 0), warnings
+
+
 def test_rows_that_name_entities_by_either_of_two_keys_make_them_active(ingest: Ingest, folder: Path) -> None:
     """Person 11 is named by `from` alone, person 12 by `to` alone: no order of the keys may leave one of them out."""
     calls = {

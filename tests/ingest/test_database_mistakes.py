@@ -96,7 +96,7 @@ DATA: list[tuple[dict[str, Any], str]] = [
     ({"buys": {"who": [10, 11, 10, 99, 10, 13, 12, 98]}}, r"buys\.csv \(row 3, column who\): unknown people id 99: it is not in .*people\.csv; dataset\.tables\.buys\.on_unknown_id: count lets such rows stay without that edge, drop leaves them out \(2 such rows\)"),
     ({"people": {"person": [10, 11, 12, 12]}}, r"people\.csv \(row 3, column person\): the id 12 stands in the table twice; dataset\.tables\.people\.on_duplicate_id can take the first"),
     ({"people": {"person": [10, None, 12, 13]}}, r"people\.csv \(row 1, column person\): the id is missing"),
-    ({"people": {"since": ["2022-01-01", "", "2022-01-03", "2023-03-01"]}}, r"people\.csv \(row 1, column since\): the time is missing"),
+    ({"people": {"since": ["2022-01-01", "", "2022-01-03", "2023-03-01"]}}, r"people\.csv \(row 1, column since\): the time is missing; .*on_missing_time: drop"),
     ({"buys": {"who": ["10", "11", "x", "12", "10", "13", "12", "10"]}}, r"buys\.csv \(row 2, column who\): the id 'x' is a text, those in .*people\.csv are whole numbers"),
     ({"buys": {"day": ["2022-02-01T10:00:00", "2022-05-01T10:00:00+02:00", *ROWS["buys"]["day"][2:]]}}, r"buys\.csv \(row 1, column day\): the time '2022-05-01T10:00:00\+02:00' has an offset from UTC, and those before has no offset from UTC; write all of them with one"),
     ({"buys": {"day": ["2022-02-01", "1.5.2022", *ROWS["buys"]["day"][2:]]}}, r"buys\.csv \(row 1, column day\): '1\.5\.2022' is not a date or time in a form that is known .*say which: time_format"),

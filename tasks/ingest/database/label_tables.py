@@ -30,7 +30,8 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
         DataError: there is none, an entity has two at one moment, or no entity is known.
     """
     assert table.time is not None
-    clock = RowTimes(table.time, table.time_format, table.epoch)
+    way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
+    clock = RowTimes(table.time, table.time_format, table.epoch, way_out=way_out)
     texts = [*entities.nodes.texts(table.key), *clock.texts]
     kind = LabelKind(table.task_type, table.num_classes or 2**31, 1)
     ids, moments, labels, unknown, younger = [], [], [], 0, 0

@@ -25,6 +25,8 @@ from tasks.storage.manifests import TaskType
 
 _MOST_MOMENTS = 100_000
 _SHOWN = 3
+_STRAGGLERS, _FEWEST_ROWS = 1000, 100
+"""One row in so many may be a mistake; of fewer rows than that each counts."""
 
 
 class Tasks(NamedTuple):
@@ -146,6 +148,7 @@ def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon:
     assert newest is not None
     if predict.data_end is None:
         end = end_of_data(newest, unit)
+        _tell_stragglers(rows, int(moments[-1]), horizon, unit)
     else:
         end = moment_time(predict.data_end, unit, "dataset.predict.data_end")
     late = moments[moments + horizon > end]
@@ -163,6 +166,23 @@ def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon:
         f"would count as nothing; the last moment that it holds is {time_text(end - horizon, unit)}{more}",
         path=rows.config.names,
         column=rows.config.time,
+    )
+
+
+def _tell_stragglers(rows: TableRows, last: int, horizon: int, unit: TimeUnit) -> None:
+    """Tell where hardly any row reaches beyond half of the last horizon: one mistaken time passes for complete data."""
+    assert rows.time is not None
+    few = max(1, len(rows.time) // _STRAGGLERS)
+    if len(rows.time) < _FEWEST_ROWS or last + horizon > end_of_data(int(rows.time.max()), unit):
+        return
+    before = int(np.partition(rows.time, -few - 1)[-few - 1])
+    if last + horizon - end_of_data(before, unit) <= horizon / 2:
+        return
+    rows.intake.hints.append(
+        f"{rows.config.names} (column {rows.config.time}): all rows but {few:,} are of {time_text(before, unit)} or "
+        f"earlier, and the horizon of the last moment ends {time_text(last + horizon, unit)}: are those few mistakes? "
+        "What nobody knows yet counts as nothing; name earlier moments (dataset.predict.at), or say until when the "
+        "table is complete (dataset.predict.data_end)"
     )
 
 
