@@ -79,6 +79,13 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
             path=table.names,
             column=table.key,
         )
+    same = 0 if entities.time is None else int(np.count_nonzero(entities.time[entity] == moment))
+    if same:
+        intake.hints.append(
+            f"{table.names}: {same:,} labels are of the very moment of their row of {entities.name}: they see that row "
+            "and none of its keys, for edges are seen after their time only; if the keys are known by then, put the "
+            "labels' moments later, by a second say"
+        )
     known = has_label(label)
     if not known.any():
         raise DataError("has no label: all are empty", path=table.names, column=table.label)
