@@ -214,7 +214,13 @@ class Auto(Evaluator):
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
         chosen = {"name": "ogb"} if graph.ogb_name else evaluator_for(graph.metric)
-        self.chosen: Evaluator = EVALUATORS.create(EVALUATORS.config(chosen), graph)
+        try:
+            self.chosen: Evaluator = EVALUATORS.create(EVALUATORS.config(chosen), graph)
+        except RecipeError:
+            raise RecipeError(
+                f"{graph.dataset} names {graph.metric} as its metric, which does not measure {graph.task_type} tasks: "
+                "name another one there (metric), or say evaluate.evaluator"
+            ) from None
         self.metric, self.higher_is_better = self.chosen.metric, self.chosen.higher_is_better
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:

@@ -64,11 +64,16 @@ def check_splits(
         except DataError as error:
             raise DataError(
                 f"the {split} split of {len(labels[split]):,} rows cannot be measured by {evaluator.metric}: {error} "
-                f"(its labels: {_listed(labels[split], names)}). Split otherwise (dataset.split, snapshot), leave the "
-                "split out of evaluate.splits, or choose another evaluate.evaluator"
+                f"(its labels: {_listed(labels[split], names)}). Split otherwise ({_ways_to_split(graph)}), leave "
+                "the split out of evaluate.splits, or choose another evaluate.evaluator"
             ) from error
     if graph.task_type in ("multiclass", "binary"):
         _compare_classes(labels, warn, names)
+
+
+def _ways_to_split(graph: GraphManifest) -> str:
+    """Return the options that say which rows are in which split; rows at moments go by these, without snapshots."""
+    return "dataset.predict.at, dataset.predict.split" if graph.fit_before is not None else "dataset.split, snapshot"
 
 
 def representatives(labels: Array) -> Array:

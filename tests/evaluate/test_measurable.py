@@ -60,6 +60,7 @@ CASES: list[tuple[str, str, str | None, Any, str]] = [
         r"the test split of 3 rows cannot be measured by rocauc: .*only of class",
     ),
     ("binary", "ap", None, column(0, 0), "the test split of 2 rows cannot be measured by ap"),
+    ("binary", "rmse", None, column(0, 1), r"names rmse as its metric, which does not measure binary .*\(metric\)"),
     ("binary", "accuracy", None, column(1, 1), ""),
     ("binary", "rocauc", "accuracy", column(1, 1), ""),
     ("multiclass", "rocauc", None, np.array([2, 2]), "only of class c"),
@@ -84,6 +85,18 @@ def test_splits(task_type: str, metric: str, evaluator: str | None, test: Any, m
         return
     with pytest.raises(ValueError, match=message):
         check_splits(recipe.evaluate, manifest, labels, said.append, ["a", "b", "c"])
+
+
+def test_rows_at_moments_are_split_otherwise_by_moments() -> None:
+    both = column(0, 1)
+    labels = {"train": both, "valid": both, "test": column(1, 1)}
+    manifest = graph(task_type="binary", metric="rocauc")
+    for found, words in (
+        (manifest, "dataset.split, snapshot"),
+        (manifest.model_copy(update={"fit_before": 9}), "predict.at"),
+    ):
+        with pytest.raises(DataError, match=words):
+            check_splits(EvaluateConfig(), found, labels, print)
 
 
 def test_a_split_that_nobody_reports_may_be_of_one_class() -> None:
@@ -132,7 +145,10 @@ def test_a_run_ends_behind_preprocess_and_serving_does_not_mind(home: Home, tmp_
 
 def test_a_metric_of_pairs_has_to_fit_before_anything_is_trained(tmp_path: Path) -> None:
     parent = link_graph(tmp_path)
-    for metric, message in (("hits@0", "unknown metric 'hits@0'"), ("rmse", "rmse measures regression tasks")):
+    for metric, message in (
+        ("hits@0", "unknown metric 'hits@0'"),
+        ("rmse", "names rmse as its metric, which does not measure link"),
+    ):
         store = GraphStore(parent.folder, parent.manifest.model_copy(update={"metric": metric}))
         with pytest.raises(UserError, match=message):
             check_graph(EvaluateConfig(), store, None, print)

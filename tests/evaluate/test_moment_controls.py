@@ -123,3 +123,20 @@ def test_labels_that_are_all_alike_make_no_trees() -> None:
     goal = Goal("regression", 1, "mae", 1)
     model = boosting.fit(Sample(x, np.full((5, 1), 3.0)), Sample(x[:0], np.ones((0, 1))), [], goal)
     np.testing.assert_array_equal(model(x[:2]), np.full((2, 1), 3))
+
+
+@pytest.mark.parametrize(
+    ("task_type", "num_scores", "label", "scores"),
+    [
+        ("multiclass", 4, [2, 2, 2], [0, 0, 1, 0]),
+        ("binary", 1, [1.0, 1.0], [1]),
+        ("binary", 1, [0.0, 0.0], [-1]),
+        ("regression", 1, [2.5, 2.5], [2.5]),
+    ],
+)
+def test_labels_of_one_value_are_predicted_as_that(
+    task_type: str, num_scores: int, label: list[float], scores: list[float]
+) -> None:
+    sample = boosting.Sample(np.zeros((len(label), 2), np.float32), np.array(label))
+    found = boosting.fit(sample, sample, [], boosting.Goal(task_type, num_scores, "accuracy", 1))
+    np.testing.assert_array_equal(found(np.zeros((3, 2), np.float32)), np.tile(np.float32(scores), (3, 1)))

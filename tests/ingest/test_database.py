@@ -139,6 +139,38 @@ def test_rows_of_the_very_moment_are_the_horizons(ingest: Ingest, folder: Path, 
     assert list(zip(entity, task["time"].to_pylist(), label, strict=True)) == expected
 
 
+@pytest.mark.parametrize("mistaken", [True, False])
+def test_a_single_row_of_the_far_future_does_not_pass_for_complete_data(
+    ingest: Ingest, folder: Path, mistaken: bool
+) -> None:
+    """Without the hint everybody at the last moment would silently be one who buys nothing."""
+    days = [str(datetime.date(2022, 2, 1) + datetime.timedelta(days=day)) for day in range(250)]
+    days[100] = "2030-01-01" if mistaken else days[100]
+    count = len(days)
+    buys = {"buy": list(range(count)), "who": [10, 11] * (count // 2), "day": days, "paid": [1.0] * count}
+    write(folder, buys=buys)
+    last = "2022-12-01" if mistaken else "2022-07-01"
+    predict = {"at": ["2022-04-01", "2022-05-01", "2022-06-01", last], "horizon": "30d"}
+    warnings = ingest(**database(predict=predict)).manifest.warnings
+    told = [one for one in warnings if "all rows but 1 are of 2022-10-08 or earlier" in one]
+    assert len(told) == (1 if mistaken else 0), warnings
+
+
+def test_rows_that_name_entities_by_either_of_two_keys_make_them_active(ingest: Ingest, folder: Path) -> None:
+    """Person 11 is named by `from` alone, person 12 by `to` alone: no order of the keys may leave one of them out."""
+    calls = {
+        "call": [0, 1, 2, 3],
+        "from": [11, 11, 11, 11],
+        "to": [12, 12, 12, 12],
+        "day": ["2022-03-15", "2022-06-15", "2022-09-15", "2022-12-15"],
+    }
+    write(folder, calls=calls)
+    own = {"files": "calls.csv", "key": "call", "time": "day", "foreign": {"from": "people", "to": "people"}}
+    store = ingest(**database(calls=own, predict={"active": {"any": "calls", "within": "30d"}}))
+    entity = store.read("edges/task__of__people")["dst"].to_pylist()
+    assert entity == [1, 2] * 4
+
+
 def test_splits_go_by_moment_and_leave_a_horizon_between_them(ingest: Ingest, folder: Path) -> None:
     write(folder)
     at = {"first": "2022-02-01", "last": "2023-08-05", "every": "30d"}
@@ -198,6 +230,29 @@ def test_labels_from_a_table_of_their_own(ingest: Ingest, folder: Path) -> None:
     assert [one[0] for one in store.read("nodes/task")["label"].to_pylist()] == [0, 1, 0, 1]
     assert store.manifest.splits == {"train": 1, "valid": 1, "test": 2}
     assert store.manifest.metric == "rocauc"
+
+
+def test_labels_of_entities_that_are_not_there_yet_or_of_which_nothing_is_known(ingest: Ingest, folder: Path) -> None:
+    """Person 13 came on 2023-03-01: a label of before would see what his row holds. Of the very day it is taken."""
+    labels = {
+        "who": [10, 12, 13, 11, 13, 10],
+        "at": ["2022-03-01", "2022-06-01", "2023-02-28", "2023-01-01", "2023-03-01", "2023-06-01"],
+        "y": ["0", "1", "1", "0", "1", ""],
+    }
+    write(folder, labels=labels)
+    own = {"files": "labels.csv", "key": "who", "time": "at", "label": "y"}
+    own |= {"on_unknown_id": "drop", "on_missing_label": "predict"}
+    store = ingest(**database(predict={"target": None, "at": None, "horizon": None, "labels": own}))
+    assert store.read("ids/task")["original_id"].to_pylist() == [
+        *("10@2022-03-01", "12@2022-06-01", "11@2023-01-01", "13@2023-03-01", "10@2023-06-01"),
+    ]
+    label = [one[0] for one in store.read("nodes/task")["label"].to_pylist()]
+    assert label[:4] == [0, 1, 0, 1]
+    assert np.isnan(label[4])
+    assert store.manifest.splits == {"train": 2, "valid": 1, "test": 1}
+    warnings = store.manifest.warnings
+    assert any("1 labels are left out, for the row of people is younger" in one for one in warnings)
+    assert any("1 labels are of the very moment of their row of people" in one for one in warnings)
 
 
 def test_categories_of_link_tables_are_those_of_older_rows(ingest: Ingest, folder: Path) -> None:

@@ -96,7 +96,7 @@ DATA: list[tuple[dict[str, Any], str]] = [
     ({"buys": {"who": [10, 11, 10, 99, 10, 13, 12, 98]}}, r"buys\.csv \(row 3, column who\): unknown people id 99: it is not in .*people\.csv; dataset\.tables\.buys\.on_unknown_id: count lets such rows stay without that edge, drop leaves them out \(2 such rows\)"),
     ({"people": {"person": [10, 11, 12, 12]}}, r"people\.csv \(row 3, column person\): the id 12 stands in the table twice; dataset\.tables\.people\.on_duplicate_id can take the first"),
     ({"people": {"person": [10, None, 12, 13]}}, r"people\.csv \(row 1, column person\): the id is missing"),
-    ({"people": {"since": ["2022-01-01", "", "2022-01-03", "2023-03-01"]}}, r"people\.csv \(row 1, column since\): the time is missing"),
+    ({"people": {"since": ["2022-01-01", "", "2022-01-03", "2023-03-01"]}}, r"people\.csv \(row 1, column since\): the time is missing; .*on_missing_time: drop"),
     ({"buys": {"who": ["10", "11", "x", "12", "10", "13", "12", "10"]}}, r"buys\.csv \(row 2, column who\): the id 'x' is a text, those in .*people\.csv are whole numbers"),
     ({"buys": {"day": ["2022-02-01T10:00:00", "2022-05-01T10:00:00+02:00", *ROWS["buys"]["day"][2:]]}}, r"buys\.csv \(row 1, column day\): the time '2022-05-01T10:00:00\+02:00' has an offset from UTC, and those before has no offset from UTC; write all of them with one"),
     ({"buys": {"day": ["2022-02-01", "1.5.2022", *ROWS["buys"]["day"][2:]]}}, r"buys\.csv \(row 1, column day\): '1\.5\.2022' is not a date or time in a form that is known .*say which: time_format"),
@@ -217,7 +217,7 @@ def test_columns_of_one_value_are_left_out_and_named(
 
 def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:
     labels: dict[str, Any] = {"who": [10, 11, 12], "at": ["2022-03-01", "2022-06-01", "2023-01-01"], "y": [0, 1, 0]}
-    predict = {
+    predict: dict[str, Any] = {
         "target": None,
         "at": None,
         "horizon": None,
@@ -235,13 +235,25 @@ def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:
             r"labels\.csv \(column who\): 10 has two labels at 2022-03-01 \(1 such pairs\)",
         ),
         ({"at": [1, 2, 3]}, r"labels\.csv \(column at\): holds whole numbers, and times of the tables are dates"),
-        ({"y": ["", "1", "0"]}, r"labels\.csv \(row 0, column y\): the label is missing"),
+        ({"y": ["", "1", "0"]}, r"labels\.csv \(row 0, column y\): the label is missing.*on_missing_label: predict"),
+        (
+            {"who": [10, 13, 12]},
+            r"labels\.csv \(row 1, column who\): the row of people is younger than the moment .*on_unknown_id: drop",
+        ),
     ):
         write(folder, labels={**labels, **change})
         with pytest.raises(DataError, match=message):
             ingest(**database(predict=predict))
     with pytest.raises(ValueError, match=r"`time` names the column of the moment"):
         DATASETS.config(database(predict=predict | {"labels": {"files": "l.csv", "key": "who", "label": "y"}}))
+    write(folder, labels={**labels, "y": ["", "", ""]})
+    with pytest.raises(DataError, match=r"labels\.csv \(column y\): has no label: all are empty"):
+        ingest(**database(predict=predict | {"labels": {**predict["labels"], "on_missing_label": "predict"}}))
+    write(folder, "parquet", labels={**labels, "y": ["stays", "leaves", "stays"]})
+    predict["labels"] = {"files": "labels.parquet", "key": "who", "time": "at", "label": "y"}
+    people = {"files": "people.parquet"}
+    with pytest.raises(DataError, match=r"labels\.parquet \(column y\): is text; .* give each class its number"):
+        ingest(**database(predict=predict, people=people))
 
 
 def test_a_duckdb_file_without_duckdb(ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,12 +31,13 @@ class Boosted:
     trees: Any
     """A `lightgbm.Booster`; None: the training rows say nothing but `constant`."""
     num_scores: int
-    constant: float = 0.0
+    constant: tuple[float, ...] = ()
+    """What each of `num_scores` scores is then."""
 
     def __call__(self, x: Array) -> Array:
         """Score rows (n, D): float32 (n, C)."""
         if self.trees is None:
-            return np.full((len(x), self.num_scores), self.constant, np.float32)
+            return np.tile(np.array(self.constant, np.float32), (len(x), 1))
         scores = self.trees.predict(x, raw_score=True).reshape(len(x), self.num_scores)
         return np.asarray(scores, np.float32)
 
@@ -92,6 +93,12 @@ def _objective(goal: Goal) -> dict[str, Any]:
 
 
 def _constant(label: Array, goal: Goal) -> Boosted:
-    if goal.task_type == "regression" and len(label):
-        return Boosted(None, goal.num_scores, float(label.mean()))
-    return Boosted(None, goal.num_scores, float(label.sum() > 0) * 2 - 1 if goal.task_type == "binary" else 0.0)
+    """Return the mean, or the most frequent class, of labels (n,)."""
+    scores = np.zeros(goal.num_scores)
+    if goal.task_type == "regression":
+        scores[:] = label.mean() if len(label) else 0.0
+    elif goal.task_type == "binary":
+        scores[:] = 1.0 if len(label) and label.mean() >= 0.5 else -1.0
+    elif len(label):
+        scores[np.bincount(label.astype(np.int64)).argmax()] = 1.0
+    return Boosted(None, goal.num_scores, tuple(scores.tolist()))

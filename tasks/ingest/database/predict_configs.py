@@ -62,7 +62,7 @@ class ActiveConfig(ConfigModel):
     """Which entities are predicted at a moment."""
 
     any: str
-    """TABLE: those that a row of it names ..."""
+    """TABLE: those that a row of it names, by any of its foreign keys (by `via`, where the target is of it too) ..."""
     within: Length
     """... so long before the moment: 180d, say."""
 
@@ -79,7 +79,9 @@ class LabelTableConfig(DatabaseFilesConfig):
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
     """How many classes a multiclass label has; null: as many as the largest says."""
     on_unknown_id: Literal["error", "drop"] = "error"
-    """An entity that is not in its table: refused, or its label left out."""
+    """An entity that is not in its table, or younger than its label's moment: refused, or the label left out."""
+    on_missing_label: Literal["error", "predict"] = "error"
+    """An empty label: refused; predict: nothing is known yet, and the row is in no split, for `graphmill predict`."""
 
     @model_validator(mode="after")
     def _has_a_time(self) -> LabelTableConfig:

@@ -44,7 +44,8 @@ class TableRows:
         own = NodesConfig(type=name, files=config.files, id=config.key, on_duplicate_id=config.on_duplicate_id)
         place = f"dataset.tables.{name}"
         self.nodes = NodeSet(name, own, text_ids=text_ids, section=place, key=f"{place}.key")
-        self.clock = RowTimes(config.time, config.time_format, config.epoch) if config.time else None
+        way_out = f"{place}.on_missing_time: drop leaves such rows out, always takes them to have always been there"
+        self.clock = RowTimes(config.time, config.time_format, config.epoch, way_out=way_out) if config.time else None
         self.time: Array | None = None
         """int64 (num_rows,)."""
         self.num_rows = 0

@@ -1,4 +1,4 @@
-"""What is predicted: an entity at a moment each, with its label, computed from the tables or read from one.
+"""What is predicted: an entity at a moment each, with its label, computed from the tables.
 
 Memory: 24 bytes for each row of the target's table (and of the table that says who is active), 24 for each task.
 """
@@ -16,11 +16,8 @@ from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
-from tasks.ingest.database.predict_configs import LabelTableConfig, MomentsConfig, PredictConfig
+from tasks.ingest.database.predict_configs import MomentsConfig, PredictConfig
 from tasks.ingest.database.rows import TableRows, look_up
-from tasks.ingest.database.times import RowTimes
-from tasks.ingest.ids.node_set import UNKNOWN
-from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
@@ -28,6 +25,8 @@ from tasks.storage.manifests import TaskType
 
 _MOST_MOMENTS = 100_000
 _SHOWN = 3
+_STRAGGLERS, _FEWEST_ROWS = 1000, 100
+"""One row in so many may be a mistake; of fewer rows than that each counts."""
 
 
 class Tasks(NamedTuple):
@@ -66,16 +65,18 @@ class _Presence(NamedTuple):
     """Who is there at a moment, and active."""
 
     entities: TableRows
-    active: _Events | None
+    active: tuple[_Events, ...]
+    """Rows that name them, by each foreign key; none: all that are there count."""
     within: int
 
     def at(self, moment: int) -> Array:
         """Return which entities are predicted at a moment, bool (num_rows,)."""
         entities, active = self.entities, self.active
         there = np.ones(entities.num_rows, np.bool_) if entities.time is None else entities.time < moment
-        if active is not None:
+        if active:
             recent = np.zeros(entities.num_rows, np.bool_)
-            recent[active.entity[active.between(moment - self.within, moment)]] = True
+            for events in active:
+                recent[events.entity[events.between(moment - self.within, moment)]] = True
             there &= recent
         return there
 
@@ -83,11 +84,13 @@ class _Presence(NamedTuple):
 def _presence(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> _Presence:
     predict, active = config.predict, config.predict.active
     if active is None:
-        return _Presence(tables[predict.table], None, 0)
+        return _Presence(tables[predict.table], (), 0)
     within = length_time(active.within, unit, "dataset.predict.active.within")
     via = predict.via if predict.target is not None and predict.target.table == active.any else None
-    key = config.key_to_entity(active.any, "predict.active", via)
-    return _Presence(tables[predict.table], _events(tables[active.any], key, None, tables), within)
+    rows = tables[active.any]
+    keys = [column for column, target in rows.config.foreign.items() if target == predict.table]
+    events = tuple(_events(rows, key, None, tables) for key in ([via] if via else keys))
+    return _Presence(tables[predict.table], events, within)
 
 
 def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Tasks:
@@ -145,6 +148,7 @@ def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon:
     assert newest is not None
     if predict.data_end is None:
         end = end_of_data(newest, unit)
+        _tell_stragglers(rows, int(moments[-1]), horizon, unit)
     else:
         end = moment_time(predict.data_end, unit, "dataset.predict.data_end")
     late = moments[moments + horizon > end]
@@ -162,6 +166,23 @@ def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon:
         f"would count as nothing; the last moment that it holds is {time_text(end - horizon, unit)}{more}",
         path=rows.config.names,
         column=rows.config.time,
+    )
+
+
+def _tell_stragglers(rows: TableRows, last: int, horizon: int, unit: TimeUnit) -> None:
+    """Tell where hardly any row reaches beyond half of the last horizon: one mistaken time passes for complete data."""
+    assert rows.time is not None
+    few = max(1, len(rows.time) // _STRAGGLERS)
+    if len(rows.time) < _FEWEST_ROWS or last + horizon > end_of_data(int(rows.time.max()), unit):
+        return
+    before = int(np.partition(rows.time, -few - 1)[-few - 1])
+    if last + horizon - end_of_data(before, unit) <= horizon / 2:
+        return
+    rows.intake.hints.append(
+        f"{rows.config.names} (column {rows.config.time}): all rows but {few:,} are of {time_text(before, unit)} or "
+        f"earlier, and the horizon of the last moment ends {time_text(last + horizon, unit)}: are those few mistakes? "
+        "What nobody knows yet counts as nothing; name earlier moments (dataset.predict.at), or say until when the "
+        "table is complete (dataset.predict.data_end)"
     )
 
 
@@ -240,61 +261,3 @@ def _figure(figure: str, events: _Events, moment: int, horizon: int, num_entitie
         return total
     with np.errstate(invalid="ignore"):
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) -> tuple[Tasks, TimeUnit]:
-    """Read labels from a table of their own; also what its times count.
-
-    Raises:
-        DataError: there is none, an entity has two at one moment, or no entity is known.
-    """
-    assert table.time is not None
-    clock = RowTimes(table.time, table.time_format, table.epoch)
-    texts = [*entities.nodes.texts(table.key), *clock.texts]
-    kind = LabelKind(table.task_type, table.num_classes or 2**31, 1)
-    ids, moments, labels, unknown = [], [], [], 0
-    columns = [table.key, table.time, table.label]
-    for batch in intake.batches(table, columns, texts, [table.label], clock.inferred):
-        found = entities.nodes.look_up(batch, table.key)
-        if table.on_unknown_id == "error":
-            way_out = "; labels.on_unknown_id: drop leaves such labels out"
-            entities.nodes.refuse_unknown(batch, table.key, found, way_out=way_out)
-        unknown += int(np.count_nonzero(found == UNKNOWN))
-        values = numbers(batch, table.label, missing=True, way_out="; leave the row out")
-        values = values[:, None] if values.ndim == 1 else values
-        if values.shape[1] != 1:
-            batch.wrong_column(table.label, "is a column of lists; a label is one value")
-            continue
-        empty = np.isnan(values[:, 0])
-        batch.wrong(empty, table.label, "the label is missing", "the label is missing; leave such rows out")
-        wrong = wrong_labels(values, kind)[:, 0]
-        batch.wrong(wrong, table.label, "wrong label", lambda row, v=values: wrong_label(v[row, 0], kind))  # type: ignore[misc]
-        times, _ = clock.read(batch, gaps=False)
-        good = (found >= 0) & ~wrong & ~empty
-        ids.append(found[good])
-        moments.append(times[good])
-        labels.append(label_codes(values[good], kind))
-    intake.problems.raise_any()
-    if not sum(map(len, ids)):
-        why = f"none of whose {unknown:,} entities is in {entities.name}" if unknown else "no rows"
-        raise DataError(f"has {why}; are these its keys?", path=table.names, column=table.key)
-    if unknown:
-        intake.adjust(table, "labels of unknown entities dropped", unknown)
-        intake.hints.append(f"{table.names}: {unknown:,} labels are left out, for {entities.name} has no such row")
-    entity, moment, label = np.concatenate(ids), np.concatenate(moments), np.concatenate(labels)
-    order = np.lexsort((entity, moment))
-    entity, moment, label = entity[order], moment[order], label[order]
-    twice = np.flatnonzero((entity[1:] == entity[:-1]) & (moment[1:] == moment[:-1]))
-    unit = clock.unit or "number"
-    if len(twice):
-        row = int(twice[0])
-        raise DataError(
-            f"{entities.nodes.original(int(entity[row]))!r} has two labels at {time_text(int(moment[row]), unit)} "
-            f"({len(twice):,} such pairs); keep one row of each entity and moment",
-            path=table.names,
-            column=table.key,
-        )
-    num_classes = {"binary": 2, "regression": 0}.get(
-        table.task_type, table.num_classes or int(label.max(initial=1)) + 1
-    )
-    return Tasks(entity, moment, label, table.task_type, num_classes), unit

@@ -20,10 +20,16 @@ _PER_SECOND = {None: 1, "seconds": 1, "milliseconds": 1000}
 class RowTimes:
     """A column of times, batch by batch; cells of one column all have an offset from UTC, or none has."""
 
-    def __init__(self, column: str, time_format: str | None = None, epoch: str | None = None) -> None:
-        """`epoch`: what whole numbers count since 1970, seconds or milliseconds; None: a unit of their own."""
+    def __init__(
+        self, column: str, time_format: str | None = None, epoch: str | None = None, *, way_out: str = ""
+    ) -> None:
+        """`epoch`: what whole numbers count since 1970, seconds or milliseconds; None: a unit of their own.
+
+        `way_out`: what one may do about rows without a time, for messages.
+        """
         self.column, self._epoch = column, epoch
         self._reader = _OneZone(column, time_format)
+        self._reader.every_row = way_out or self._reader.every_row
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -66,11 +66,14 @@ class TimeReader:
         """Columns that a CSV gives as it understands their cells."""
         return () if self.format else (self.column,)
 
+    every_row = _EVERY_ROW
+    """What one may do about a row without a time, for messages."""
+
     def read(self, batch: TableBatch) -> Array:
         """Return times, int64 (n,)."""
         values = batch.column(self.column) if self.format else _cells(batch, self.column)
         missing = compute.is_null(values, nan_is_null=True)
-        none = batch.wrong(missing, self.column, "the time is missing", f"the time is missing; {_EVERY_ROW}")
+        none = batch.wrong(missing, self.column, "the time is missing", f"the time is missing; {self.every_row}")
         if none is not None and none.all():
             return np.zeros(len(values), np.int64)
         unit = "seconds" if self.format else time_unit(batch, self.column)
