@@ -21,6 +21,8 @@ _STEPS = 60
 _GOLDEN = (np.sqrt(5) - 1) / 2
 _PRECISIONS = (0.5, 0.8, 0.9, 0.95)
 _SHARES = (0.01, 0.05, 0.1)
+_FEWEST_FLAGGED = 20
+"""Rows that a precision is of: that of a few says nothing of others."""
 
 
 class Decisions:
@@ -131,7 +133,7 @@ def choose_thresholds(label: Array, score: Floats) -> list[tuple[str, float]]:
     f1 = 2 * right / (taken + positives)
     found = [("best F1", float(ordered[last_of_score[int(f1.argmax())]]))]
     for wanted in _PRECISIONS:
-        reached = np.flatnonzero(precision >= wanted)
+        reached = np.flatnonzero((precision >= wanted) & (taken >= _FEWEST_FLAGGED))
         if len(reached) and wanted > positives / len(label):
             best = reached[int(recall[reached].argmax())]
             found.append((f"precision at least {wanted:g}", float(ordered[last_of_score[best]])))
