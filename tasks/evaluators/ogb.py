@@ -6,7 +6,9 @@ files are loaded by path, and nothing else of the package runs.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,9 @@ _FOLDERS = {
     "triple": "linkproppred",
     "graph": "graphproppred",
 }
+
+
+_FRAMES = frozenset({"pandas", "polars"})
 
 
 @cache
@@ -81,7 +86,20 @@ class Ogb(Evaluator):
             columns, score = prediction.columns()
             given = {"y_true": columns, "y_pred": score}
         try:
-            value = self._ogb.eval(given)[self._kind]
+            value = self._measured(given)
         except RuntimeError as error:
             raise DataError(f"{self.graph.ogb_name}: OGB's evaluator says: {error}") from error
         return {self.metric: float(value)}
+
+    def _measured(self, given: dict[str, Any]) -> Any:
+        """Return the metric.
+
+        scikit-learn, which OGB calls, asks polars and pandas for classes as soon as they are among the modules, though
+        another thread (MLflow's) may still be importing them: then their import is waited for, and it is asked again.
+        """
+        try:
+            return self._ogb.eval(given)[self._kind]
+        except AttributeError:
+            for name in _FRAMES & sys.modules.keys():
+                importlib.import_module(name)
+            return self._ogb.eval(given)[self._kind]

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+import threading
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -427,3 +430,21 @@ def test_the_names_of_metrics_are_those_that_can_be_measured() -> None:
     assert set(METRIC_NAMES) == set(_BY_METRIC)
     assert [hits_of(f"hits@{k}") for k in (0, 1, 10**9, 10**9 + 1)] == [None, 1, 10**9, None]
     assert evaluator_for("hits@7") == {"name": "hits", "k": 7}
+
+
+def test_ogb_waits_for_what_another_thread_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """scikit-learn looks for polars.DataFrame while MLflow's thread is importing polars."""
+    (tmp_path / "polars.py").write_text(
+        "import time\ntime.sleep(1)\nclass DataFrame: pass\nclass Series: pass\nclass LazyFrame: pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "polars", raising=False)
+    evaluator = make_evaluator(EVALUATORS.config({"name": "ogb"}), graph("graph", "binary", "rocauc", "ogbg-molhiv"))
+    importing = threading.Thread(target=importlib.import_module, args=("polars",))
+    importing.start()
+    while "polars" not in sys.modules:
+        time.sleep(0.01)
+    scores = np.array([[0.1], [0.9], [0.4]])
+    assert evaluator(Prediction(scores=scores, label=np.array([[0.0], [1.0], [0.0]]))) == {"rocauc": 1.0}
+    importing.join()
+    monkeypatch.delitem(sys.modules, "polars")
