@@ -6,7 +6,6 @@ files are loaded by path, and nothing else of the package runs.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 from functools import cache
@@ -27,9 +26,6 @@ _FOLDERS = {
     "triple": "linkproppred",
     "graph": "graphproppred",
 }
-
-
-_FRAMES = frozenset({"pandas", "polars"})
 
 
 @cache
@@ -94,12 +90,12 @@ class Ogb(Evaluator):
     def _measured(self, given: dict[str, Any]) -> Any:
         """Return the metric.
 
-        scikit-learn, which OGB calls, asks polars and pandas for classes as soon as they are among the modules, though
-        another thread (MLflow's) may still be importing them: then their import is waited for, and it is asked again.
+        scikit-learn, which OGB calls, asks polars for classes as soon as it is among the modules, though another thread
+        (MLflow's) may still be importing it: then that is waited for, and OGB asked again.
         """
         try:
             return self._ogb.eval(given)[self._kind]
         except AttributeError:
-            for name in _FRAMES & sys.modules.keys():
-                importlib.import_module(name)
+            if "polars" in sys.modules:
+                import polars  # noqa: F401
             return self._ogb.eval(given)[self._kind]
