@@ -59,10 +59,11 @@ class Draws:
         return float(low), float(high)
 
 
-def draw(prediction: Prediction, metric: Callable[[Prediction], float]) -> Draws:
+def draw(prediction: Prediction, metric: Callable[[Prediction], float], value: float) -> Draws:
     """Measure draws of a prediction's rows; which rows they are depends on their number only.
 
-    `metric` may raise DataError where a draw does not define it, such as one without a positive.
+    `value` is the metric on all rows. `metric` may raise DataError where a draw does not define it, such as one without
+    a positive.
     """
     rows = _rows(prediction)
     size = min(rows, MOST_ROWS)
@@ -77,7 +78,7 @@ def draw(prediction: Prediction, metric: Callable[[Prediction], float]) -> Draws
             drawn[number] = metric(_taken(prediction, chosen))
         except DataError:
             continue
-    return Draws(metric(prediction), drawn, float(np.sqrt(size / rows)))
+    return Draws(value, drawn, float(np.sqrt(size / rows)))
 
 
 class SureMetrics:
@@ -101,14 +102,14 @@ class SureMetrics:
         self._measure, self._metric, self._judge = measure, metric, judge
         self.values = measure(prediction)
         """All metrics of the model."""
-        self._own = self._draws(prediction)
+        self._own = self._draws(prediction, self.values)
         self._last: Draws | None = None
         self._above: dict[str, Interval] = {}
 
     def compare(self, prediction: Prediction) -> dict[str, float]:
         """Measure a control on the same rows."""
         values = self._measure(prediction)
-        self._last = self._draws(prediction)
+        self._last = self._draws(prediction, values)
         return values
 
     def keep(self, name: str, values: dict[str, float]) -> None:
@@ -123,8 +124,8 @@ class SureMetrics:
         """Return 95 % intervals of the model's `metric`, and by control of how much it is `above` the control's."""
         return {"metric": self._own.interval(), "above": self._above}
 
-    def _draws(self, prediction: Prediction) -> Draws:
-        return draw(prediction, lambda some: self._judge(some)[self._metric])
+    def _draws(self, prediction: Prediction, values: dict[str, float]) -> Draws:
+        return draw(prediction, lambda some: self._judge(some)[self._metric], values[self._metric])
 
 
 def _rows(prediction: Prediction) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +20,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import GraphManifest
+from tasks.storage.temporary import own_folder
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.configs import RelationalConfig
 
@@ -82,11 +81,9 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
     changed: Counter[str] = Counter()
     for moment in _moments(before.store):
         found.moments.append(moment)
-        work = home.root / "work"
-        work.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="leaks-", dir=work) as folder:
-            other = change_from(data, moment, Path(folder) / "data")
-            after, _ = _prepare(recipe, other, Home.open(Path(folder) / "home"), listener, options)
+        with own_folder(home) as folder:
+            other = change_from(data, moment, folder / "data")
+            after, _ = _prepare(recipe, other, Home.open(folder / "home"), listener, options)
             nodes = _seeds(before.store, moment, num_seeds)
             for node, twin in zip(nodes, after.nodes_of(before.ids[nodes]), strict=True):
                 found.seeds += 1

@@ -28,7 +28,8 @@ def of_accuracy(rows: int, right: float, seed: int = 0, classes: int = 3) -> Pre
 
 @pytest.mark.parametrize("rows", [500, 4_001, 90_001])
 def test_an_accuracys_interval_is_as_wide_as_a_shares(rows: int) -> None:
-    drawn = draw(of_accuracy(rows, 0.8), accuracy)
+    prediction = of_accuracy(rows, 0.8)
+    drawn = draw(prediction, accuracy, accuracy(prediction))
     interval = drawn.interval()
     assert interval is not None
     low, high = interval
@@ -40,7 +41,8 @@ def test_an_accuracys_interval_is_as_wide_as_a_shares(rows: int) -> None:
 def test_intervals_hold_for_95_of_100_splits() -> None:
     holds = 0
     for seed in range(100):
-        low, high = draw(of_accuracy(300, 0.7, seed), accuracy).interval() or (1.0, 0.0)
+        prediction = of_accuracy(300, 0.7, seed)
+        low, high = draw(prediction, accuracy, accuracy(prediction)).interval() or (1.0, 0.0)
         holds += low <= 0.7 <= high
     assert 88 <= holds <= 100
 
@@ -81,7 +83,7 @@ def test_what_few_draws_define_has_no_interval() -> None:
         return value
 
     random = np.random.default_rng(0)
-    assert draw(Prediction(scores=random.random((40, 1)), label=label), area).interval() is None
+    assert draw(Prediction(scores=random.random((40, 1)), label=label), area, 0.5).interval() is None
 
 
 @pytest.mark.parametrize("own_negatives", [True, False])
@@ -100,13 +102,14 @@ def test_edges_are_drawn_with_their_own_negatives_and_a_pool_stays(own_negatives
         seen.append(len(np.unique(prediction.positive)))
         return 0.0
 
-    draw(Prediction(positive=positive, negative=negative), look)
+    draw(Prediction(positive=positive, negative=negative), look, 0.0)
     assert min(seen) < 45
 
 
 def test_queries_of_triples_are_drawn() -> None:
     ranks = Ranks(np.arange(100), np.zeros(100, np.int64), np.full(100, 100))
-    drawn = draw(Prediction(ranks=ranks), lambda some: metrics.mrr_of_triples(some.true_ranks())["mrr"])
+    mrr = lambda some: metrics.mrr_of_triples(some.true_ranks())["mrr"]  # noqa: E731
+    drawn = draw(Prediction(ranks=ranks), mrr, mrr(Prediction(ranks=ranks)))
     low, high = drawn.interval() or (1.0, 0.0)
     assert low < drawn.value < high
 
@@ -114,7 +117,7 @@ def test_queries_of_triples_are_drawn() -> None:
 def test_wide_scores_are_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intervals, "_WORK", 200 * 60 * 3)
     prediction = of_accuracy(200, 0.8)
-    assert len(draw(prediction, accuracy).drawn) == 60
+    assert len(draw(prediction, accuracy, 0.8).drawn) == 60
 
 
 def test_what_may_be_chance_is_said() -> None:

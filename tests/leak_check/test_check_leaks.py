@@ -23,6 +23,7 @@ from tasks.sampling.relational.batches import SeedMoments
 from tasks.stage import run_stage
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
+from tasks.storage.temporary import PREFIX
 
 SIZES = ["dataset.num_customers=500", "dataset.num_products=60", "dataset.reviews_a_quarter=400"]
 DAY = 86_400
@@ -43,7 +44,7 @@ def test_the_shop_is_clean(home: Home, shop: Recipe) -> None:
     assert found.ok, found
     assert (len(found.moments), found.seeds, found.unit) == (2, 80, "seconds")
     assert found.timeless == ["products"]
-    assert not list((home.root / "work").glob("leaks-*"))
+    assert not list(home.work.glob(f"{PREFIX}*"))
 
 
 def test_edges_from_the_future_are_found(home: Home, shop: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
