@@ -17,9 +17,10 @@ from configs.schema import Recipe
 from tasks.calls import StageRecord
 from tasks.processes import ending
 from tasks.storage.artifacts import file_lock, is_locked, try_lock, write_atomic
+from tasks.storage.controls import CONTROLS
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
-from tasks.storage.manifests import CONTROLS, rows_text
+from tasks.storage.manifests import rows_text
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 KILLED = "its process was killed"

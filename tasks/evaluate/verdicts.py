@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.storage.manifests import CONTROLS
+from tasks.storage.controls import CONTROLS
 
 ERRORS = frozenset({"rmse", "mae", "mean_rank"})
 """Metrics of which less is better."""

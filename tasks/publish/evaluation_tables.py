@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.storage.manifests import CONTROLS, EvalReport
+from tasks.storage.controls import CONTROLS
+from tasks.storage.manifests import EvalReport
 
 
 @dataclass(frozen=True)

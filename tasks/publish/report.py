@@ -20,7 +20,8 @@ from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import compact
 from tasks.publish.report_sections import Section, sections, snapshot_section
 from tasks.stage import Parent
-from tasks.storage.manifests import CONTROLS, EvalReport, is_at_once, rows_text
+from tasks.storage.controls import CONTROLS
+from tasks.storage.manifests import EvalReport, is_at_once, rows_text
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
 from tasks.storage.caching import PickleCache
+from tasks.storage.controls import CONTROLS
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import CONTROLS
 from tests.ingest.ogb_folders import put
 from tests.publish.line import Line, customers, write_customers
 

@@ -13,8 +13,9 @@ from tasks.evaluate.controls import boosting, linear
 from tasks.evaluate.controls.entities import EntityRows
 from tasks.evaluate.controls.features import ControlledGraph, OwnFeatures, training_sample
 from tasks.evaluators.prediction import Prediction
+from tasks.storage.controls import BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL, FEATURES_CONTROL
 from tasks.storage.graph_store import slices
-from tasks.storage.manifests import BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL, FEATURES_CONTROL, FeatureColumn
+from tasks.storage.manifests import FeatureColumn
 
 _MOST_ROWS = 200_000
 """Training rows that trees are fitted to: some seconds."""

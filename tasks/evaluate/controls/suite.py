@@ -21,9 +21,9 @@ from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.ranking.ranks import Ranks
+from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
 from tasks.storage.graph_facts import task_relation
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
 from tasks.train.label_scale import label_scale
 
 _MOST_ASSOCIATED = 2000

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from configs.metric_names import metric_of
 from configs.moments import TimeUnit, is_earlier, normalise_as_of
-from tasks.storage.manifests import CONTROLS
+from tasks.storage.controls import CONTROLS
 
 CHAMPION = "champion"
 _FEW_ROWS = 30

@@ -9,7 +9,8 @@ from configs.changes import all_options, changed_options
 from configs.metric_names import telling
 from configs.schema import Recipe
 from tasks.publish.tracking.records import flatten
-from tasks.storage.manifests import CONTROLS, DatasetManifest, EvalReport
+from tasks.storage.controls import CONTROLS
+from tasks.storage.manifests import DatasetManifest, EvalReport
 
 _MAIN = (
     "seed",

@@ -1,0 +1,48 @@
+"""What models are compared with, by the names that `EvalReport.controls` has."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Control(NamedTuple):
+    """Names of what a model is compared with."""
+
+    row: str
+    """In a table."""
+    what: str
+    """In a sentence."""
+    gates: bool = True
+    """Whether a model that does not beat it is kept from becoming champion; else it is shown and warned about."""
+
+
+FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
+BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL = "boosted", "boosted_nearby"
+CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
+"""Those that say the same of every row."""
+CONTROLS = {
+    "majority": Control("majority", "the majority class"),
+    "mean": Control("mean", "the training split's mean (mae: its median)"),
+    "chance": Control("chance", "chance"),
+    FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+    BOOSTED_CONTROL: Control(
+        "boosted rows", "gradient boosting that sees only the entities' own rows as of their moments", gates=False
+    ),
+    BOOSTED_NEARBY_CONTROL: Control(
+        "boosted counts",
+        "gradient boosting that sees the entities' own rows and counts, ages and means of what is one key away, as of "
+        "their moments",
+        gates=False,
+    ),
+    "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
+    "association": Control("association", "what the entities have that share most with the given one", gates=False),
+    PREPARED_CONTROL: Control(
+        "vectors only", "a linear model that sees only the rows' features, vectors among them", gates=False
+    ),
+    "degree": Control("degrees", "the product of the ends' degrees", gates=False),
+    "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have", gates=False),
+    "dot": Control("dot product", "the dot product of the same vectors", gates=False),
+    "cosine": Control("cosine", "the cosine of the same vectors", gates=False),
+    "adamic_adar": Control("Adamic-Adar", "Adamic-Adar, common neighbours by the inverse log of degrees", gates=False),
+}
+"""By the names that `EvalReport.controls` has."""
