@@ -58,19 +58,25 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
             else "no rows"
         )
         raise DataError(f"has {why}; are these its keys?", path=table.names, column=table.key)
-    if unknown:
-        intake.adjust(table, "labels of unknown entities dropped", unknown)
-        intake.hints.append(f"{table.names}: {unknown:,} labels are left out, for {entities.name} has no such row")
-    if younger:
-        intake.adjust(table, "labels of entities that are younger dropped", younger)
-        intake.hints.append(
-            f"{table.names}: {younger:,} labels are left out, for the row of {entities.name} is younger than they are"
-        )
     entity, moment, label = np.concatenate(ids), np.concatenate(moments), np.concatenate(labels)
     order = np.lexsort((entity, moment))
     entity, moment, label = entity[order], moment[order], label[order]
-    twice = np.flatnonzero((entity[1:] == entity[:-1]) & (moment[1:] == moment[:-1]))
     unit = clock.unit or "number"
+    _refuse_twice(table, entities, entity, moment, unit)
+    same = 0 if entities.time is None else int(np.count_nonzero(entities.time[entity] == moment))
+    _tell(table, entities, intake, unknown, younger, same)
+    known = has_label(label)
+    if not known.any():
+        raise DataError("has no label: all are empty", path=table.names, column=table.label)
+    num_classes = {"binary": 2, "regression": 0}.get(table.task_type)
+    if num_classes is None:
+        num_classes = table.num_classes or max(1, int(label[known].max())) + 1
+    return Tasks(entity, moment, label, table.task_type, num_classes), unit
+
+
+def _refuse_twice(table: LabelTableConfig, entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> None:
+    """Raise DataError where an entity has two labels at one moment, int64 (n,) each, sorted by moment and entity."""
+    twice = np.flatnonzero((entity[1:] == entity[:-1]) & (moment[1:] == moment[:-1]))
     if len(twice):
         row = int(twice[0])
         raise DataError(
@@ -79,20 +85,24 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
             path=table.names,
             column=table.key,
         )
-    same = 0 if entities.time is None else int(np.count_nonzero(entities.time[entity] == moment))
+
+
+def _tell(table: LabelTableConfig, entities: TableRows, intake: Intake, unknown: int, younger: int, same: int) -> None:
+    """Tell how many labels were left out, and how many are of the very moment of their entity's row."""
+    if unknown:
+        intake.adjust(table, "labels of unknown entities dropped", unknown)
+        intake.hints.append(f"{table.names}: {unknown:,} labels are left out, for {entities.name} has no such row")
+    if younger:
+        intake.adjust(table, "labels of entities that are younger dropped", younger)
+        intake.hints.append(
+            f"{table.names}: {younger:,} labels are left out, for the row of {entities.name} is younger than they are"
+        )
     if same:
         intake.hints.append(
             f"{table.names}: {same:,} labels are of the very moment of their row of {entities.name}: they see that row "
             "and none of its keys, for edges are seen after their time only; if the keys are known by then, put the "
             "labels' moments later, by a second say"
         )
-    known = has_label(label)
-    if not known.any():
-        raise DataError("has no label: all are empty", path=table.names, column=table.label)
-    num_classes = {"binary": 2, "regression": 0}.get(table.task_type)
-    if num_classes is None:
-        num_classes = table.num_classes or max(1, int(label[known].max())) + 1
-    return Tasks(entity, moment, label, table.task_type, num_classes), unit
 
 
 def _label_values(batch: TableBatch, table: LabelTableConfig, kind: LabelKind) -> tuple[Array, Array]:
