@@ -49,10 +49,10 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         DataError: naming all mistakes.
         RecipeError: options that do not go together.
     """
-    config = _settled(config, intake)
+    config = settled(config, intake)
     for note in intake.notes:
         context.message(note)
-    tables = _scan(config, context, intake)
+    tables = scan_tables(config, context, intake)
     unit = _common_unit(tables, intake)
     try:
         tasks, unit = _tasks(config, tables, unit, intake)
@@ -90,7 +90,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     }
 
 
-def _settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
+def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
     """Return the options with each `header: auto` settled, and the names that tables have in DuckDB files."""
     tables = {
         name: with_header_found(table, f"dataset.tables.{name}", intake).model_copy(
@@ -105,7 +105,7 @@ def _settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
     return config.model_copy(update={"tables": tables, "predict": predict})
 
 
-def _scan(config: DatabaseConfig, context: StageContext, intake: Intake) -> dict[str, TableRows]:
+def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -> dict[str, TableRows]:
     """Read keys and times of all tables. Raises DataError where a table could not be read."""
     order = in_order(config.tables)
     tables = {n: TableRows(n, table, intake, text_ids=config.text_ids) for n, table in config.tables.items()}
