@@ -52,6 +52,7 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         symmetric=manifest.symmetric,
         num_relations=manifest.num_relations,
         relation_ends=manifest.relation_ends or one_relation,
+        relation_names=manifest.edge_types,
         node_columns=tuple(one.numeric for one in columns),
         node_codes=tuple(one.categorical for one in columns),
         edge_columns=tuple(one.numeric for one in edge_columns),
