@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -20,8 +20,10 @@ from models.knowledge import KnowledgeModel
 from models.relational.base import RelationalModel
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
+from tasks.inference.kept_layers import KeptLayers
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
 from tasks.inference.ranked import Lists, RankedScores
+from tasks.inference.row_stable import by_rows
 from tasks.inference.sampled import SampledScores
 from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
@@ -69,6 +71,8 @@ class Predictor:
         self.whole_graph_bytes = whole_graph_bytes
         self.chunk_edges = chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
+        self.kept: KeptLayers | None = None
+        """Where set, vectors of all nodes come from there, and each row's bits are its own."""
         self._layerwise: Layerwise | None = None
         self._sampled: dict[Any, SampledScores] = {}  # by fan-outs
         self._ranked: dict[Any, RankedScores] = {}
@@ -168,8 +172,12 @@ class Predictor:
         for part in slices(len(pairs), self.batch_size):
             ends = np.asarray(pairs[part], np.int64)
             source, target = self.tensor(vectors[ends[:, 0]]), self.tensor(vectors[ends[:, 1]])
-            scores[part] = model.score(source, target).cpu().numpy()
+            scores[part] = self.by_rows(model.score, source, target).cpu().numpy()
         return scores
+
+    def by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+        """Return function(*rows), which maps tensors (n, ...) row by row."""
+        return function(*rows) if self.kept is None else by_rows(function, *rows)
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
@@ -199,6 +207,8 @@ class Predictor:
             assert nodes is not None, "vectors of typed graphs are those of rows that are predicted"
             return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
         features = FeatureSource.of(self.store, model)
+        if self.kept is not None:
+            return self.kept.vectors(model, nodes)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:
                 self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)

@@ -330,6 +330,29 @@ class VectorsManifest(Manifest):
     """Models whose vectors were its own features: `NAME@VERSION` to key."""
 
 
+LAYERS = "layers"
+"""Stage of `LayersManifest`: no stage of a run either."""
+
+
+class LayersManifest(Manifest):
+    """All layers' outputs of one graph by one registered model; predictions for a newer graph take what is the same."""
+
+    model_name: str
+    """`NAME@VERSION` that computed them."""
+    ingest: str
+    """Key of the data's artifact."""
+    partition: str
+    """Key of the graph's artifact."""
+    as_of: str | None
+    num_nodes: int
+    computed: tuple[int, ...]
+    """Rows of each layer that were computed; the others were taken from the graph before."""
+    full_seconds: float
+    """What the newest pass took in which all rows were computed."""
+    full_nodes: int
+    """Nodes that it went through."""
+
+
 class RunResult(Manifest):
     """A trained model."""
 
