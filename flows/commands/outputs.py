@@ -78,7 +78,7 @@ ExportFormatOption = Annotated[
         "--format",
         metavar="FORMAT",
         help="parquet or npy, of vectors safetensors, word2vec and word2vec-binary too; of the model files or "
-        "safetensors; of a graph dgl.",
+        "safetensors; of a graph dgl or pyg.",
     ),
 ]
 
@@ -241,8 +241,8 @@ def export(
 ) -> None:
     """Export a registered model's vectors or predictions under your ids, or the model itself; or a graph.
 
-    `graph` takes a recipe or a run and writes its preprocessed graph by `dgl.save_graphs`: features, labels, masks,
-    edge data and your ids. The data set `dgl` reads it.
+    `graph` takes a recipe or a run and writes its preprocessed graph for DGL (.bin) or PyG (.pt): features, labels,
+    masks, edge data and your ids, by types of nodes and edges. The data sets `dgl` and `pyg` read it.
 
     Examples: `graphmill export embeddings --model quickstart@champion -o vectors.npy`;
     `graphmill export model --model quickstart@3 -o model.safetensors`;

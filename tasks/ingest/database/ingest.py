@@ -19,6 +19,7 @@ from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
 from tasks.ingest.database.label_tables import label_tasks
+from tasks.ingest.database.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.relations import Relation, check_keys, row_times, write_rows_as_edges, write_rows_as_nodes
 from tasks.ingest.database.rows import TableRows, in_order
@@ -33,7 +34,7 @@ from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.file_names import joined_name
-from tasks.storage.graph_facts import TASK_RELATION
+from tasks.storage.graph_facts import LINKS_RELATION, TASK_RELATION
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType, NodeType
 
@@ -65,7 +66,11 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     intake.problems.raise_any()
     with DatasetWriter(context.work) as writer:
         nodes, relations = _write(tables, columns, dealt, unit, writer, context)
-        task_type = _write_tasks(config, tables, tasks, dealt, unit, writer)
+        if tasks.links is not None:
+            made = write_links(tasks.links.all, tables, config.predict.table, writer)
+            relations += [] if made is None else [made]
+            context.message(tell_ranking(tasks.links.all, tasks, unit))
+        task_type, task_edges = _write_tasks(config, tables, tasks, dealt, unit, writer)
         sizes = {split: len(rows) for split, rows in dealt.splits.items()}
     tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
     checks = [relation.check for relation in relations]
@@ -78,10 +83,11 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         "metric": config.predict.metric or usual_metric(tasks.task_type),
         "directed": True,
         "node_types": (*nodes, task_type),
-        "edge_types": (*(relation.describe() for relation in relations), _task_edges(config, len(tasks.entity))),
+        "edge_types": (*(relation.describe() for relation in relations), *task_edges),
         "target_type": config.predict.name,
         "fit_before": dealt.first_valid,
         "time_unit": unit,
+        "ranking": None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
         "splits": sizes,
         "num_self_loops": sum(check.num_self_loops for check in checks),
         "num_duplicate_edges": total_duplicates(checks),
@@ -181,8 +187,12 @@ def _tasks(
 ) -> tuple[Tasks, TimeUnit]:
     """Return what is predicted. Raises DataError."""
     labels = config.predict.labels
-    if labels is None:
+    target = config.predict.target
+    if target is not None:
+        if target.links is not None:
+            return ranking_tasks(config, tables, unit, intake), unit
         return computed_tasks(config, tables, unit), unit
+    assert labels is not None
     tasks, own = label_tasks(labels, tables[config.predict.table], intake)
     timed = any(table.time is not None for table in tables.values())
     if timed and own != unit:
@@ -225,11 +235,6 @@ def _write(
     return nodes, relations
 
 
-def _task_edges(config: DatabaseConfig, count: int) -> EdgeType:
-    predict = config.predict
-    return EdgeType(source=predict.name, relation=TASK_RELATION, target=predict.table, num_edges=count)
-
-
 def _write_tasks(
     config: DatabaseConfig,
     tables: dict[str, TableRows],
@@ -237,8 +242,8 @@ def _write_tasks(
     dealt: Dealt,
     unit: TimeUnit,
     writer: DatasetWriter,
-) -> NodeType:
-    """Write what is predicted as nodes, each with an edge to its entity, and the splits."""
+) -> tuple[NodeType, list[EdgeType]]:
+    """Write what is predicted as nodes, each with an edge to its entity and to what it is linked to, and the splits."""
     name, entities, count = config.predict.name, tables[config.predict.table], len(tasks.entity)
     kind = id_dtype(max(count, entities.num_rows))
     triplet = (name, TASK_RELATION, entities.name)
@@ -254,9 +259,28 @@ def _write_tasks(
             nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment})
             ids.write({"node_id": numbers, "original_id": _task_ids(entities, entity, moment, unit)})
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
+    edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]
+    if tasks.links is not None:
+        edge_types.append(_write_positives(name, tasks, tables, writer))
     for split, rows in dealt.splits.items():
         writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
-    return NodeType(name=name, num_nodes=count)
+    return NodeType(name=name, num_nodes=count), edge_types
+
+
+def _write_positives(name: str, tasks: Tasks, tables: dict[str, TableRows], writer: DatasetWriter) -> EdgeType:
+    """Write what tasks are linked to as edges of their moments."""
+    links = tasks.links
+    assert links is not None
+    target = tables[links.all.path.target]
+    kind = id_dtype(max(len(tasks.entity), target.num_rows))
+    made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
+    with writer.table(f"edges/{made.name}") as edges:
+        for first in range(0, max(1, len(links.task)), _ROWS):
+            some = slice(first, first + _ROWS)
+            task = links.task[some]
+            columns = {"src": task.astype(kind), "dst": links.target[some].astype(kind), "time": tasks.moment[task]}
+            edges.write(columns)
+    return made
 
 
 def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> pa.Array:
