@@ -26,6 +26,8 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     the correlation.
     """
     manifest = store.manifest
+    if manifest.ranking is not None:
+        return []  # a column of an entity does not order candidates
     seeds = np.asarray(store["train_idx"][:: max(1, len(store["train_idx"]) // _MOST_ROWS)], np.int64)
     entities = np.asarray(store["node_ids"])[SeedMoments(store, graph_facts(manifest)).entities(seeds)]
     kind = manifest.node_types[graph_facts(manifest).seed_type]
