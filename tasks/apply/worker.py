@@ -26,11 +26,8 @@ from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
 from tasks.evaluate.predictions import PredictionWriter
-<<<<<<< HEAD
-from tasks.inference.former_layers import KeepJob
-=======
 from tasks.evaluate.ranked import list_length
->>>>>>> links
+from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob, open_model
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array, slices
@@ -98,7 +95,6 @@ class Serving:
         from tasks.inference.predictor import evaluating
 
         with evaluating(self.model):
-<<<<<<< HEAD
             if self.job.keep is None:
                 return self._write()
             from tasks.inference.kept_layers import keep_layers
@@ -116,23 +112,11 @@ class Serving:
         items = self._graphs() if task == "graph" else self._wanted_nodes()
         if not len(items):
             raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
+        if self.manifest.ranking is not None and not embeddings:
+            return {"rows": len(items), "warnings": self.warnings, **self._write_lists(items)}
         outputs = self._graph_outputs(items) if task == "graph" else self._node_outputs(items)
         write = self._write_embeddings if embeddings else self._write_predictions
-        return {"rows": len(items), **write(items, outputs)}
-=======
-            if task == "link" and not embeddings:
-                return self._write_pairs()
-            if task == "triple" and not embeddings:
-                return self._write_relations() if self.job.what == "relations" else self._complete()
-            items = self._graphs() if task == "graph" else self._wanted_nodes()
-            if not len(items):
-                raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
-            if self.manifest.ranking is not None and not embeddings:
-                return {"rows": len(items), "warnings": self.warnings, **self._write_lists(items)}
-            outputs = self._graph_outputs(items) if task == "graph" else self._node_outputs(items)
-            write = self._write_embeddings if embeddings else self._write_predictions
-            return {"rows": len(items), "warnings": self.warnings, **write(items, outputs)}
->>>>>>> links
+        return {"rows": len(items), "warnings": self.warnings, **write(items, outputs)}
 
     # ---- which nodes and graphs
 
