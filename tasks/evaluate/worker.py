@@ -30,7 +30,9 @@ from tasks.evaluators.evaluators import Evaluator, make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
+from tasks.inference.predictor import link_relations
 from tasks.processes.mapped import rows_at_random
+from tasks.storage.graph_facts import relations_of
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import GraphManifest
 from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, write_error
@@ -46,6 +48,8 @@ _SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "link": ({"name": "average_precision"}, {"name": "rocauc"}, {"name": "mrr"}),
     "triple": ({"name": "mrr"},),
 }
+_BY_RELATION = ({"name": "rocauc"}, {"name": "pr_auc"}, {"name": "f1"}, {"name": "average_precision"})
+"""Of links that are predicted by relation, as GATNE (KDD 2019) has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,7 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
+        by_relation: dict[str, dict[str, dict[str, float]]] = {}
         telling: dict[str, int] = {}
         intervals: dict[str, dict[str, Any]] = {}
         splits, manifest = self.job.splits, self.store.manifest
@@ -113,8 +118,11 @@ class Evaluation:
                 if split == drawn:
                     report = {"split": split, **self._diagnosed(split, prediction)}
                 decided.see(split, prediction)
+                by_relation.update(self._by_relation(split, prediction))
                 report_progress(number, len(splits), "splits", split)
         report.update(decided.found)
+        if by_relation:
+            report["by_relation"] = by_relation
         self.notes += controls.notes
         report.update(self._vectors())
         if self.notes:
@@ -133,6 +141,17 @@ class Evaluation:
             },
             "rows": self.rows,
         }
+
+    def _by_relation(self, split: str, prediction: Prediction) -> dict[str, dict[str, dict[str, float]]]:
+        """Return the metrics of a split in each relation, by its name; nothing where there are none."""
+        if prediction.relations is None:
+            return {}
+        names = relations_of(self.store.manifest)
+        found = {names[relation]: self._measure(own) for relation, own in prediction.by_relation()}
+        metric = self.evaluator.metric
+        each = ", ".join(f"{name} {values[metric]:.4f}" for name, values in found.items())
+        self.notes.append(f"{split}, {metric} by relation: {each}")
+        return {split: found}
 
     def _reading(self) -> AbstractContextManager[None]:
         """Read the rows of a model's table, where it has one, as they are asked for."""
@@ -204,10 +223,11 @@ class Evaluation:
             self.rows += positive.size + negative.size
             if self.job.predictions:
                 rank = metrics.ranks(positive, negative)
-                self._pairs(self.store[f"{split}_edges"], split, 1, positive, rank)
+                true, false = link_relations(self.store, split) or (None, None)
+                self._pairs(self.store[f"{split}_edges"], split, 1, positive, rank, true)
                 given = self.store.get(f"{split}_negative")
                 if given is not None and negative.size <= _MAX_NEGATIVE_ROWS:
-                    self._pairs(given.reshape(-1, 2), split, 0, negative.ravel(), None)
+                    self._pairs(given.reshape(-1, 2), split, 0, negative.ravel(), None, false)
                 else:
                     why = "drawn at random" if given is None else "too many"
                     self.notes.append(f"{negative.size:,} negative edges of {split} are left out of the file: {why}")
@@ -238,9 +258,13 @@ class Evaluation:
         splits, names = self.predictor.triple_splits, relation_names(self.opened.dataset)
         return diagnose_triples(self.model, splits, split, prediction.true_ranks(), names.to_pylist())
 
-    def _pairs(self, pairs: Array, split: str, label: int, score: Array, rank: Array | None) -> None:
+    def _pairs(
+        self, pairs: Array, split: str, label: int, score: Array, rank: Array | None, relation: Array | None = None
+    ) -> None:
         pairs = np.asarray(pairs)
         ends = self.ids.columns(pairs[:, 0], "source") | self.ids.columns(pairs[:, 1], "target")
+        if relation is not None:
+            ends["relation"] = pa.array(relations_of(self.store.manifest)).take(pa.array(relation))
         self.writer.edges(ends, split, label, score, rank)
 
 
@@ -252,12 +276,16 @@ def fitted_controls(opened: Opened, work: Path) -> Iterator[Controls]:
     model = opened.model
     with tempfile.TemporaryDirectory(dir=work) as scratch:
         graph = ControlledGraph(opened.store, opened.dataset, opened.ids, opened.predictor, Path(scratch))
-        yield Controls(graph, opened.model.facts.out_dim, model if isinstance(model, VectorModel) else None)
+        vectors = model if isinstance(model, VectorModel) and not model.scores_relations else None
+        yield Controls(graph, opened.model.facts.out_dim, vectors)
 
 
 def secondary_evaluators(graph: GraphManifest, primary: Evaluator) -> list[Evaluator]:
     """Return further metrics that cost little, beside the one that a model is judged by."""
-    made = [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in _SECONDARY[graph.task_type]]
+    wanted = _SECONDARY[graph.task_type]
+    if graph.task_type == "link" and graph.num_relations:
+        wanted = _BY_RELATION
+    made = [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in wanted]
     return [extra for extra in made if extra.metric != primary.metric]
 
 

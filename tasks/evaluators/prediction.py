@@ -15,6 +15,7 @@ A model may know classes that the data has not (`Prediction.num_classes`): guess
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,8 @@ class Prediction:
     positive: Array | None = None
     negative: Array | None = None
     ranks: Ranks | None = None
+    relations: tuple[Array, Array] | None = None
+    """Relations of the positive pairs (n,) and of the negative ones (m,), where links are predicted by relation."""
     num_classes: int | None = None
     """Classes of the data, where scores of others may stand behind theirs; None: all are the data's."""
 
@@ -49,6 +52,18 @@ class Prediction:
         if not len(self.positive) or not self.negative.size:
             raise DataError("the split has no positive or no negative edges; there is nothing to rank")
         return finite(self.positive), finite(self.negative)
+
+    def by_relation(self) -> Iterator[tuple[int, Prediction]]:
+        """Yield each relation that has positive and negative pairs, and what is said of those."""
+        assert self.relations is not None
+        assert self.positive is not None
+        assert self.negative is not None
+        true, false = self.relations
+        for relation in np.intersect1d(true, false).tolist():
+            yield (
+                relation,
+                Prediction(positive=self.positive[true == relation], negative=self.negative[false == relation]),
+            )
 
     def true_ranks(self) -> Ranks:
         """Ranks of true entities, at least one."""

@@ -173,7 +173,12 @@ class PartPredictor:
                 pairs = self.graph.even_rows(name)
                 scores = self.pair_scores(model, vectors, pairs.reshape(-1, 2))
                 found.append(self.ranges.to_main(scores.reshape(pairs.shape[:-1])))
-        return Prediction(positive=found[0], negative=found[1])
+        names = f"{split}_relation", f"{split}_negative_relation"
+        relations = None
+        if all(name in self.graph for name in names):
+            true, false = (self.ranges.to_main(self.graph.even_rows(name)) for name in names)
+            relations = true, false
+        return Prediction(positive=found[0], negative=found[1], relations=relations)
 
     def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
         """Score pairs as `Predictor.link_scores` does; each rank gives some of its own, or none."""

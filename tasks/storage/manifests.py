@@ -149,7 +149,10 @@ class TaskManifest(Manifest):
     splits: dict[str, int]
     """Split to number of nodes, edges, graphs or triples in it."""
     num_relations: int = 0
-    """Relations that triples have (triple tasks)."""
+    """Relations that triples have (triple tasks), or that links are predicted in, where there are several of them and
+    pairs say which (link tasks); relation i is that of `edge_types[i]` then."""
+    keep_known_pairs: bool = False
+    """Link tasks: whether held-out pairs that stand among other edges too stay there."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
     fit_before: int | None = None
@@ -159,7 +162,7 @@ class TaskManifest(Manifest):
     """What times count, where nodes are predicted at moments: `seconds`, or `number` of something."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset(
-        {"num_relations", "relation_feature_dim", "fit_before", "time_unit"}
+        {"num_relations", "keep_known_pairs", "relation_feature_dim", "fit_before", "time_unit"}
     )
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:

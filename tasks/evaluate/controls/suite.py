@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -86,12 +87,15 @@ class Controls:
                 for metric in values.keys() & self._constants.keys():
                     values[metric] = measure(self._constant_prediction(metric, control.label))[metric]
             elif name in CONSTANT_CONTROLS and control.negative is not None:
-                candidates = 1 + control.negative.shape[-1]
-                values = {metric: _chance(metric, candidates, value) for metric, value in values.items()}
+                values = {metric: _chance(metric, control, value) for metric, value in values.items()}
             yield name, values
 
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield name and scores of each control on the rows that `prediction`, the model's, is about."""
+        for name, found in self._predictions(split, prediction):
+            yield name, replace(found, relations=prediction.relations)
+
+    def _predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         if not self._constants:
             positive, negative = prediction.pairs()
             yield "chance", Prediction(positive=np.zeros_like(positive), negative=np.zeros_like(negative))
@@ -152,11 +156,15 @@ class Controls:
         return Prediction(scores=scores, label=label)
 
 
-def _chance(metric: str, candidates: int, value: float) -> float:
-    """Return the mean of a metric over random orders of `candidates`; else `value`, that of equal scores.
+def _chance(metric: str, pairs: Prediction, value: float) -> float:
+    """Return the mean of a metric over random orders of each edge's candidates; else `value`, that of equal scores.
 
     Equal scores would all miss Hits@K, which counts a tie as a miss, and all have the middle rank.
     """
+    assert pairs.negative is not None
+    if pairs.relations is not None:
+        return float(np.mean([_chance(metric, own, value) for _, own in pairs.by_relation()]))
+    candidates = 1 + pairs.negative.shape[-1]
     if metric == "mrr":
         return float(np.mean(1 / np.arange(1, candidates + 1)))
     most = hits_of(metric)

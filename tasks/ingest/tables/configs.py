@@ -209,6 +209,7 @@ class SplitConfig(ConfigModel):
     """Which nodes (or edges) train, validate and test."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"source", "target", "relation_column", "label", "known_pairs"})
 
     by: Literal["ratio", "stratified", "time", "column", "files"] = "ratio"
     """ratio: at random; stratified: the same shares of each class; time: oldest train, newest test; column or files:
@@ -229,6 +230,24 @@ class SplitConfig(ConfigModel):
     neither train nor carry messages, whether or not they stand in the edge table too)."""
     header: bool = False
     """Whether the split's CSV files begin with a line of names."""
+    source: Column | None = None
+    """Files of pairs: column of the source, by name or place; null: the first one, or where the other columns are named
+    what it is called in the edge table."""
+    target: Column | None = None
+    """Files of pairs: column of the target; null: the second one, or as in the edge table."""
+    relation_column: Column | None = None
+    """Files of pairs: column of the relation that a pair is asked about, where edges have several."""
+    label: Column | None = None
+    """Files of pairs: column of 1 for edges and 0 for negatives, which then are given; null: all are edges, and
+    negatives are drawn."""
+    known_pairs: Literal["take_out", "keep"] = "take_out"
+    """Files of pairs: what becomes of pairs that stand in the edge table too. take_out: they neither train nor carry
+    messages. keep: they do, counted and warned of: for published splits, whose scores would not compare else."""
+
+    @property
+    def names_columns(self) -> bool:
+        """Whether files of pairs are read by their columns' names."""
+        return any((self.source, self.target, self.relation_column, self.label))
 
     @model_validator(mode="after")
     def _consistent(self) -> SplitConfig:
@@ -242,6 +261,9 @@ class SplitConfig(ConfigModel):
         for name in self.files:
             if name not in SPLITS:
                 raise ValueError(f"unknown split {name!r}{did_you_mean(name, SPLITS)} in split.files")
+        for option in sorted(self.later_fields):
+            if self.by != "files" and getattr(self, option) != type(self).model_fields[option].default:
+                raise ValueError(f"split.{option} is for `by: files`, of pairs; leave it out")
         return self
 
 
@@ -291,6 +313,8 @@ class TablesConfig(ComponentConfig):
         labelled = [nodes.type for nodes in self.nodes if nodes.label]
         if self.task == "node":
             self._check_labels(labelled)
+            if self.split.names_columns or self.split.known_pairs != "take_out":
+                raise ValueError("split.source, target, relation_column, label and known_pairs are for link tasks")
         else:
             self._check_link(labelled)
         self._check_split_column()
@@ -351,8 +375,18 @@ class TablesConfig(ComponentConfig):
         if labelled or self.labels:
             raise ValueError("a link task has no labels: leave out `label` and `labels`")
         edges = self.edges[0]
-        if len(self.edges) != 1 or edges.relation_column or edges.source_type != edges.target_type:
-            raise ValueError("a link task needs one edge table, of one relation within one node type")
+        if len(self.edges) != 1 or edges.source_type != edges.target_type:
+            raise ValueError(
+                "a link task needs one edge table within one node type; several relations go into one table with a "
+                "column that names them (edges.relation_column)"
+            )
+        if self.split.by == "files" and (edges.relation_column is None) != (self.split.relation_column is None):
+            given, missing = "edges", "split"
+            if edges.relation_column is None:
+                given, missing = missing, given
+            raise ValueError(
+                f"{given}.relation_column needs {missing}.relation_column: a pair is asked about in a relation"
+            )
         if self.split.by == "stratified":
             raise ValueError("a link task has no classes to stratify by")
         if self.split.by == "files" and set(self.split.files) != {"valid", "test"}:
