@@ -71,7 +71,9 @@ class RankedPredictor(Predictor):
     ) -> Prediction:
         """Score pairs that only this rank knows."""
         with self._all_ranks(_PAIRS, None):
-            return replace(self._parts.link_scores(model, positive, negative), relations=relations)
+            scores = self._parts.link_scores(model, positive, negative)
+            kinds = self.store.manifest.negative_kinds if negative.ndim == 3 else ()
+            return replace(scores, relations=relations, negative_kinds=kinds)
 
 
 def _node_scores(parts: PartPredictor, model: GraphModel, nodes: Array) -> Array:

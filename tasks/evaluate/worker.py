@@ -32,6 +32,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.inference.predictor import link_relations
 from tasks.processes.mapped import rows_at_random
+from tasks.storage.controls import CONSTANT_CONTROLS
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import GraphManifest
@@ -94,7 +95,7 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
-        by_relation: dict[str, dict[str, dict[str, float]]] = {}
+        by_part: dict[str, dict[str, Any]] = {}
         telling: dict[str, int] = {}
         intervals: dict[str, dict[str, Any]] = {}
         splits, manifest = self.job.splits, self.store.manifest
@@ -118,11 +119,11 @@ class Evaluation:
                 if split == drawn:
                     report = {"split": split, **self._diagnosed(split, prediction)}
                 decided.see(split, prediction)
-                by_relation.update(self._by_relation(split, prediction))
+                for what, found in self._tell_parts(split, prediction, controls).items():
+                    by_part.setdefault(what, {}).update(found)
                 report_progress(number, len(splits), "splits", split)
         report.update(decided.found)
-        if by_relation:
-            report["by_relation"] = by_relation
+        report.update(by_part)
         self.notes += controls.notes
         report.update(self._vectors())
         if self.notes:
@@ -142,16 +143,27 @@ class Evaluation:
             "rows": self.rows,
         }
 
-    def _by_relation(self, split: str, prediction: Prediction) -> dict[str, dict[str, dict[str, float]]]:
-        """Return the metrics of a split in each relation, by its name; nothing where there are none."""
-        if prediction.relations is None:
+    def _by_part(self, split: str, prediction: Prediction) -> tuple[str, dict[str, dict[str, float]]]:
+        """Return the metrics of a split's parts, whose mean its own are, and what these are."""
+        what, parts = "by_negatives", dict(prediction.by_kind())
+        if prediction.relations is not None:
+            names = relations_of(self.store.manifest)
+            what, parts = "by_relation", {names[relation]: own for relation, own in prediction.by_relation()}
+        return what, {name: self._measure(own) for name, own in parts.items()}
+
+    def _tell_parts(self, split: str, prediction: Prediction, controls: Controls) -> dict[str, dict[str, Any]]:
+        """Return the metrics of a split's parts, the model's and the controls', and note the first one's."""
+        what, parts = self._by_part(split, prediction)
+        if not parts:
             return {}
-        names = relations_of(self.store.manifest)
-        found = {names[relation]: self._measure(own) for relation, own in prediction.by_relation()}
+        found = {"model": parts}
+        found |= {name: self._by_part(split, own)[1] for name, own in controls.predictions(split, prediction)}
         metric = self.evaluator.metric
-        each = ", ".join(f"{name} {values[metric]:.4f}" for name, values in found.items())
-        self.notes.append(f"{split}, {metric} by relation: {each}")
-        return {split: found}
+        for name, values in found.items():
+            if name not in CONSTANT_CONTROLS:
+                each = ", ".join(f"{part} {own[metric]:.4f}" for part, own in values.items())
+                self.notes.append(f"{split}, {metric} {what.replace('_', ' ')}, {name}: {each}")
+        return {what: {split: found}}
 
     def _reading(self) -> AbstractContextManager[None]:
         """Read the rows of a model's table, where it has one, as they are asked for."""

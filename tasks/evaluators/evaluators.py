@@ -43,11 +43,9 @@ class Evaluator:
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """Measure; the first key is the primary metric. Values are as the field prints them.
 
-        Of links that are predicted by relation, the mean over relations.
+        Of links that are predicted by relation, the mean over relations; so too of kinds of negatives.
         """
-        if prediction.relations is None:
-            return self.values(prediction)
-        found = [self.values(own) for _, own in prediction.by_relation()]
+        found = [self.values(own) for own in prediction.groups()]
         if not found:
             raise DataError("no relation has both edges and negatives on this split; there is nothing to rank")
         return {name: float(np.mean([values[name] for values in found])) for name in found[0]}

@@ -143,6 +143,7 @@ class Predictor:
                     negative.shape[:-1]
                 ),
                 relations=relations,
+                negative_kinds=self.store.manifest.negative_kinds if negative.ndim == 3 else (),
             )
 
     def _drawn_negatives(self, split: str, count: int) -> Array:

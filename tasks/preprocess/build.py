@@ -80,7 +80,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     if held_out is not None:
         splits = held_out.sizes
         held_out.report_counts(context)
-        complete_negatives(context, graph, writer, directed=held_out.directed)
+        of_events = bool(ingested.negative_kinds)
+        complete_negatives(context, graph, writer, directed=held_out.directed, may_be_edges=of_events)
     train_rows = training_rows(ingested, graph)
     built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:

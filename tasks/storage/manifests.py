@@ -153,6 +153,8 @@ class TaskManifest(Manifest):
     pairs say which (link tasks); relation i is that of `edge_types[i]` then."""
     keep_known_pairs: bool = False
     """Link tasks: whether held-out pairs that stand among other edges too stay there."""
+    negative_kinds: tuple[str, ...] = ()
+    """Link tasks of events: kinds of the negatives of each edge, as many of one as of another, kind by kind."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
     fit_before: int | None = None
@@ -162,7 +164,7 @@ class TaskManifest(Manifest):
     """What times count, where nodes are predicted at moments: `seconds`, or `number` of something."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset(
-        {"num_relations", "keep_known_pairs", "relation_feature_dim", "fit_before", "time_unit"}
+        {"num_relations", "keep_known_pairs", "negative_kinds", "relation_feature_dim", "fit_before", "time_unit"}
     )
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:

@@ -484,3 +484,15 @@ def test_links_by_relation_are_measured_in_each() -> None:
         shifted = positive + 9 * relations[0], negative + 9 * relations[1]
         moved = Prediction(positive=shifted[0], negative=shifted[1], relations=relations)
         assert evaluator(moved) == pytest.approx(found)
+
+
+def test_kinds_of_negatives_are_measured_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    positive, negative = rng.normal(0.7, 1, 40), rng.normal(0, 1, (40, 6)) + np.repeat([0, 1, 2], 2)
+    graph: Any = SimpleNamespace(task_type="link", dataset="some")
+    prediction = Prediction(positive=positive, negative=negative, negative_kinds=("a", "b", "c"))
+    for name in ("rocauc", "average_precision", "mrr"):
+        evaluator = make_evaluator(EVALUATORS.config({"name": name}), graph)
+        each = [evaluator(Prediction(positive=positive, negative=negative[:, i : i + 2])) for i in (0, 2, 4)]
+        mean = {key: sum(values[key] for values in each) / 3 for key in each[0]}
+        assert evaluator(prediction) == pytest.approx(mean)

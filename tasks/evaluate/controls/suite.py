@@ -11,6 +11,7 @@ from configs.metric_names import hits_of
 from models.vectors import VectorModel
 from tasks.arrays import sample_rows
 from tasks.evaluate.controls.association import AssociationControl
+from tasks.evaluate.controls.edge_bank import EdgeBank
 from tasks.evaluate.controls.features import ControlledGraph, has_vectors
 from tasks.evaluate.controls.moments import MomentControl, fit_controls
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
@@ -58,6 +59,7 @@ class Controls:
         is_link = graph.store.manifest.task == "link"
         self._vectors = vectors
         self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
+        self._bank = EdgeBank(graph) if is_link and graph.store.manifest.negative_kinds else None
         self._linear: dict[str, PairControl | RowControl | MomentControl] = {}
         if task_relation(graph.store.manifest) is not None:
             self._linear = dict(fit_controls(graph, num_scores))
@@ -93,7 +95,7 @@ class Controls:
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield name and scores of each control on the rows that `prediction`, the model's, is about."""
         for name, found in self._predictions(split, prediction):
-            yield name, replace(found, relations=prediction.relations)
+            yield name, replace(found, relations=prediction.relations, negative_kinds=prediction.negative_kinds)
 
     def _predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         if not self._constants:
@@ -148,6 +150,7 @@ class Controls:
         if scores is None:
             self.notes.append(f"{split} has too many pairs to look at the neighbours of each")
         further = scores_by_vectors(self._vectors, pairs) if self._vectors is not None else {}
+        further |= self._bank.scores(pairs, split) if self._bank is not None else {}
         for name, found in {**(scores or {}), **further}.items():
             yield name, Prediction(positive=found[: len(true)], negative=found[len(true) :].reshape(false.shape[:-1]))
 
@@ -162,8 +165,8 @@ def _chance(metric: str, pairs: Prediction, value: float) -> float:
     Equal scores would all miss Hits@K, which counts a tie as a miss, and all have the middle rank.
     """
     assert pairs.negative is not None
-    if pairs.relations is not None:
-        return float(np.mean([_chance(metric, own, value) for _, own in pairs.by_relation()]))
+    if pairs.relations is not None or pairs.negative_kinds:
+        return float(np.mean([_chance(metric, own, value) for own in pairs.groups()]))
     candidates = 1 + pairs.negative.shape[-1]
     if metric == "mrr":
         return float(np.mean(1 / np.arange(1, candidates + 1)))

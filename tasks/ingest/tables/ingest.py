@@ -120,6 +120,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         "target_type": target,
         "num_relations": len(readers[0].relations.names) if config.task == "link" else 0,
         "keep_known_pairs": config.task == "link" and config.split.known_pairs == "keep",
+        "negative_kinds": config.split.negatives if config.task == "link" else (),
         "splits": sizes,
         "num_self_loops": sum(sink.check.num_self_loops for sink in sinks),
         "num_duplicate_edges": total_duplicates([sink.check for sink in sinks]),

@@ -16,12 +16,14 @@ from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.synthetic.generator import pair_keys, pick_splits
 from tasks.ingest.tables.configs import EdgesConfig, FilesConfig, TablesConfig
 from tasks.ingest.tables.edges import EdgeReader
+from tasks.ingest.tables.event_negatives import EventNegatives, Events
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.nodes import SplitColumn
 from tasks.ingest.tables.splits import cut_by_time, id_batches
 from tasks.ingest.tables.times import TimeReader
-from tasks.ingest.writer import DatasetWriter, written_pairs
+from tasks.ingest.writer import DatasetWriter, written_columns, written_pairs
 from tasks.negatives import draw_pool
+from tasks.sizes import BYTES_A_PAIR, need_memory
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import LEFT_OUT, SPLITS
 
@@ -116,6 +118,9 @@ class LinkSplitter:
         for code, name in enumerate(SPLITS[1:]):
             if f"{name}_negative" in self._tables:
                 continue  # given
+            if self.split.negatives:
+                self._draw_kinds(code, name)
+                continue
             # Not the reverse of an edge either: preprocess may let messages pass both ways.
             edges = written_pairs(self.writer)
             count, seed = self.config.num_negatives, self.split.seed
@@ -124,6 +129,15 @@ class LinkSplitter:
                 pool["relation"] = self._dealt_relations(name, len(pool["src"]))
             self.writer.write(f"split/{name}_negative", pool)
         return sizes
+
+    def _draw_kinds(self, code: int, name: str) -> None:
+        """Draw negatives of each kind for each edge of a split."""
+        train, own = (Events(*written_columns(self.writer, split, ("src", "dst", "time"))) for split in ("train", name))
+        count = len(own.src) * len(self.split.negatives) * self.split.per_edge
+        need_memory(BYTES_A_PAIR * count, f"drawing {count:,} negatives", "set dataset.split.per_edge lower")
+        draws = EventNegatives(train, self.nodes.num_nodes, directed=self.config.directed, seed=self.split.seed)
+        drawn = draws.draw(own, self.split.negatives, self.split.per_edge, code)
+        self.writer.write(f"split/{name}_negative", {end: ids.astype(self._kind) for end, ids in drawn.items()})
 
     def _check_relations(self) -> None:
         """Refuse a relation of which nothing trains. Raises DataError."""

@@ -17,11 +17,13 @@ _SEED = 0
 _CHECKED_AT_ONCE = 1 << 24  # pairs; some 40 bytes each
 
 
-def complete_negatives(context: StageContext, graph: GraphView, writer: ArrayWriter, *, directed: bool) -> None:
+def complete_negatives(
+    context: StageContext, graph: GraphView, writer: ArrayWriter, *, directed: bool, may_be_edges: bool = False
+) -> None:
     """Draw negatives for splits that have none, as many as edges; warn of given ones that are edges of a split.
 
     Drawn ones are edges of no split, and none that carries messages; `directed`: the reverse of an edge is none. Given
-    ones stay as they are.
+    ones stay as they are; `may_be_edges`: they are meant to be edges at other times.
 
     Raises:
         DataError: nearly all pairs of nodes are edges.
@@ -32,6 +34,8 @@ def complete_negatives(context: StageContext, graph: GraphView, writer: ArrayWri
             edges = graph_pairs(graph.get)
             pool = draw_pool(code, len(graph[f"{split}_edges"]), graph.num_nodes, _SEED, edges, directed=directed)
             writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
+        elif may_be_edges:
+            continue
         elif known := _count_known(given.reshape(-1, 2), graph, graph.get(f"{split}_negative_relation"), directed):
             context.warn(
                 f"{known:,} of {given.size // 2:,} given negatives of the {split} split are edges of the training, "
