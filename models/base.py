@@ -47,6 +47,8 @@ class GraphModel(nn.Module):
     """Whether `score` takes the relation, int64 (n,), that pairs are asked about behind their ends."""
     uses_edge_weights: ClassVar[bool] = False
     """Whether option `edge_weights` means something to the model."""
+    reads_degrees: ClassVar[bool] = True
+    """Whether what a node gets from a neighbour may follow from how many in-edges that neighbour has."""
     project_inputs: ClassVar[bool] = False
     """Whether the encoder maps numeric features to hidden_dim; else the first layer reads them as they are."""
     encoder_class: type[NodeEncoder] = NodeEncoder

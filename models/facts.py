@@ -31,6 +31,8 @@ class GraphFacts:
     """Regression: standard deviation of each label there."""
     relation_ends: tuple[tuple[int, int], ...] = ()
     """For each type of edges: numbers of its source's and its target's type; none where that is not known."""
+    relation_names: tuple[str, ...] = ()
+    """Names of the types of edges, such as author__writes__paper."""
     node_columns: tuple[tuple[int, ...], ...] = ()
     """For each type of nodes: its columns of numeric features; none: every type has all of them."""
     node_codes: tuple[tuple[int, ...], ...] = ()
@@ -52,6 +54,12 @@ class GraphFacts:
     """For each type of edges, of a model that scores by sampling: edges that a row takes, from the seeds outwards."""
     newest: bool = False
     """Whether it takes the newest of more, else any."""
+    rank_type: int | None = None
+    """Type of the candidates that are ranked for each node that is scored; None: nothing is ranked."""
+    node_types: tuple[str, ...] = ()
+    """Names of the types of nodes, where there are several."""
+    type_sizes: tuple[int, ...] = ()
+    """Nodes of each type."""
 
     @property
     def has_edge_features(self) -> bool:

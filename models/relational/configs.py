@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from configs.base import ComponentConfig
+from configs.base import ComponentConfig, ConfigModel, StrTuple
 from configs.errors import RecipeError
+from configs.matching import did_you_mean
 from configs.registry import MODELS
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
     from models.facts import GraphFacts
+
+ConvOption: TypeAlias = bool | int | float | str | tuple[float | str, ...] | None
+
+
+class IdEmbeddingConfig(ConfigModel):
+    """Vectors that are learnt of single rows, beside what their columns say."""
+
+    types: StrTuple = ()
+    """Tables whose rows have one; none of them: no row has."""
+    dim: int = Field(default=64, ge=1, le=65_536)
+    """Columns of each."""
+    dropout: float = Field(default=0.02, ge=0, lt=1)
+    """Share of them that is taken away in a step of training, so that rows that were never seen can be scored too: they
+    have none."""
+
+
+class RankingHeadConfig(ConfigModel):
+    """How candidates are scored, where some are recommended."""
+
+    score: Literal["dot", "mlp"] = "dot"
+    """The dot product of a seed's and a candidate's vector, or an MLP of their product by columns, which takes `dim`
+    times as long."""
+    dim: int | None = Field(default=None, ge=1, le=65_536)
+    """Columns of these vectors; null: hidden_dim."""
+    popularity: bool = True
+    """Add how often a candidate was linked to before the moment, and within a horizon before it."""
+    history: bool = True
+    """Add whether, how often and how recently the entity itself was linked to the candidate before."""
 
 
 class RelationalConfig(ComponentConfig):
@@ -38,6 +67,11 @@ class RelationalConfig(ComponentConfig):
     ages: Literal["sines", "log", "none"] = "sines"
     """What models read of a row's time, which is how long before the seed's moment it was: its logarithm, with sines of
     it besides, or nothing."""
+    id_embedding: IdEmbeddingConfig | None = None
+    """Vectors that are learnt of single rows, beside their columns: {types: [products], dim: 64}; null: of what is
+    recommended, else of none. They live where `train.embeddings` says."""
+    ranking: RankingHeadConfig = RankingHeadConfig()
+    """Where something is recommended: how candidates are scored."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of a layer's outputs that is dropped while training."""
     input_dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -62,9 +96,38 @@ class RelationalConfig(ComponentConfig):
                 "(graphmill run RECIPE --force preprocess)"
             )
 
+        self.embedded(facts)
+
+    def embedded(self, facts: GraphFacts) -> tuple[int, ...]:
+        """Return the types whose rows have learnt vectors, ascending. Raises RecipeError: there is no such type."""
+        if self.id_embedding is None:
+            return () if facts.rank_type is None else (facts.rank_type,)
+        for name in self.id_embedding.types:
+            if name not in facts.node_types:
+                known = [one for t, one in enumerate(facts.node_types) if t != facts.label_type]
+                raise RecipeError(
+                    f"model.id_embedding.types: there is no table {name!r}{did_you_mean(name, known)}; there are "
+                    f"{', '.join(known) or 'no types of rows'}"
+                )
+            if name == facts.node_types[facts.label_type] and facts.label_type != facts.seed_type:
+                raise RecipeError(
+                    f"model.id_embedding.types: rows of {name} are what is predicted, each once; name the entities' "
+                    "table"
+                )
+        return tuple(sorted(facts.node_types.index(name) for name in set(self.id_embedding.types)))
+
+    @property
+    def id_options(self) -> IdEmbeddingConfig:
+        """Options of learnt vectors."""
+        return self.id_embedding or IdEmbeddingConfig()
+
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse other tasks where the data set's section names the task. Raises RecipeError."""
         self.check_task(getattr(recipe.dataset, "task", None) or "node")
+        if recipe.snapshot.warm_start and self.id_embedding is not None and self.id_embedding.types:
+            raise RecipeError(
+                "snapshot.warm_start: the rows of model.id_embedding are learnt anew for each snapshot; leave one out"
+            )
 
     def check_task(self, task: str) -> None:
         """Refuse tasks that such a model is not for. Raises RecipeError."""
@@ -112,3 +175,37 @@ class RgatConfig(TypedAttentionConfig, ResidualConfig):
 @MODELS.options("hgt", "relational.hgt")
 class HgtConfig(TypedAttentionConfig):
     """Heterogeneous graph transformer: keys, queries and values by type, attention over all relations at once."""
+
+
+@MODELS.options("dgl_hetero", "relational.dgl_hetero")
+class DglHeteroConfig(ResidualConfig):
+    """DGL's HeteroGraphConv: a convolution of dgl.nn.pytorch for each relation, by name; computed by DGL in float32."""
+
+    conv: dict[str, str | dict[str, ConvOption]] = Field(default={"default": "SAGEConv"}, min_length=1)
+    """By relation (`author__writes__paper`) a class in `dgl.nn.pytorch`, or `{name: GATConv, num_heads: 8}` with
+    options of its constructor; `default` for the relations that have none of their own."""
+    aggregate: Literal["sum", "mean", "max", "min", "stack"] = "sum"
+    """What becomes of the results of several relations into one type; stack: side by side, and a linear map of them."""
+    edge_dim: int = Field(default=16, ge=1, le=65_536)
+    """Convolutions that read edge features: width to which these are mapped."""
+
+    @model_validator(mode="after")
+    def _check_convolutions(self) -> DglHeteroConfig:
+        from models.dgl_relations import check_convolution
+
+        for relation in self.conv:
+            check_convolution(relation, *self.of(relation), width=self.hidden_dim)
+        return self
+
+    def of(self, relation: str) -> tuple[str, dict[str, Any]]:
+        """Return class and options of a relation's convolution. Raises RecipeError for one that has none."""
+        given = self.conv.get(relation, self.conv.get("default"))
+        if given is None:
+            raise RecipeError(
+                f"model.conv says nothing of the relation {relation}; name a convolution for it, or give `default`"
+            )
+        if isinstance(given, str):
+            return given, {}
+        if not isinstance(given.get("name"), str):
+            raise RecipeError(f"model.conv[{relation}] needs `name`, a class in dgl.nn.pytorch such as SAGEConv")
+        return str(given["name"]), {key: value for key, value in given.items() if key != "name"}

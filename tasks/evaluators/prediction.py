@@ -22,6 +22,7 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.evaluators.metrics import Array, Floats
+from tasks.evaluators.ranked_rows import RankedRows
 from tasks.ranking.checks import check_finite
 from tasks.ranking.ranks import Ranks
 
@@ -33,6 +34,7 @@ class Prediction:
     Node and graph tasks: `scores` (n, C) float32 and `label` (n,) or (n, T).
     Link tasks: `positive` (n,) and `negative`, (m,) as one pool or (n, K) as K for each positive.
     Triple tasks: `ranks` of the true entities, those of tails and those of heads.
+    Rankings: `ranked`.
     """
 
     scores: Array | None = None
@@ -46,6 +48,8 @@ class Prediction:
     """Kinds of negatives, (n, K), as many of one as of another, where there are several."""
     num_classes: int | None = None
     """Classes of the data, where scores of others may stand behind theirs; None: all are the data's."""
+    ranked: RankedRows | None = None
+    """Of a ranking: where what is right stands in each row's list."""
 
     def pairs(self) -> tuple[Floats, Floats]:
         """Scores of positive and negative edges. Raises RecipeError if training diverged."""
@@ -125,6 +129,8 @@ class Prediction:
         """How many rows a metric's noise goes by: labelled or ranked ones, or the rarer of positives and negatives."""
         if self.ranks is not None:
             return len(self.ranks)
+        if self.ranked is not None:
+            return len(self.ranked)
         if self.positive is not None and self.negative is not None:
             return int(min(self.positive.size, self.negative.size))
         label, scores = self._labelled()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -19,7 +19,11 @@ from models.block import Batch, Block, Inputs
 from models.knowledge import KnowledgeModel
 from models.relational.base import RelationalModel
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.ranked_rows import RankedRows
+from tasks.inference.kept_layers import KeptLayers
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
+from tasks.inference.ranked import Lists, RankedScores
+from tasks.inference.row_stable import by_rows
 from tasks.inference.sampled import SampledScores
 from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
@@ -67,8 +71,11 @@ class Predictor:
         self.whole_graph_bytes = whole_graph_bytes
         self.chunk_edges = chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
+        self.kept: KeptLayers | None = None
+        """Where set, vectors of all nodes come from there, and each row's bits are its own."""
         self._layerwise: Layerwise | None = None
         self._sampled: dict[Any, SampledScores] = {}  # by fan-outs
+        self._ranked: dict[Any, RankedScores] = {}
         self._negatives: dict[str, Array] = {}
 
     def predict(self, model: GraphModel, split: str) -> Prediction:
@@ -84,6 +91,8 @@ class Predictor:
             assert isinstance(model, KnowledgeModel)
             return Prediction(ranks=self.triple_splits.ranks(model, self.triple_splits.triples(split)))
         rows = np.asarray(self.split_array(f"{split}_idx"), np.int64)
+        if self.store.manifest.ranking is not None:
+            return Prediction(ranked=self.ranked(model, rows)[0])
         if task == "graph":
             return Prediction(scores=self.graph_scores(model, rows), label=np.asarray(self.store["graph_label"][rows]))
         return Prediction(scores=self.node_scores(model, rows), label=np.asarray(self.store["label"][rows]))
@@ -119,6 +128,19 @@ class Predictor:
         if sampling not in self._sampled:
             self._sampled[sampling] = SampledScores(self.store, model)
         return self._sampled[sampling]
+
+    def ranked(self, model: GraphModel, tasks: Array, k: int | None = None) -> tuple[RankedRows, Lists]:
+        """Rank all candidates for tasks, int64 (n,): where what is right stands, and the first `k` of each list."""
+        assert isinstance(model, RelationalModel), "others are refused where candidates are ranked"
+        with evaluating(model):
+            return self._ranked_scores(model).ranked(model, tasks, self.device, k)
+
+    def _ranked_scores(self, model: RelationalModel) -> RankedScores:
+        """Return what ranks candidates; it stays for models that sample alike."""
+        sampling = model.facts.fanouts, model.facts.newest
+        if sampling not in self._ranked:
+            self._ranked[sampling] = RankedScores(self.store, model, self.scratch)
+        return self._ranked[sampling]
 
     def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
@@ -166,8 +188,12 @@ class Predictor:
             both = [self.tensor(vectors[ends[:, end]]) for end in (0, 1)]
             if relation is not None:
                 both.append(self.tensor(np.asarray(relation[part], np.int64)))
-            scores[part] = model.score(*both).cpu().numpy()
+            scores[part] = self.by_rows(model.score, *both).cpu().numpy()
         return scores
+
+    def by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+        """Return function(*rows), which maps tensors (n, ...) row by row."""
+        return function(*rows) if self.kept is None else by_rows(function, *rows)
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
@@ -195,8 +221,12 @@ class Predictor:
             return model.table if nodes is None else model.table[torch.from_numpy(nodes)]
         if isinstance(model, RelationalModel):
             assert nodes is not None, "vectors of typed graphs are those of rows that are predicted"
+            if model.facts.rank_type is not None:
+                return self._ranked_scores(model).seed_vectors(model, nodes, self.device)
             return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
         features = FeatureSource.of(self.store, model)
+        if self.kept is not None:
+            return self.kept.vectors(model, nodes)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:
                 self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)

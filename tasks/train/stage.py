@@ -80,7 +80,7 @@ def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:
         raise RecipeError(
             f"{manifest.dataset} predicts {manifest.target_type} as of a moment each, and model.name="
             f"{recipe.model.name} sees what came after it too, so its scores would mean nothing; take a model of typed "
-            "graphs: model.name=heterosage, rgat or hgt"
+            "graphs: model.name=heterosage, rgat, hgt or dgl_hetero"
         )
 
 

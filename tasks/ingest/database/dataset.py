@@ -15,6 +15,9 @@ from tasks.storage.source_digests import SourceDigests
 if TYPE_CHECKING:
     from tasks.ingest.tables.intake import Intake
 
+_READER = 2
+"""Raised when the same files are read as something else. 2: older rows alone say what a column is."""
+
 
 @DATASETS.register("database")
 class Database(Dataset):
@@ -36,7 +39,8 @@ class Database(Dataset):
         config = self.config
         tables = {name: table.files for name, table in config.tables.items()}
         labels = {"predict.labels": config.predict.labels.files} if config.predict.labels else {}
-        return digests.describe({table: named_files(files) for table, files in (tables | labels).items()})
+        files = digests.describe({table: named_files(files) for table, files in (tables | labels).items()})
+        return {"reader": _READER, **files}
 
     def time_unit(self) -> TimeUnit | None:
         """None: moments are the recipe's own, and no snapshot is taken."""

@@ -1,4 +1,4 @@
-"""A database to the tables of a data set: keys and times, what columns hold, what is predicted, then rows and edges.
+"""A database to the tables of a data set: keys and times, what is predicted, what columns hold, then rows and edges.
 
 Each table is read three times (a link table with categories four times), in chunks; what stays in memory is the index
 of the keys, the times, and what is predicted.
@@ -12,15 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
-from configs.errors import DataError
+from configs.errors import DataError, UserError
 from configs.matching import listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
 from tasks.ingest.database.label_tables import label_tasks
+from tasks.ingest.database.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.moments import time_text
-from tasks.ingest.database.relations import Relation, check_keys, write_rows_as_edges, write_rows_as_nodes
+from tasks.ingest.database.relations import Relation, check_keys, row_times, write_rows_as_edges, write_rows_as_nodes
 from tasks.ingest.database.rows import TableRows, in_order
 from tasks.ingest.database.splitting import Dealt, deal_by_moment
 from tasks.ingest.database.survey import EXPLICIT, profiles
@@ -33,7 +34,7 @@ from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.file_names import joined_name
-from tasks.storage.graph_facts import TASK_RELATION
+from tasks.storage.graph_facts import LINKS_RELATION, TASK_RELATION
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType, NodeType
 
@@ -49,18 +50,27 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         DataError: naming all mistakes.
         RecipeError: options that do not go together.
     """
-    config = _settled(config, intake)
+    config = settled(config, intake)
     for note in intake.notes:
         context.message(note)
-    tables = _scan(config, context, intake)
+    tables = scan_tables(config, context, intake)
     unit = _common_unit(tables, intake)
-    columns = _survey(config, tables, context, intake)
+    try:
+        tasks, unit = _tasks(config, tables, unit, intake)
+        dealt = deal_by_moment(tasks, config.predict, unit)
+    except UserError:  # what is wrong with columns and keys is named all the same, and may be why
+        _survey(config, tables, None, context, intake)
+        intake.problems.raise_any()
+        raise
+    columns = _survey(config, tables, dealt.first_valid, context, intake)
     intake.problems.raise_any()
-    tasks, unit = _tasks(config, tables, unit, intake)
-    dealt = deal_by_moment(tasks, config.predict, unit)
     with DatasetWriter(context.work) as writer:
         nodes, relations = _write(tables, columns, dealt, unit, writer, context)
-        task_type = _write_tasks(config, tables, tasks, dealt, unit, writer)
+        if tasks.links is not None:
+            made = write_links(tasks.links.all, tables, config.predict.table, writer)
+            relations += [] if made is None else [made]
+            context.message(tell_ranking(tasks.links.all, tasks, unit))
+        task_type, task_edges = _write_tasks(config, tables, tasks, dealt, unit, writer)
         sizes = {split: len(rows) for split, rows in dealt.splits.items()}
     tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
     checks = [relation.check for relation in relations]
@@ -73,10 +83,11 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         "metric": config.predict.metric or usual_metric(tasks.task_type),
         "directed": True,
         "node_types": (*nodes, task_type),
-        "edge_types": (*(relation.describe() for relation in relations), _task_edges(config, len(tasks.entity))),
+        "edge_types": (*(relation.describe() for relation in relations), *task_edges),
         "target_type": config.predict.name,
         "fit_before": dealt.first_valid,
         "time_unit": unit,
+        "ranking": None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
         "splits": sizes,
         "num_self_loops": sum(check.num_self_loops for check in checks),
         "num_duplicate_edges": total_duplicates(checks),
@@ -85,7 +96,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     }
 
 
-def _settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
+def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
     """Return the options with each `header: auto` settled, and the names that tables have in DuckDB files."""
     tables = {
         name: with_header_found(table, f"dataset.tables.{name}", intake).model_copy(
@@ -100,7 +111,7 @@ def _settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
     return config.model_copy(update={"tables": tables, "predict": predict})
 
 
-def _scan(config: DatabaseConfig, context: StageContext, intake: Intake) -> dict[str, TableRows]:
+def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -> dict[str, TableRows]:
     """Read keys and times of all tables. Raises DataError where a table could not be read."""
     order = in_order(config.tables)
     tables = {n: TableRows(n, table, intake, text_ids=config.text_ids) for n, table in config.tables.items()}
@@ -140,9 +151,12 @@ def _common_unit(tables: dict[str, TableRows], intake: Intake) -> TimeUnit:
 
 
 def _survey(
-    config: DatabaseConfig, tables: dict[str, TableRows], context: StageContext, intake: Intake
+    config: DatabaseConfig, tables: dict[str, TableRows], before: int | None, context: StageContext, intake: Intake
 ) -> dict[str, Columns]:
-    """Find what columns hold, and gather foreign keys that name no row."""
+    """Find what columns hold, and gather foreign keys that name no row.
+
+    `before`: rows from then on do not say whether a column is a number or a category; None: all do.
+    """
     found: dict[str, Columns] = {}
     most = EXPLICIT * config.max_categories
     for done, (name, table) in enumerate(tables.items()):
@@ -153,9 +167,10 @@ def _survey(
             texts = table.texts_of_keys(tables, keys)
             texts += [column for column in candidates if table.config.columns.get(column) == "category"]
             for chunk in table.chunks([*candidates, *keys], texts, (), candidates):
+                times = row_times(table, tables, chunk.time, check_keys(table, tables, chunk.batch, counted))
+                decide = None if times is None or before is None else times < before
                 for column, profile in seen.items():
-                    profile.add(chunk.batch, column)
-                check_keys(table, tables, chunk.batch, counted)
+                    profile.add(chunk.batch, column, decide)
             for column, count in counted.items():
                 intake.adjust(table.config, f"foreign keys {column} that name no row dropped", count)
                 intake.hints.append(
@@ -172,8 +187,12 @@ def _tasks(
 ) -> tuple[Tasks, TimeUnit]:
     """Return what is predicted. Raises DataError."""
     labels = config.predict.labels
-    if labels is None:
+    target = config.predict.target
+    if target is not None:
+        if target.links is not None:
+            return ranking_tasks(config, tables, unit, intake), unit
         return computed_tasks(config, tables, unit), unit
+    assert labels is not None
     tasks, own = label_tasks(labels, tables[config.predict.table], intake)
     timed = any(table.time is not None for table in tables.values())
     if timed and own != unit:
@@ -216,11 +235,6 @@ def _write(
     return nodes, relations
 
 
-def _task_edges(config: DatabaseConfig, count: int) -> EdgeType:
-    predict = config.predict
-    return EdgeType(source=predict.name, relation=TASK_RELATION, target=predict.table, num_edges=count)
-
-
 def _write_tasks(
     config: DatabaseConfig,
     tables: dict[str, TableRows],
@@ -228,8 +242,8 @@ def _write_tasks(
     dealt: Dealt,
     unit: TimeUnit,
     writer: DatasetWriter,
-) -> NodeType:
-    """Write what is predicted as nodes, each with an edge to its entity, and the splits."""
+) -> tuple[NodeType, list[EdgeType]]:
+    """Write what is predicted as nodes, each with an edge to its entity and to what it is linked to, and the splits."""
     name, entities, count = config.predict.name, tables[config.predict.table], len(tasks.entity)
     kind = id_dtype(max(count, entities.num_rows))
     triplet = (name, TASK_RELATION, entities.name)
@@ -245,9 +259,28 @@ def _write_tasks(
             nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment})
             ids.write({"node_id": numbers, "original_id": _task_ids(entities, entity, moment, unit)})
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
+    edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]
+    if tasks.links is not None:
+        edge_types.append(_write_positives(name, tasks, tables, writer))
     for split, rows in dealt.splits.items():
         writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
-    return NodeType(name=name, num_nodes=count)
+    return NodeType(name=name, num_nodes=count), edge_types
+
+
+def _write_positives(name: str, tasks: Tasks, tables: dict[str, TableRows], writer: DatasetWriter) -> EdgeType:
+    """Write what tasks are linked to as edges of their moments."""
+    links = tasks.links
+    assert links is not None
+    target = tables[links.all.path.target]
+    kind = id_dtype(max(len(tasks.entity), target.num_rows))
+    made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
+    with writer.table(f"edges/{made.name}") as edges:
+        for first in range(0, max(1, len(links.task)), _ROWS):
+            some = slice(first, first + _ROWS)
+            task = links.task[some]
+            columns = {"src": task.astype(kind), "dst": links.target[some].astype(kind), "time": tasks.moment[task]}
+            edges.write(columns)
+    return made
 
 
 def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> pa.Array:

@@ -16,6 +16,36 @@ Kind = Literal["number", "category", "time", "ignore"]
 _KINDS = ("number", "category", "time", "ignore")
 
 
+def filled_from(value: dict[str, Any], name: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """Return a table's options with those that `values_of` stands for. Raises ValueError."""
+    given = value.get("values_of")
+    if not isinstance(given, str):
+        return value
+    where = f"tables.{name}.values_of"
+    table, _, column = given.partition(".")
+    source = tables.get(table)
+    if not column or not isinstance(source, dict) or "files" not in source:
+        near = did_you_mean(table, [one for one in tables if one != name])
+        raise ValueError(f"{where}: write TABLE.COLUMN of a table with files, not {given}{near}")
+    foreign = source.get("foreign")
+    if not isinstance(foreign, dict) or foreign.get(column) != name:
+        way_out = f"tables.{table}.foreign: {{{column}: {name}}}"
+        raise ValueError(f"{where}: say that {table}.{column} names these rows: {way_out}")
+    found = {"values_of": given, "files": source["files"], "format": source.get("format", "auto")}
+    found |= {"table": source.get("table") or table, "key": column, "on_duplicate_id": "first"}
+    found |= {option: source[option] for option in _OF_FILES if option in source}
+    if value.get("key") == column and value.get("files") == found["files"]:
+        return value  # a recipe that was read before
+    more = sorted(value.keys() - {"values_of"})
+    if more:
+        raise ValueError(f"{where}: rows that are a column's values have nothing else; leave out {', '.join(more)}")
+    return found
+
+
+_OF_FILES = ("delimiter", "header", "missing_values")
+"""What of a table's options says how its files are read."""
+
+
 def _known_kinds(value: Any) -> Any:
     for column, kind in value.items() if isinstance(value, dict) else ():
         if kind not in _KINDS:
@@ -61,6 +91,9 @@ class DatabaseFilesConfig(FilesConfig):
 class DatabaseTableConfig(DatabaseFilesConfig):
     """One table: its rows are nodes, its foreign keys edges."""
 
+    values_of: str | None = None
+    """TABLE.COLUMN: there is no table of these rows, and they are the different values of another one's foreign key;
+    files and key are left out."""
     key: Column | None = None
     """Column of the row's own key, which other tables' foreign keys name; null: none does."""
     foreign: dict[str, str] = Field(default={})
@@ -83,6 +116,11 @@ class DatabaseTableConfig(DatabaseFilesConfig):
     def is_link(self) -> bool:
         """Whether its rows are edges."""
         return self.key is None and len(self.foreign) == 2 if self.link is None else self.link
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether rows are more than a key."""
+        return self.values_of is None
 
     def check(self, name: str) -> None:
         """Refuse columns that mean two things. Raises ValueError naming the table."""

@@ -75,7 +75,7 @@ def _hint_at_relations(relations: Sequence[Relation], intake: Intake) -> None:
 def _hint_at_splits(found: Outcome, intake: Intake) -> None:
     tasks, dealt = found.tasks, found.dealt
     for split, rows in dealt.splits.items():
-        if tasks.task_type != "regression" and len(np.unique(tasks.label[rows])) == 1:
+        if tasks.task_type not in ("regression", "ranking") and len(np.unique(tasks.label[rows])) == 1:
             value = tasks.label[rows[0]].item()
             intake.hints.append(
                 f"all {len(rows):,} rows of the {split} split have the label {value:g}: nothing can be measured there; "

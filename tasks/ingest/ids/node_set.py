@@ -111,7 +111,8 @@ class NodeSet:
             words = f"the id {value!r} stands in the table twice"
             if texts is not None and texts[row].as_py().strip() != str(value):
                 return f"{words}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
-            return f"{words}; {self._section}.on_duplicate_id can take the first or the last row"
+            way_out = f"; {self._section}.on_duplicate_id can take the first or the last row" if self._section else ""
+            return f"{words}{way_out}"
 
         column = self._id_column
         batch.wrong(repeated, column, "the id stands in the table twice", message)

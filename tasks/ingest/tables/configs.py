@@ -10,13 +10,13 @@ from configs.base import ComponentConfig, ConfigModel, StrTuple
 from configs.matching import did_you_mean
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
+from tasks.ingest.tables.graph_options import check_graph_tables
 from tasks.ingest.tables.policies import (
     Column,
     Columns,
     Header,
     Missing,
     MissingOption,
-    TableTask,
     Texts,
     check_columns,
     check_time_format,
@@ -59,6 +59,7 @@ class NodesConfig(FilesConfig):
     """Nodes of one type, a row a node. Without files they are found in the edges."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files", "feature_file"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
 
     type: str = Field(default="node", pattern=_WORD)
     """Name of the node type."""
@@ -75,6 +76,8 @@ class NodesConfig(FilesConfig):
     label: Columns = ()
     """Column of the label; several for multilabel and regression. Empty: not labelled; of classes that are numbers from
     0, -1 too."""
+    graph: Column | None = None
+    """Graph tasks: column of the id of the graph that the node is in."""
     time: Column | None = None
     """Column of a whole number, a date or a time stamp (kept as seconds)."""
     time_format: str | None = None
@@ -97,7 +100,10 @@ class NodesConfig(FilesConfig):
         where = f"nodes of type {self.type}"
         refuse_repeated(where, (*self.features, *self.categorical))
         check_columns(
-            where, {"id": self.id if self.files else None, "time": self.time}, self.label, self.missing_by_column
+            where,
+            {"id": self.id if self.files else None, "time": self.time, "graph": self.graph},
+            self.label,
+            self.missing_by_column,
         )
         if self.on_duplicate_id != "error" and (self.feature_file or self.id is None):
             raise ValueError(f"{where}: on_duplicate_id needs a column `id`, and does not go with feature_file")
@@ -119,6 +125,8 @@ class NodesConfig(FilesConfig):
 class EdgesConfig(FilesConfig):
     """Edges, a row an edge."""
 
+    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
+
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
     source: Column = "src"
@@ -133,6 +141,8 @@ class EdgesConfig(FilesConfig):
     """Name of the relation."""
     relation_column: Column | None = None
     """Column that names each edge's relation, instead of one for all."""
+    graph: Column | None = None
+    """Graph tasks: column of the graph's id, where ids of nodes begin anew in each graph; null: an id is one node's."""
     weight: Column | None = None
     """Column of weights."""
     time: Column | None = None
@@ -161,6 +171,7 @@ class EdgesConfig(FilesConfig):
         if "mean" in self.missing_by_column.values():
             raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
         roles = {"source": self.source, "target": self.target, "relation_column": self.relation_column}
+        roles |= {"graph": self.graph}
         check_columns(where, {**roles, "weight": self.weight, "time": self.time}, (), self.missing_by_column)
         check_time_format(where, self.time, self.time_format)
         return self
@@ -302,10 +313,10 @@ class TablesConfig(ComponentConfig):
 
     title: str = Field(default="tables", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
     """Name of the data set, for people."""
-    task: TableTask = "node"
-    """What is predicted: a property of nodes, or missing edges."""
+    task: Literal["node", "link", "graph"] = "node"
+    """What is predicted: a property of nodes, missing edges, or a property of whole graphs (nodes.graph)."""
     task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
-    """Kind of label (node tasks)."""
+    """Kind of label (node and graph tasks)."""
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
     """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
     metric: MetricName | None = None
@@ -336,7 +347,8 @@ class TablesConfig(ComponentConfig):
         if len(set(types)) != len(types):
             raise ValueError(f"nodes: a type stands twice: {', '.join(types)}")
         labelled = [nodes.type for nodes in self.nodes if nodes.label]
-        if self.task == "node":
+        check_graph_tables(self)
+        if self.task != "link":
             self._check_labels(labelled)
             if self.split.names_columns or self.split.known_pairs != "take_out" or self.split.negatives:
                 raise ValueError(f"split.{', '.join(sorted(self.split.later_fields))} are for link tasks")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -92,11 +92,31 @@ class RelationNames:
         return np.maximum(codes, 0)
 
 
+class Ends(Protocol):
+    """What becomes of the ends of edges in a graph of many."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns of a CSV that must be read as texts."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns that it reads."""
+
+    def named(self, batch: TableBatch) -> TableBatch:
+        """Return the batch with ids that are one node's each."""
+
+    def placed(self, batch: TableBatch, parts: dict[str, Array]) -> dict[str, Array]:
+        """Return `src` and `dst`, where nodes get other numbers; those of two graphs are gathered."""
+
+
 class EdgeReader:
     """Reads one edge table into one table for each relation."""
 
-    def __init__(self, edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
-        self.edges, self.intake = edges, intake
+    def __init__(
+        self, edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake, graphs: Ends | None = None
+    ) -> None:
+        self.edges, self.intake, self.graphs = edges, intake, graphs
         self.source, self.target = nodes[edges.source_type], nodes[edges.target_type]
         self.features = FeatureReader(edges.features, edges.categorical, edges.missing_by_column)
         self.times = TimeReader(edges.time, edges.time_format) if edges.time else None
@@ -118,6 +138,8 @@ class EdgeReader:
         texts = [*edges.categorical, *((edges.relation_column,) if edges.relation_column else ())]
         texts += [*self.source.texts(edges.source), *self.target.texts(edges.target)]
         texts += self.times.texts if self.times else ()
+        if self.graphs is not None:
+            columns, texts = [*columns, *self.graphs.columns], [*texts, *self.graphs.texts]
         if splits is not None and splits.column:
             columns.append(splits.column)
             texts.append(splits.column)
@@ -127,7 +149,8 @@ class EdgeReader:
         with ExitStack() as stack:
             inferred = self.times.inferred if self.times else ()
             for whole in self.intake.batches(edges, columns, texts, values, inferred):
-                batch, parts = self._ends(whole)
+                batch, parts = self._ends(whole if self.graphs is None else self.graphs.named(whole))
+                parts = parts if self.graphs is None else self.graphs.placed(batch, parts)
                 parts |= self._columns(batch)
                 if splits is not None:
                     parts = splits.deal(batch, parts, count)

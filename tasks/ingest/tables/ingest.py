@@ -16,6 +16,7 @@ from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.configs import EdgesConfig, TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
+from tasks.ingest.tables.graphs import ingest_graphs
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.labels import LabelStore, read_labels
 from tasks.ingest.tables.link_splits import LinkSplitter
@@ -69,6 +70,8 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
     config = _settled(config, intake)
     for note in intake.notes:
         context.message(note)
+    if config.task == "graph":
+        return ingest_graphs(config, context, intake)
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
     labels = _label_store(config)

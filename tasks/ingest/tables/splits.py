@@ -16,9 +16,11 @@ from tasks.storage.manifests import SPLITS
 
 
 def node_splits(
-    config: TablesConfig, nodes: NodeSet, labels: Array, owner: Array | None, intake: Intake
+    config: TablesConfig, nodes: NodeSet, labels: Array, owner: Array | None, intake: Intake, what: str = "node"
 ) -> dict[str, Array]:
     """Return ascending dense ids (int64) of each split; `owner` holds the split column's codes, where one is used.
+
+    `what` is split, node or graph, for messages.
 
     Raises:
         DataError: an empty split, an id twice or in two splits, a node of a split without a label.
@@ -38,8 +40,8 @@ def node_splits(
         ids = np.flatnonzero(owner == code).astype(np.int64)
         where = split.column or split.files.get(name) or f"split by {split.by}"
         if len(ids) == 0:
-            raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} nodes are labelled)", path=where)
-        check_labelled(labelled, ids, name, "node", where, nodes.original)
+            raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} {what}s are labelled)", path=where)
+        check_labelled(labelled, ids, name, what, where, nodes.original)
         found[name] = ids
     return found
 
@@ -87,12 +89,12 @@ def _from_files(config: TablesConfig, nodes: NodeSet, intake: Intake) -> Array:
         for batch, (column,) in id_batches(config.split.files[name], config, nodes, 1, intake):
             codes = nodes.look_up(batch, column)
             nodes.refuse_unknown(batch, column, codes)
-            _claim(owner, batch.keep(codes >= 0), column, codes[codes >= 0], code)
+            _claim(owner, batch.keep(codes >= 0), column, codes[codes >= 0], code, nodes.kind)
     return owner
 
 
-def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int) -> None:
-    """Mark nodes as belonging to a split; those that belong to one already are gathered."""
+def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int, what: str) -> None:
+    """Mark nodes, or `what` they are, as belonging to a split; those that belong to one already are gathered."""
     again = occurred_earlier(codes, 0)
     before = owner[codes]
     ids = batch.column(column)
@@ -100,7 +102,7 @@ def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int
     def message(row: int) -> str:
         other = SPLITS[before[row]] if before[row] >= 0 else SPLITS[code]
         rest = "stands in the split twice" if other == SPLITS[code] else f"is in the {other} split too; splits overlap"
-        return f"node {ids[row].as_py()!r} {rest}"
+        return f"{what} {ids[row].as_py()!r} {rest}"
 
     batch.wrong(again | (before >= 0), column, "splits overlap", message)
     owner[codes] = code

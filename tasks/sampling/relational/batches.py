@@ -26,6 +26,7 @@ from tasks.storage.graph_store import ALWAYS, GraphStore
 
 _NEVER = 1 << 62
 """The cut of a row that has no time: it sees everything."""
+_NOTHING: Mapping[int, Array | None] = {}
 _sorted: WeakKeyDictionary[GraphStore, RelationalEdges] = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -84,7 +85,12 @@ class TypedNeighborhoods:
     """Batches around labelled rows; several threads may share one."""
 
     def __init__(
-        self, store: GraphStore, fanouts: Sequence[int] | Mapping[str, Sequence[int]], *, newest: bool
+        self,
+        store: GraphStore,
+        fanouts: Sequence[int] | Mapping[str, Sequence[int]],
+        *,
+        newest: bool,
+        numbered: Mapping[int, Array | None] = _NOTHING,
     ) -> None:
         """Open a graph.
 
@@ -92,11 +98,15 @@ class TypedNeighborhoods:
             store: the graph.
             fanouts: edges that a row takes of each relation, from the seeds outwards.
             newest: whether it takes the newest of more, else any.
+            numbered: types whose rows' numbers in their table are told, for a model that learns a row for each
+                (`RelationalModel.numbered`); None: the table has the rows in their order.
 
         Raises RecipeError, DataError: options or a graph that do not fit.
         """
         self.facts = graph_facts(store.manifest)
-        self.moments = SeedMoments(store, self.facts)
+        self.moments = None if store.manifest.ranking else SeedMoments(store, self.facts)
+        self._numbered, self._node_ids = dict(numbered), store.get("node_ids")
+        self._type_offsets = store.manifest.type_offsets
         edges = sorted_edges(store)
         known = {name: hops for name, hops in _lists(fanouts).items() if name == "default" or _sampled(edges, name)}
         has_edge_data = bool(self.facts.has_edge_features)
@@ -108,19 +118,32 @@ class TypedNeighborhoods:
 
     def batch(self, seeds: Array, key: int, target: Tensor) -> TypedBatch:
         """Return the batch of labelled rows, int64 (n,), with what their scores should be; draws come from `key`."""
-        found = self.sampler.sample(self.moments.entities(seeds), self.moments.cuts(seeds), key)
-        cuts = (None,) * len(found.ids) if found.cuts is None else found.cuts
-        types = [self._inputs(t, nodes, cut) for t, (nodes, cut) in enumerate(zip(found.ids, cuts, strict=True))]
-        blocks = [self._block(layer, cuts) for layer in found.layers]
+        assert self.moments is not None, "rankings have batches of their own"
+        inputs, blocks, rows = self.around(self.moments.entities(seeds), self.moments.cuts(seeds), key)
         return TypedBatch(
             blocks=blocks,
-            inputs=TypedInputs(types),
+            inputs=inputs,
             target=target,
             num_seeds=len(seeds),
             seed_type=self.facts.seed_type,
-            rows=torch.from_numpy(found.seed_rows),
+            rows=torch.from_numpy(rows),
             num_edges=sum(block.num_edges for block in blocks),
         )
+
+    def around(self, nodes: Array, cuts: Array | None, key: int) -> tuple[TypedInputs, list[TypedBlock], Array]:
+        """Sample around nodes of any types, id (n,), as of cuts, int64 (n,); also return each one's row of its type."""
+        found = self.sampler.sample(nodes, cuts, key)
+        of_types = (None,) * len(found.ids) if found.cuts is None else found.cuts
+        types = [self._inputs(t, some, cut) for t, (some, cut) in enumerate(zip(found.ids, of_types, strict=True))]
+        return TypedInputs(types), [self._block(layer, of_types) for layer in found.layers], found.seed_rows
+
+    def _numbers(self, t: int, nodes: Array) -> Tensor | None:
+        """Return the numbers of a type's rows in its table, int64 (n,), where they are told."""
+        if t not in self._numbered:
+            return None
+        own = nodes if self._node_ids is None else self._node_ids[nodes]
+        place, numbers = np.asarray(own, np.int64) - self._type_offsets[t], self._numbered[t]
+        return torch.from_numpy(place if numbers is None else numbers[place])
 
     def _inputs(self, t: int, nodes: Array, cut: Array | None) -> TypeInputs:
         facts = self.facts
@@ -135,6 +158,7 @@ class TypedNeighborhoods:
             _columns(self._feat, nodes, columns, np.float32),
             _columns(self._codes, nodes, codes, np.int64),
             age,
+            self._numbers(t, nodes),
         )
 
     def _block(self, layer: TypedLayer, cuts: Sequence[Array | None]) -> TypedBlock:
