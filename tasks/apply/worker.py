@@ -30,6 +30,7 @@ from tasks.evaluate.ranked import list_length
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob, open_model
 from tasks.storage.file_names import file_name
+from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
 from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import SPLITS
@@ -282,9 +283,19 @@ class Serving:
         with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
             for part in slices(len(pairs), _ROWS):
                 named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
-                writer.pairs(named, finite(self.predictor.pair_scores(self.model, vectors, place[part])))
+                if self.model.scores_relations:
+                    self._write_by_relation(writer, named, vectors, place[part])
+                else:
+                    writer.pairs(named, finite(self.predictor.pair_scores(self.model, vectors, place[part])))
                 report_progress(part.stop, len(pairs), "pairs", "predictions")
         return {"files": [writer.path.name], "rows": len(pairs)}
+
+    def _write_by_relation(self, writer: Any, named: dict[str, pa.Array], vectors: Any, pairs: Array) -> None:
+        """Write pairs once for each relation that links are predicted in."""
+        for number, name in enumerate(relations_of(self.manifest)):
+            relation = np.full(len(pairs), number, np.int64)
+            scores = finite(self.predictor.pair_scores(self.model, vectors, pairs, relation))
+            writer.pairs({**named, "relation": pa.repeat(name, len(pairs))}, scores)
 
     def _complete(self) -> dict[str, Any]:
         from tasks.apply.completion.worker import Completion
