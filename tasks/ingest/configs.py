@@ -146,6 +146,11 @@ class SyntheticShopConfig(ComponentConfig):
         from tasks.ingest.database.configs import check_moments_are_kept
 
         check_moments_are_kept(self.name, recipe)
+        if recipe.snapshot.as_of is not None:
+            raise ValueError(
+                f"snapshot.as_of: {self.name} has moments of its own, of which each sees only what is older; leave it "
+                "out"
+            )
 
 
 @DATASETS.options("npz", "npz")
