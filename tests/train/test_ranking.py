@@ -247,7 +247,9 @@ def test_nothing_later_than_the_moment_changes_what_is_ranked(tmp_path: Path) ->
     assert not all(np.array_equal(a, b) for a, b in zip(*read(moment + HORIZON), strict=True))
 
 
-@pytest.mark.parametrize("model", ["heterosage", "rgat", "hgt"])
+@pytest.mark.parametrize(
+    "model", ["heterosage", pytest.param("rgat", marks=pytest.mark.slow), pytest.param("hgt", marks=pytest.mark.slow)]
+)
 def test_a_model_learns_whose_style_is_which(tmp_path: Path, model: str) -> None:
     parent = ranked_shop(tmp_path / "graph")
     job = make_job(recipe("train.epochs=6", name=model), parent, tmp_path / "work")
