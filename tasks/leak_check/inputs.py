@@ -25,8 +25,18 @@ _ROWS, _THERE = "which rows of ", " are there"
 class SeedInputs:
     """The inputs of single seeds of one graph, as a recipe's loader makes them."""
 
-    def __init__(self, recipe: Recipe, options: RelationalConfig, store: GraphStore) -> None:
-        """`options`: the loader's."""
+    def __init__(
+        self, recipe: Recipe, options: RelationalConfig, store: GraphStore, same_ids: Array | None = None
+    ) -> None:
+        """Open a graph.
+
+        Args:
+            recipe: of the model.
+            options: the loader's.
+            store: the graph.
+            same_ids: int64 (num ids,): what each id of preprocess's id space is called in the names that both states
+                of the data share; None: as it is.
+        """
         self.store, self._types = store, store.manifest.node_types
         self._relations = store.manifest.edge_types
         fanouts = options.fanouts(getattr(recipe.model, "num_layers", 0))
@@ -35,7 +45,8 @@ class SeedInputs:
         self._neighborhoods = (
             TypedNeighborhoods(store, fanouts, newest=newest) if self._ranked is None else self._ranked.typed
         )
-        self.ids = np.asarray(store["node_ids"])
+        ids = np.asarray(store["node_ids"])
+        self.ids: Array = ids if same_ids is None else same_ids[ids]
         """int64 (N,): ids of nodes in preprocess's id space."""
 
     def nodes_of(self, ids: Array) -> Array:
@@ -83,12 +94,16 @@ class SeedInputs:
 
 def differences(before: dict[str, Array], after: dict[str, Array]) -> list[str]:
     """Return the names of what differs in a bit; what rows carry is compared where the rows are the same."""
-    gone = [name for name in before if name.startswith(_ROWS) and not _equal(before[name], after[name])]
+    names = list(dict.fromkeys([*before, *after]))
+    changed = [name for name in names if not _equal(before.get(name), after.get(name))]
+    gone = [name for name in changed if name.startswith(_ROWS)]
     without_rows = {name.partition(" of ")[2].removesuffix(_THERE) for name in gone}
-    found = [name for name in before if not name.startswith(_ROWS) and not _equal(before[name], after[name])]
+    found = [name for name in changed if not name.startswith(_ROWS)]
     return gone + [name for name in found if name.partition(" of ")[2] not in without_rows]
 
 
-def _equal(one: Array, other: Array) -> bool:
+def _equal(one: Array | None, other: Array | None) -> bool:
     """Whether two arrays are equal to the bit; NaN too."""
+    if one is None or other is None:
+        return one is other
     return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
