@@ -18,6 +18,7 @@ from tasks.sampling.relational.batches import SeedMoments, ages, sorted_edges
 from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedSample
+from tasks.sampling.relational.type_features import TypeFeatures
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore, create_array, slices
 
@@ -33,6 +34,7 @@ class EntityRows:
         """Compute them for labelled nodes, int64 (n,) ascending; `scratch` takes the files."""
         self.rows = rows
         self._store, self._facts = store, graph_facts(store.manifest)
+        self._numbers_of, self._codes_of = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
         self._moments = SeedMoments(store, self._facts)
         edges = sorted_edges(store)
         self._sampler = RelationalSampler(edges, (MOST_SEEN,), "recent")
@@ -66,11 +68,13 @@ class EntityRows:
         seeds, store = self.rows[part], self._store
         nodes, cuts = self._moments.entities(seeds), self._moments.cuts(seeds)
         assert cuts is not None, "tasks have moments"
-        if self._columns:
-            self.numbers[part, :-1] = gather_columns(store["feat"], nodes, self._columns, np.float32).numpy()
+        numbers = self._numbers_of.gather(self._facts.seed_type, nodes, self._columns, np.float32)
+        if numbers is not None:
+            self.numbers[part, :-1] = numbers.numpy()
         self.numbers[part, -1] = ages(np.asarray(store["node_time"][nodes]), cuts, self._facts.age_unit).numpy()
-        if self._codes:
-            self.codes[part] = gather_columns(store["feat_cat"], nodes, self._codes, np.int64).numpy()
+        codes = self._codes_of.gather(self._facts.seed_type, nodes, self._codes, np.int64)
+        if codes is not None:
+            self.codes[part] = codes.numpy()
         sample = self._sampler.sample(nodes, cuts, 0)
         columns = [self._summary(sample, place) for place in self._into]
         if columns:
@@ -83,10 +87,12 @@ class EntityRows:
         columns = [count[:, None].astype(np.float32), self._newest(sample, relation, found)[:, None]]
         of_source, of_edge = self._averaged(place)
         sources = sample.ids[relation.source][found.indices]
-        for name, rows, wanted in (("feat", sources, of_source), ("edge_feat", found.positions, of_edge)):
-            if wanted:
-                assert rows is not None
-                x = gather_columns(self._store[name], rows, wanted, np.float32)
+        tables = [self._numbers_of.gather(relation.source, sources, of_source, np.float32)]
+        if of_edge:
+            assert found.positions is not None
+            tables.append(gather_columns(self._store["edge_feat"], found.positions, of_edge, np.float32))
+        for x in tables:
+            if x is not None:
                 means = segment_reduce(x, torch.from_numpy(found.indptr), "mean").numpy()
                 columns.append(np.where(count[:, None] > 0, means, np.nan))
         return np.concatenate(columns, axis=1)
