@@ -245,7 +245,7 @@ class Recipe(ConfigModel):
 
     @model_validator(mode="after")
     def _warm_start_is_known(self) -> Recipe:
-        if self.snapshot.warm_start and self.train.family in ("table", "factors"):
+        if self.snapshot.warm_start and self.train.family in ("table", "factors", "multiplex"):
             raise ValueError(
                 f"snapshot.warm_start: vectors of {self.model.name} are learnt afresh in every snapshot; leave it out"
             )

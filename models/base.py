@@ -43,6 +43,8 @@ class GraphModel(nn.Module):
     uses_edge_types: ClassVar[bool] = False
     uses_node_types: ClassVar[bool] = False
     """Whether each type of nodes has its own map from numeric features to hidden_dim, where there are several types."""
+    scores_relations: ClassVar[bool] = False
+    """Whether `score` takes the relation, int64 (n,), that pairs are asked about behind their ends."""
     uses_edge_weights: ClassVar[bool] = False
     """Whether option `edge_weights` means something to the model."""
     reads_degrees: ClassVar[bool] = True

@@ -167,7 +167,12 @@ class TaskManifest(Manifest):
     splits: dict[str, int]
     """Split to number of nodes, edges, graphs or triples in it."""
     num_relations: int = 0
-    """Relations that triples have (triple tasks)."""
+    """Relations that triples have (triple tasks), or that links are predicted in, where there are several of them and
+    pairs say which (link tasks); relation i is that of `edge_types[i]` then."""
+    keep_known_pairs: bool = False
+    """Link tasks: whether held-out pairs that stand among other edges too stay there."""
+    negative_kinds: tuple[str, ...] = ()
+    """Link tasks of events: kinds of the negatives of each edge, as many of one as of another, kind by kind."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
     fit_before: int | None = None
@@ -179,7 +184,15 @@ class TaskManifest(Manifest):
     """What is ranked (task type ranking)."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset(
-        {"num_relations", "relation_feature_dim", "fit_before", "time_unit", "ranking"}
+        {
+            "num_relations",
+            "keep_known_pairs",
+            "negative_kinds",
+            "relation_feature_dim",
+            "fit_before",
+            "time_unit",
+            "ranking",
+        }
     )
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
