@@ -135,7 +135,8 @@ class _State:
             spared = _rows_of_moment(self.inputs.store, nodes, moment)
             try:
                 dataset = change_tables(config, context, moment, spared)
-                recipe = recipe.model_copy(update={"dataset": dataset})
+                now = recipe.snapshot.model_copy(update={"as_of": None})  # copies of tables as they were
+                recipe = recipe.model_copy(update={"dataset": dataset, "snapshot": now})
                 data = run_stage(load_stage("ingest"), recipe, {}, home, listener=self._listener).parent
             except UserError as error:
                 raise RecipeError(
