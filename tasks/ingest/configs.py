@@ -133,6 +133,11 @@ class SyntheticShopConfig(ComponentConfig):
     of staying."""
     plan_effect: float = Field(default=0.6, ge=0, le=20)
     """What the next better plan of a customer adds to them: all that the customer's own row tells."""
+    styles: int = Field(default=0, ge=0, le=10**6)
+    """Styles that products and customers have, each one: four in five items are of the customer's own. No column tells
+    them, only who bought what. 0: everybody buys anything."""
+    predict: Literal["churn", "products"] = "churn"
+    """Which customers leave, or which products they will order."""
     seed: int = Field(default=1, ge=0)
     """Seed of everything above."""
 
@@ -141,6 +146,11 @@ class SyntheticShopConfig(ComponentConfig):
         from tasks.ingest.database.configs import check_moments_are_kept
 
         check_moments_are_kept(self.name, recipe)
+        if recipe.snapshot.as_of is not None:
+            raise ValueError(
+                f"snapshot.as_of: {self.name} has moments of its own, of which each sees only what is older; leave it "
+                "out"
+            )
 
 
 @DATASETS.options("npz", "npz")

@@ -97,7 +97,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         labels = label_profile(graph.get("label"), ingested, layout)
         report["snapshot"] = {"unit": dealt.unit, "times": dealt.times, "labels": labels}
         rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
-        _report_snapshot(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
+        _report_snapshot(context, str(recipe.time_moment), dealt, layout.num_nodes, num_edges)
     return {
         **ingested.own_fields(TaskManifest),
         "num_nodes": layout.num_nodes,
@@ -136,7 +136,7 @@ def _take_vectors(
         recipe.name,
         manifest.task,
         manifest.directed and not graph.symmetric,
-        recipe.snapshot.as_of,
+        recipe.time_moment,
         "number" if snapshot is None else snapshot.unit,
     )
     chosen = from_models(recipe.preprocess.transforms)
@@ -148,7 +148,7 @@ def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer:
     if ingested.task != "link":
         return None
     rule: Rule = "keep" if ingested.ogb_name or ingested.keep_known_pairs else "hold_out"
-    if recipe.snapshot.as_of is not None and recipe.snapshot.split == "time":
+    if recipe.time_moment is not None and recipe.snapshot.split == "time":
         rule = "first_split"
     directed = ingested.directed and not layout.symmetrize
     return HeldOut(writer, layout.num_nodes, rule, directed=directed, num_relations=ingested.num_relations)

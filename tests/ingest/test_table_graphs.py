@@ -175,7 +175,7 @@ def changed(column: str, row: int, value: Any, table: dict[str, list[Any]]) -> d
         ({"nodes": changed("id", 5, 10, NODES)}, r"nodes.csv.*id 10 stands in the table twice"),
         (
             {"labels": {**changed("graph", 3, "a", LABELS), "split": SPLIT}},
-            r"labels.csv.*'a' stands in the table twice",
+            r"labels.csv.*'a' stands in the table twice; a graph has one row",
         ),
         ({"labels": {**LABELS, "active": ["yes"] * 4, "split": SPLIT}}, "has 1 class"),
         ({"labels": {**LABELS, "split": ["train", "train", "train", "test"]}}, "the valid split is empty"),
@@ -192,7 +192,7 @@ def test_mistakes_are_named(ingest: Ingest, folder: Path, tables: Any, message: 
 
 
 def test_local_ids_without_the_edges_graph_point_to_it(ingest: Ingest, folder: Path) -> None:
-    with pytest.raises(DataError, match="stands in the table twice"):
+    with pytest.raises(DataError, match=r"stands in the table twice.*edges\.graph"):
         ingest(**section(folder, LOCAL))
     edges = changed("graph", 2, "x", LOCAL["edges"])
     with pytest.raises(DataError, match=r"edges.csv.*unknown node id '0 of x'"):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from configs.base import ComponentConfig, ConfigModel, StrTuple
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
+from configs.versioned_tables import NO_VERSIONS, as_of, check_files, open_references
 from tasks.ingest.tables.graph_options import check_graph_tables
 from tasks.ingest.tables.policies import (
     Column,
@@ -34,7 +35,9 @@ class FilesConfig(ConfigModel):
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})  # what the files hold is the source's fingerprint
 
     files: StrTuple = ()
-    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
+    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst. Or a table
+    that keeps its versions: `delta:PATH`, `delta:PATH@12`, `delta:PATH@2025-06-30`,
+    `iceberg:CATALOG.NAMESPACE.TABLE@SNAPSHOT`."""
     format: Literal["auto", "parquet", "csv", "tsv", "edgelist"] = "auto"
     """auto: by the name's ending. edgelist: numbers (or texts) separated by blanks, # or % comments, columns `0`, `1`,
     ..."""
@@ -46,6 +49,12 @@ class FilesConfig(ConfigModel):
     missing_values: Texts = ("",)
     """Texts that stand for an empty cell, in all formats: `["", NA]`, say. In columns of numbers NaN does too, and so
     does a number that such a text writes (`"-999"`)."""
+
+    @field_validator("files")
+    @classmethod
+    def _versioned_tables(cls, files: tuple[str, ...]) -> tuple[str, ...]:
+        check_files(files)
+        return files
 
     @property
     def names(self) -> str:
@@ -270,6 +279,30 @@ class TablesConfig(ComponentConfig):
         self._check_split_column()
         self._check_added()
         return self
+
+    def reads_versions(self, by: str) -> bool:
+        """Whether a snapshot of these tables is the tables as they were, and not rows picked by their times."""
+        if by == "auto":
+            has_times = any(nodes.time for nodes in self.nodes) or any(edges.time for edges in self.edges)
+            return not has_times and open_references(self.source_files())
+        return by == "versions"
+
+    def with_versions(self, moment: str) -> TablesConfig:
+        """Return the options with each table of which no version is named as of a moment. Raises ValueError."""
+        if not open_references(self.source_files()):
+            raise ValueError(f"snapshot.as_of={moment}: {NO_VERSIONS}")
+        tables = {
+            name: tuple(table.model_copy(update={"files": as_of(table.files, moment)}) for table in getattr(self, name))
+            for name in ("nodes", "edges")
+        }
+        labels = self.labels
+        labels = None if labels is None else labels.model_copy(update={"files": as_of(labels.files, moment)})
+        return self.model_copy(update={**tables, "labels": labels})
+
+    def source_files(self) -> list[str]:
+        """Return the files of all tables as the recipe names them."""
+        tables = (*self.nodes, *self.edges, *([] if self.labels is None else [self.labels]))
+        return [file for table in tables for file in table.files]
 
     def _check_split_column(self) -> None:
         tables: tuple[NodesConfig | EdgesConfig, ...] = self.edges if self.task == "link" else self.nodes

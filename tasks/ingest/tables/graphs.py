@@ -104,6 +104,10 @@ def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -
     intake.problems.raise_any()
     local = edges.graph is not None
     nodes = NodeSet(table.type, table, text_ids=config.text_ids or local)
+    if not local:
+        nodes.way_out_of_repeats += (
+            "; if ids begin anew in each graph, name the graph's column of the edges: edges.graph"
+        )
     with intake.problems.gathering():
         column = GraphColumn(table.graph, graphs, (table.id,) if local and table.id else ())
         graph_of = scan_nodes(nodes, intake, None, column)
@@ -162,7 +166,8 @@ def _scan_graphs(config: TablesConfig, labels: LabelStore, intake: Intake) -> tu
     table = config.labels
     assert table is not None
     given = {name: getattr(table, name) for name in type(table).model_fields if name in NodesConfig.model_fields}
-    graphs = NodeSet("graph", NodesConfig.model_construct(**given), text_ids=config.text_ids, section="")
+    graphs = NodeSet("graph", NodesConfig.model_construct(**given), text_ids=config.text_ids)
+    graphs.way_out_of_repeats = "a graph has one row, with all of its labels"
     owner = None
     with intake.problems.gathering():
         column = SplitColumn(config.split.column) if config.split.column else None
