@@ -12,7 +12,7 @@ from configs.registry import PARTITIONERS
 from configs.schema import Recipe
 from tasks.arrays import Array
 from tasks.calls import load_stage
-from tasks.leak_check.changed_data import change_from
+from tasks.leak_check.changed_data import change_from, known_rows
 from tasks.leak_check.inputs import SeedInputs, differences
 from tasks.leak_check.telling_columns import telling_columns
 from tasks.stage import Listener, Parent, run_stage
@@ -56,7 +56,8 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
 
     For the first moment of the validation split, and of the test split: every cell, edge and label from then on is
     changed, the graph is prepared again, and the inputs of seeds of that moment and of earlier ones have to be equal to
-    the bit. And a column of the predicted entities that orders the labels nearly as they are is told.
+    the bit. What stays of then are the seeds' own rows and what their foreign keys name. And a column of the predicted
+    entities that orders the labels nearly as they are is told.
 
     The graph is not split into parts for this, so that nodes keep their numbers.
 
@@ -81,10 +82,10 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
     changed: Counter[str] = Counter()
     for moment in _moments(before.store):
         found.moments.append(moment)
+        nodes = _seeds(before.store, moment, num_seeds)
         with own_folder(home) as folder:
-            other = change_from(data, moment, folder / "data")
+            other = change_from(data, moment, folder / "data", known_rows(data, moment, *before.asked_about(nodes)))
             after, _ = _prepare(recipe, other, Home.open(folder / "home"), listener, options)
-            nodes = _seeds(before.store, moment, num_seeds)
             for node, twin in zip(nodes, after.nodes_of(before.ids[nodes]), strict=True):
                 found.seeds += 1
                 if twin < 0:
@@ -127,12 +128,18 @@ def _moments(store: GraphStore) -> list[int]:
 
 
 def _seeds(store: GraphStore, moment: int, count: int) -> Array:
-    """Return seeds of a moment and, as many, of earlier ones, int64 (n,): always the same."""
+    """Return seeds of a moment and, as many, of earlier ones, int64 (n,): always the same.
+
+    Of the very moment it is at most every other row, for the rest changes; the newest before it take the places left.
+    """
     random = np.random.default_rng(0)
     every = np.concatenate([np.asarray(store[f"{split}_idx"], np.int64) for split in ("train", *_SPLITS)])
     time = np.asarray(store["node_time"][every])
     now, earlier = every[time == moment], every[time < moment]
-    first = random.permutation(now)[: (count + 1) // 2]
+    first = random.permutation(now)[: min(count + 1, len(now) + 1) // 2]
+    newest = np.argsort(time[time < moment], kind="stable")[::-1][: (count + 1) // 2 - len(first)]
+    earlier, newest = np.delete(earlier, newest), earlier[newest]
+    first = np.concatenate([first, newest])
     return np.concatenate([first, random.permutation(earlier)[: count - len(first)]])
 
 

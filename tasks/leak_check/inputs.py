@@ -37,6 +37,12 @@ class SeedInputs:
         place = np.minimum(np.searchsorted(self.ids, ids, sorter=order), len(order) - 1)
         return np.where(self.ids[order[place]] == ids, order[place], -1)
 
+    def asked_about(self, nodes: Array) -> tuple[str, Array]:
+        """Return the node type of the rows that seeds (n,) ask about, and these rows, int64 (n,) of the type."""
+        manifest, kind = self.store.manifest, self._neighborhoods.facts.seed_type
+        rows = self.ids[self._neighborhoods.moments.entities(nodes)] - manifest.type_offsets[kind]
+        return manifest.node_types[kind], rows
+
     def named(self, node: int) -> dict[str, Array]:
         """Return all that is read of a seed, by what it is."""
         batch = self._neighborhoods.batch(np.array([node]), _KEY, torch.empty(0))

@@ -24,6 +24,11 @@ def task_relation(manifest: GraphManifest) -> tuple[int, int] | None:
     return None
 
 
+def reads_tables(manifest: GraphManifest) -> bool:
+    """Whether the graph is a database's, whose rows are seen with what their foreign keys name, as of moments."""
+    return bool(manifest.own_keys) or manifest.fit_before is not None or task_relation(manifest) is not None
+
+
 def graph_facts(manifest: GraphManifest) -> GraphFacts:
     """Return what a model needs to know. Raises DataError for a label that no head fits."""
     if manifest.task_type == "multiclass":

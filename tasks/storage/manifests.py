@@ -177,12 +177,16 @@ class DatasetManifest(TaskManifest):
     num_self_loops: int = 0
     num_duplicate_edges: int = -1
     """Exact repetitions of (source, target); -1 where not counted."""
+    foreign_keys: tuple[str, ...] = ()
+    """Those of `edge_types`, by name, whose edges lead from a row to what a foreign key of its own names."""
     adjusted: dict[str, int] = {}
     """Rows of users' tables that a policy dropped, added or filled: `FILES: what` to their number."""
     tables: dict[str, Table]
     """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `relations`, `split/train`, `split/valid`, `split/test`,
     `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split), `held_out/TYPE` (a
     triple task's edges of validation and test)."""
+
+    later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {"foreign_keys"}
 
     @property
     def num_nodes(self) -> int:
@@ -233,6 +237,8 @@ class GraphManifest(TaskManifest):
     relation_ends: tuple[tuple[int, int], ...] = ()
     """For each of `edge_types`: numbers of its source's and its target's type. None where there is one type of nodes
     and of edges, where added self-loops join any type to itself, or where an earlier version wrote the graph."""
+    own_keys: tuple[int, ...] = ()
+    """Numbers of those of `edge_types` whose edges lead to a row from what a foreign key of its own names."""
     type_columns: dict[str, TypeColumns] = {}
     """Node type to its own columns; none: every type has all of them."""
     relation_columns: dict[str, TypeColumns] = {}
@@ -243,6 +249,7 @@ class GraphManifest(TaskManifest):
 
     later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {
         "relation_ends",
+        "own_keys",
         "type_columns",
         "relation_columns",
     }

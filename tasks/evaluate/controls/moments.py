@@ -64,8 +64,9 @@ class BoostedControl(MomentControl):
 
 
 def tree_features(entities: EntityRows, places: Array, *, nearby: bool) -> Array:
-    """Return codes, numbers, and with `nearby` the relations' columns: float32 (n, D)."""
-    parts = [entities.codes, entities.numbers, *([entities.nearby] if nearby else [])]
+    """Return codes, numbers, and with `nearby` the ends' codes and the relations' columns: float32 (n, D)."""
+    further = [entities.end_codes, entities.nearby] if nearby else []
+    parts = [entities.codes, *further[:1], entities.numbers, *further[1:]]
     return np.concatenate([np.asarray(part[places], np.float32) for part in parts], axis=1)
 
 
@@ -82,7 +83,8 @@ def fit_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentCon
                 _sample(graph, entities, sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS), nearby)
                 for split in ("train", "valid")
             ]
-            trees = boosting.fit(samples[0], samples[1], list(range(entities.codes.shape[1])), goal)
+            codes = entities.codes.shape[1] + (entities.end_codes.shape[1] if nearby else 0)
+            trees = boosting.fit(samples[0], samples[1], list(range(codes)), goal)
             found[name] = BoostedControl(graph, entities, trees, nearby)
     return found
 

@@ -22,7 +22,7 @@ from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.ranking.ranks import Ranks
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
-from tasks.storage.graph_facts import task_relation
+from tasks.storage.graph_facts import reads_tables
 from tasks.storage.graph_store import GraphStore
 from tasks.train.label_scale import label_scale
 
@@ -58,7 +58,7 @@ class Controls:
         self._vectors = vectors
         self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
         self._linear: dict[str, PairControl | RowControl | MomentControl] = {}
-        if task_relation(graph.store.manifest) is not None:
+        if reads_tables(graph.store.manifest):
             self._linear = dict(fit_controls(graph, num_scores))
             return
         own = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)

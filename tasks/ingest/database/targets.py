@@ -30,14 +30,14 @@ _STRAGGLERS, _FEWEST_ROWS = 1000, 100
 
 
 class Tasks(NamedTuple):
-    """Entities at moments, by moment and entity."""
+    """Entities at moments, by moment and entity; or rows of a table as of their own times, in its order."""
 
     entity: Array
     """int64 (n,): dense ids."""
-    moment: Array
-    """int64 (n,)."""
+    moment: Array | None
+    """int64 (n,); None: rows have no times."""
     label: Array
-    """The column `label`: int64 (n,) of classes, else float32 (n, 1)."""
+    """The column `label`: int64 (n,) of classes, else float32 (n, width)."""
     task_type: TaskType
     num_classes: int
 

@@ -1,0 +1,141 @@
+"""Rows of a table that are predicted by a column of their own: nodes with labels, split by their times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.errors import DataError, RecipeError, UserError
+from tests.ingest.conftest import Ingest
+from tests.ingest.small_databases import ROWS, database, write
+
+BASE = {"target": None, "at": None, "horizon": None}
+
+
+def predicting(table: str, label: Any = "paid", **options: Any) -> dict[str, Any]:
+    """The small database, predicting rows of a table."""
+    return database(predict={**BASE, "table": table, "label": label, **options})
+
+
+def test_rows_are_predicted_by_a_column_that_is_no_feature(ingest: Ingest, folder: Path) -> None:
+    write(folder)
+    store = ingest(**predicting("buys", task_type="regression"))
+    manifest = store.manifest
+    assert (manifest.target_type, manifest.task_type, manifest.metric) == ("buys", "regression", "rmse")
+    assert manifest.num_tasks == 1
+    assert "task" not in {one.name for one in manifest.node_types}
+    assert store.column("nodes/buys", "label")[:, 0].tolist() == ROWS["buys"]["paid"]
+    assert not any("paid" in one.column for kind in manifest.node_types for one in kind.features)
+    assert store.read("ids/buys")["original_id"].to_pylist() == ROWS["buys"]["buy"]
+    # The newest row tests, the one before it validates.
+    assert [store.column(f"split/{name}", "node_id").tolist() for name in ("train", "valid", "test")] == [
+        *([0, 1, 2, 3, 4, 5], [6], [7]),
+    ]
+    assert manifest.fit_before == int(store.column("nodes/buys", "time")[6])
+    assert set(manifest.foreign_keys) == {"people__boss__people", "buys__who__people"}
+
+
+@pytest.mark.parametrize(
+    ("split", "horizon", "sizes"),
+    [
+        ({"valid": "2023-01-01", "test": "2023-08-01"}, None, [4, 2, 2]),
+        ({"valid": "2023-01-01", "test": "2023-08-01"}, "70d", [3, 2, 2]),  # 2022-11-01 is known on 2023-01-10
+        ({"valid": 0.25, "test": 0.25}, None, [4, 2, 2]),
+        ({"valid": 0.25, "test": 0.5}, None, [2, 2, 4]),
+    ],
+)
+def test_splits_of_rows(ingest: Ingest, folder: Path, split: Any, horizon: str | None, sizes: list[int]) -> None:
+    write(folder)
+    store = ingest(**predicting("buys", task_type="regression", split=split, horizon=horizon))
+    assert [store.manifest.splits[name] for name in ("train", "valid", "test")] == sizes
+    told = any("are in no split: their horizon reaches" in one for one in store.manifest.warnings)
+    assert told == (sum(sizes) < 8)
+
+
+def test_rows_of_one_moment_are_in_one_split(ingest: Ingest, folder: Path) -> None:
+    days = ["2022-02-01", "2022-05-01", *["2023-01-01"] * 3, *["2023-02-01"] * 3]
+    write(folder, buys={"day": days})
+    store = ingest(**predicting("buys", task_type="regression", split={"valid": 0.25, "test": 0.25}))
+    assert store.manifest.splits == {"train": 2, "valid": 3, "test": 3}
+
+
+def test_rows_of_a_link_table_become_nodes(ingest: Ingest, folder: Path) -> None:
+    """Lines have no key and two foreign keys; without a time they see everything and are dealt out by their numbers."""
+    counts = 60
+    write(
+        folder,
+        lines={
+            "buy": [i % 8 for i in range(counts)],
+            "thing": ["abc"[i % 3] for i in range(counts)],
+            "number": [i % 2 for i in range(counts)],
+        },
+    )
+    section = predicting("lines", "number")
+    store = ingest(**section)
+    manifest = store.manifest
+    assert {one.name for one in manifest.edge_types} == {
+        *("people__boss__people", "buys__who__people", "lines__buy__buys", "lines__thing__things"),
+    }
+    assert store.read("ids/lines")["original_id"].to_pylist() == list(range(counts))
+    assert manifest.fit_before is None
+    held = np.concatenate([store.column(f"split/{name}", "node_id") for name in ("train", "valid", "test")])
+    assert sorted(held) == list(range(counts))
+    assert all(size > 0 for size in manifest.splits.values())
+    again = ingest(**section)
+    assert again.manifest.digest == manifest.digest
+    assert ingest(**database()).manifest.edge_types[-2].relation == "lines"  # else they are edges
+
+
+def test_rows_without_a_label_are_kept_to_be_predicted(ingest: Ingest, folder: Path) -> None:
+    write(folder, buys={"paid": [5.0, 1.0, 2.0, 8.0, 4.0, 3.0, 6.0, None]})
+    with pytest.raises(
+        DataError, match=r"buys\.csv \(row 7, column paid\).*the label is missing.*on_missing_label: predict"
+    ):
+        ingest(**predicting("buys", task_type="regression"))
+    store = ingest(**predicting("buys", task_type="regression", on_missing_label="predict"))
+    assert sum(store.manifest.splits.values()) == 7
+    assert np.isnan(store.column("nodes/buys", "label")[7, 0])
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (predicting("buys", "payed"), r"has no column 'payed' \(did you mean 'paid'\?\)"),
+        (predicting("buys", "who"), r"column 'who' of buys is a foreign key too; a label is nothing else"),
+        (predicting("buys", "day"), "column 'day' of buys is the time too"),
+        (predicting("buys"), r"label 5 is not 0 or 1"),
+        (predicting("people", "land"), r"'de' is not a number"),
+        (predicting("buys", ["paid", "buy"]), r"2 columns are no binary label; take task_type: multilabel"),
+        (predicting("buys", []), r"\(\) are no names|\[\] are no names of columns"),
+        (predicting("buys", num_classes=3), r"num_classes goes with multiclass labels, not binary"),
+        (predicting("buys", name="x"), r"name is for entities at moments"),
+        (predicting("buys", at=["2022-01-01"]), r"at is for a target computed from the tables"),
+        (predicting("buys", split={"valid": 0.5, "test": 0.5}), r"the shares 0\.5 and 0\.5 leave no row to train on"),
+        (predicting("buys", split={"valid": 1.5, "test": 0.5}), r"1\.5 is neither a share between 0 and 1 nor"),
+        (predicting("buys", split={"valid": 0.5, "test": "2022-01-01"}), r"give two moments .*, or two shares"),
+        (predicting("things", "price", task_type="regression", horizon="3d"), r"rows of things have no time that"),
+        (database(predict={"label": "age"}), r"predict needs one of `target`, .*, `labels`, .*, and `label`"),
+        (database(predict={"task_type": "regression"}), r"task_type is for `label`"),
+        (
+            database(predict={**BASE, "table": "lines", "label": "number"}, lines={"link": True}),
+            r"rows of lines are predicted, so they are nodes; leave link out",
+        ),
+        (
+            database(predict={**BASE, "table": "buys", "label": "paid"}, buys={"on_missing_time": "always"}),
+            r"always lets rows see what is later than they are",
+        ),
+    ],
+)
+def test_what_cannot_be_predicted_is_said(ingest: Ingest, folder: Path, section: Any, message: str) -> None:
+    write(folder)
+    with pytest.raises((UserError, ValueError), match=message):
+        ingest(**section)
+
+
+def test_too_few_rows_for_three_splits(ingest: Ingest, folder: Path) -> None:
+    write(folder)
+    with pytest.raises(RecipeError, match=r"of 3 labelled rows none is left for the .* split"):
+        ingest(**predicting("things", "price", task_type="regression"))
