@@ -139,3 +139,43 @@ def test_too_few_rows_for_three_splits(ingest: Ingest, folder: Path) -> None:
     write(folder)
     with pytest.raises(RecipeError, match=r"of 3 labelled rows none is left for the .* split"):
         ingest(**predicting("things", "price", task_type="regression"))
+
+
+@pytest.mark.parametrize("form", ["columns", "lists"])
+@pytest.mark.parametrize("task_type", ["multilabel", "regression"])
+def test_several_labels_a_row(ingest: Ingest, folder: Path, form: str, task_type: str) -> None:
+    """Cells that are empty are not known; a row without any label is a mistake."""
+    one, two = [0.0, 1.0, None, 0.0, 1.0, 1.0, 0.0, 1.0], [1.0, None, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    lists = [list(pair) for pair in zip(one, two, strict=True)]
+    columns = {"one": one, "two": two} if form == "columns" else {"both": lists}
+    write(folder, "parquet", buys=columns)
+    label = ["one", "two"] if form == "columns" else "both"
+    section = predicting("buys", label, task_type=task_type)
+    for name, table in section["tables"].items():
+        table["files"] = f"{name}.parquet"
+    store = ingest(**section)
+    assert (store.manifest.num_tasks, store.manifest.task_type) == (2, task_type)
+    expected = np.array(lists, np.float64)
+    np.testing.assert_array_equal(store.column("nodes/buys", "label"), expected)
+    with pytest.raises((DataError, ValueError), match=r"take task_type: multilabel"):
+        ingest(**{**section, "predict": {**section["predict"], "task_type": "binary"}})
+    lists[3] = [None, None]
+    columns = {"one": [a for a, _ in lists], "two": [b for _, b in lists]} if form == "columns" else {"both": lists}
+    write(folder, "parquet", buys=columns)
+    with pytest.raises(DataError, match=r"row 3, column \w+\): the label is missing"):
+        ingest(**section)
+
+
+def test_several_labels_in_a_table_of_labels(ingest: Ingest, folder: Path) -> None:
+    labels = {"who": [10, 12, 11, 10], "at": ["2022-03-01", "2022-06-01", "2023-01-01", "2023-01-01"]}
+    write(folder, labels=labels | {"y": [0, 1, 1, 0], "z": ["", "1", "0", "2"]})
+    own = {"files": "labels.csv", "key": "who", "time": "at", "label": ["y", "z"], "task_type": "multilabel"}
+    section = database(predict={**BASE, "labels": own})
+    with pytest.raises(DataError, match=r"labels\.csv \(row 3, column z\): label 2 is not 0 or 1"):
+        ingest(**section)
+    write(folder, labels=labels | {"y": [0, 1, 1, 0], "z": ["", "1", "0", "1"]})
+    store = ingest(**section)
+    assert store.manifest.num_tasks == 2
+    assert np.array_equal(
+        store.column("nodes/task", "label"), [[0, np.nan], [1, 1], [0, 1], [1, 0]], equal_nan=True
+    )  # by moment and entity

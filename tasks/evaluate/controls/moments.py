@@ -19,6 +19,8 @@ from tasks.storage.manifests import FeatureColumn
 
 _MOST_ROWS = 200_000
 """Training rows that trees are fitted to: some seconds."""
+_MOST_COLUMNS = 30
+"""Labels a row, for each of which trees are fitted."""
 _CHUNK_ROWS = 1 << 16
 
 
@@ -76,7 +78,7 @@ def fit_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentCon
     held = {split: np.asarray(store[f"{split}_idx"], np.int64) for split in manifest.splits if f"{split}_idx" in store}
     entities = EntityRows(store, np.unique(np.concatenate(list(held.values()))), graph.scratch)
     found: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
-    if manifest.task_type in ("binary", "multiclass", "regression") and manifest.num_tasks == 1:
+    if manifest.num_tasks <= _MOST_COLUMNS:
         for name, nearby in ((BOOSTED_CONTROL, False), (BOOSTED_NEARBY_CONTROL, True)):
             goal = boosting.Goal(manifest.task_type, num_scores, manifest.metric, num_threads())
             samples = [
@@ -84,7 +86,7 @@ def fit_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentCon
                 for split in ("train", "valid")
             ]
             codes = entities.codes.shape[1] + (entities.end_codes.shape[1] if nearby else 0)
-            trees = boosting.fit(samples[0], samples[1], list(range(codes)), goal)
+            trees = boosting.fit_columns(samples[0], samples[1], list(range(codes)), goal)
             found[name] = BoostedControl(graph, entities, trees, nearby)
     return found
 

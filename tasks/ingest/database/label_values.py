@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
@@ -12,7 +15,7 @@ from tasks.arrays import Array
 from tasks.ingest.database.label_configs import LabelType, columns_of
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.labels import LabelKind, has_label, label_codes, wrong_label, wrong_labels
-from tasks.ingest.tables.columns import numbers
+from tasks.ingest.tables.columns import is_list, numbers
 from tasks.ingest.tables.intake import TableBatch
 
 _SEVERAL = ("multilabel", "regression")
@@ -77,6 +80,7 @@ class LabelReader:
                 column, "is text; labels are numbers, and classes whole numbers from 0: give each class its number"
             )
             return None
+        batch = _with_gaps(batch, column)
         values = numbers(batch, column, missing=True, width=self._widths.get(column), way_out="; leave the row out")
         values = values[:, None] if values.ndim == 1 else values
         if values.shape[1]:
@@ -95,3 +99,18 @@ class LabelReader:
         if self.task_type == "multiclass":
             return self._given or max(1, int(label[known].max())) + 1
         return 2 if self.task_type == "binary" else 0
+
+
+def _with_gaps(batch: TableBatch, column: str) -> TableBatch:
+    """Return a batch in which NaN stands for empty values of a column of lists: of labels they are not known."""
+    lists = batch.column(column)
+    if not is_list(lists.type):
+        return batch
+    kind = lists.type.value_type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return batch  # what is wrong with it is said later
+    place = batch.data.schema.get_field_index(column)
+    whole = lists.take(pa.array(np.arange(len(lists)))).cast(pa.list_(pa.float64()))  # its values begin at 0
+    values = compute.fill_null(whole.values, np.nan)
+    filled = pa.ListArray.from_arrays(whole.offsets, values, mask=whole.is_null())
+    return replace(batch, data=batch.data.set_column(place, column, filled))

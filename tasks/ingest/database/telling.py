@@ -76,7 +76,8 @@ def _hint_at_relations(relations: Sequence[Relation], intake: Intake) -> None:
 def _hint_at_splits(found: Outcome, intake: Intake) -> None:
     tasks, dealt = found.tasks, found.dealt
     for split, rows in dealt.splits.items():
-        if tasks.task_type != "regression" and len(np.unique(tasks.label[rows])) == 1:
+        of_one_label = tasks.task_type in ("binary", "multiclass")
+        if of_one_label and len(np.unique(tasks.label[rows])) == 1:
             value = tasks.label[rows[0]].item()
             intake.hints.append(
                 f"all {len(rows):,} rows of the {split} split have the label {value:g}: nothing can be measured there; "
