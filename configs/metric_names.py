@@ -28,12 +28,23 @@ METRIC_NAMES: Final = (
 )
 MAX_HITS: Final = 10**9
 _HITS = re.compile(r"hits@([1-9][0-9]{0,9})")
+RANKING_METRICS: Final = ("map", "ndcg", "recall", "precision", "hits")
+"""Metrics of ranked lists, of which the first K places count: `map@10`."""
+MAX_LIST: Final = 1000
+"""Largest K of those."""
+_RANKING = re.compile(rf"({'|'.join(RANKING_METRICS)})@([1-9][0-9]{{0,3}})")
 
 
 def hits_of(metric: str) -> int | None:
     """Return K of `hits@K`, a whole number from 1 to `MAX_HITS`; None for other words."""
     match = _HITS.fullmatch(metric)
     return int(match.group(1)) if match and int(match.group(1)) <= MAX_HITS else None
+
+
+def ranking_metric(metric: str) -> tuple[str, int] | None:
+    """Return the kind and K of a metric of ranked lists, such as `map@12`, K up to `MAX_LIST`; None for other words."""
+    match = _RANKING.fullmatch(metric)
+    return (match.group(1), int(match.group(2))) if match and int(match.group(2)) <= MAX_LIST else None
 
 
 def telling(names: Iterable[str]) -> list[str]:
@@ -50,11 +61,12 @@ def telling(names: Iterable[str]) -> list[str]:
 
 def check_metric(metric: str) -> str:
     """Return a metric's name. Raises ValueError naming the known ones."""
-    if metric not in METRIC_NAMES and hits_of(metric) is None:
+    if metric not in METRIC_NAMES and hits_of(metric) is None and ranking_metric(metric) is None:
         shown = metric if len(metric) <= 60 else f"{metric[:57]}..."
         raise ValueError(
             f"unknown metric {shown!r}{did_you_mean(metric, METRIC_NAMES)}; known: {', '.join(METRIC_NAMES)}, hits@K "
-            f"with K from 1 to {MAX_HITS:,}"
+            f"with K from 1 to {MAX_HITS:,}, and of recommendations map@K, ndcg@K, recall@K and precision@K, up to "
+            f"{MAX_LIST:,}"
         )
     return metric
 

@@ -297,6 +297,7 @@ LOADERS = Registry(
     place="train.loader",
     configs=(
         "tasks.train.loaders.configs",
+        "tasks.train.loaders.ranking_configs",
         "tasks.train.loaders.samples.pair_configs",
         "tasks.train.loaders.samples.triple_configs",
     ),

@@ -224,6 +224,9 @@ class RelationalTrainConfig(TrainConfig):
 
     loader: LoaderSection = Field(default="relational", validate_default=True)
     """How batches are made: around each seed, by relation, of what was there before its moment."""
+    embeddings: EmbeddingsSection = Field(default={"name": "sparse", "optimizer": "sparse_adam"}, validate_default=True)
+    """Where the vectors live that are learnt of single rows (model.id_embedding): in CPU memory, a step touching those
+    of its batch, or with `dense` as other weights do."""
 
     @model_validator(mode="before")
     @classmethod
@@ -242,11 +245,6 @@ class RelationalTrainConfig(TrainConfig):
             raise ValueError(
                 f"{changed[0]} is not for models of typed graphs, whose batches the CPU samples as of each row's "
                 f"moment; set {changed[0]}={'null' if wanted is None else str(wanted).lower()}"
-            )
-        if self.embeddings.name != "dense":
-            raise ValueError(
-                f"embeddings={self.embeddings.name} is for one learnt row a node, and models of typed graphs learn "
-                "one a type; take embeddings=dense"
             )
         return self
 

@@ -52,6 +52,12 @@ class GraphFacts:
     """For each type of edges, of a model that scores by sampling: edges that a row takes, from the seeds outwards."""
     newest: bool = False
     """Whether it takes the newest of more, else any."""
+    rank_type: int | None = None
+    """Type of the candidates that are ranked for each node that is scored; None: nothing is ranked."""
+    node_types: tuple[str, ...] = ()
+    """Names of the types of nodes, where there are several."""
+    type_sizes: tuple[int, ...] = ()
+    """Nodes of each type."""
 
     @property
     def has_edge_features(self) -> bool:

@@ -53,4 +53,5 @@ LOSSES: dict[str, Loss] = {
     "multilabel": binary_cross_entropy,
     "regression": squared_error,
     "link": link_loss,
+    "ranking": cross_entropy,
 }

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from models.base import GraphModel
 from models.layers import Activation, make_norm, normalise
 from models.output_heads import NodeHead
-from models.relational.batch import TypedBatch, TypedBlock
+from models.relational.batch import RankingBatch, TypedBatch, TypedBlock
 from models.relational.encoders import TypedEncoder
+from models.relational.ranking import RankingHead
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts
@@ -39,7 +40,7 @@ class Hop:
 def plan_hops(facts: GraphFacts, num_layers: int) -> list[Hop]:
     """Return the layers of a model, from the outermost to the one whose destinations are the seeds."""
     hops: list[Hop] = []
-    targets = frozenset([facts.seed_type])
+    targets = frozenset(t for t in (facts.seed_type, facts.rank_type) if t is not None)
     for _ in range(num_layers):
         relations = tuple(r for r in message_relations(facts) if facts.relation_ends[r][1] in targets)
         sources = targets | {facts.relation_ends[r][0] for r in relations}
@@ -121,12 +122,46 @@ class RelationalModel(GraphModel):
         return nn.Identity()
 
     def make_head(self) -> nn.Module:
-        """Return a linear map of the seeds' vectors."""
-        return NodeHead(self.head_dim, self.facts.out_dim)
+        """Return a linear map of the seeds' vectors, or what ranks candidates for them."""
+        if self.facts.rank_type is None:
+            return NodeHead(self.head_dim, self.facts.out_dim)
+        ids, dim = self.embedded, self.config.id_options.dim
+        dims = tuple(dim if t in ids else 0 for t in (self.facts.seed_type, self.facts.rank_type))
+        return RankingHead(self.head_dim, dims, self.config.ranking, self.config.dropout)  # type: ignore[arg-type]
+
+    @property
+    def embedded(self) -> tuple[int, ...]:
+        """Types of nodes of which the model learns a row for each."""
+        found: tuple[int, ...] = self.config.embedded(self.facts)
+        return found
+
+    def forward(self, batch: TypedBatch) -> Tensor:  # type: ignore[override]
+        """Return the scores that the batch asks for: (n, out_dim), or of each candidate for each seed (B, n)."""
+        if self.facts.rank_type is None:
+            scores: Tensor = super().forward(batch)  # type: ignore[arg-type]
+            return scores
+        assert isinstance(batch, RankingBatch)
+        assert isinstance(self.head, RankingHead)
+        return self.head.of_batch(*self.towers(batch), batch)
+
+    def towers(self, batch: RankingBatch) -> tuple[Tensor, Tensor]:
+        """Return the vectors of the seeds, (B, width), and of the candidates, (n, width)."""
+        assert isinstance(self.head, RankingHead)
+        assert self.facts.rank_type is not None
+        x, ids = self._convolve(batch)
+        rows = (self.facts.seed_type, batch.rows), (self.facts.rank_type, batch.candidate_rows)
+        seeds, candidates = ((x[t][at], ids[t][at] if t in ids else None) for t, at in rows)
+        return self.head.towers((seeds[0], candidates[0]), (seeds[1], candidates[1]))
 
     def represent(self, batch: TypedBatch) -> Tensor:  # type: ignore[override]
         """Return the last block's destinations of the seeds' type as vectors: (num_dst, hidden_dim)."""
-        x: dict[int, Tensor] = self.encoder(batch.inputs)
+        return self._convolve(batch)[0][self.facts.seed_type]
+
+    def _convolve(self, batch: TypedBatch) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """Return what the layers end with by type, and the learnt rows of the first layer's sources by type."""
+        encoder: Any = self.encoder
+        ids: dict[int, Tensor] = encoder.look_up(batch.inputs)
+        x: dict[int, Tensor] = encoder(batch.inputs, ids)
         for block, layer in zip(batch.blocks, self.layers, strict=True):
             x = layer(block, x)
-        return x[self.facts.seed_type]
+        return x, ids

@@ -90,6 +90,8 @@ class TypeInputs(Movable):
     age: Tensor | None = None
     """float32 (n,): days between the row's time and its seed's cut; NaN: it was always there. None: nothing has
     times."""
+    number: Tensor | None = None
+    """int64 (n,): each row's number in its table, where a model learns a row for each; below 0: it knows none."""
 
 
 @dataclass
@@ -118,3 +120,24 @@ class TypedBatch(StepBatch):
     """float32 (n,): weight of each score's loss; None: all alike."""
     num_edges: int = 0
     """Edges that messages pass along, all layers together."""
+
+
+@dataclass
+class RankingBatch(TypedBatch):
+    """One step's work where candidates are ranked: seeds and n candidates, all as of one moment.
+
+    `target` is the column, among the candidates, of what is right for each seed, int64 (num_seeds,).
+    """
+
+    candidate_rows: Tensor | None = None
+    """int64 (n,): the last block's destination of the candidates' type that each candidate is."""
+    popularity: Tensor | None = None
+    """float32 (n, 2): log(1 + links) before the moment, and within a horizon before it."""
+    pairs: Tensor | None = None
+    """int64 (2, m): seeds, and candidates that they were linked to before the moment."""
+    pair_feat: Tensor | None = None
+    """float32 (m, PAST): what is known of these links (`models.relational.ranking`)."""
+    left_out: Tensor | None = None
+    """int64 (2, k): seeds, and candidates that do not count for them: others that are right, or no candidates."""
+    log_inclusion: Tensor | None = None
+    """float32 (n,): log of the chance that a candidate is in the batch; None: all are."""

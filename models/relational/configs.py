@@ -6,13 +6,40 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from configs.base import ComponentConfig
+from configs.base import ComponentConfig, ConfigModel, StrTuple
 from configs.errors import RecipeError
+from configs.matching import did_you_mean
 from configs.registry import MODELS
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
     from models.facts import GraphFacts
+
+
+class IdEmbeddingConfig(ConfigModel):
+    """Vectors that are learnt of single rows, beside what their columns say."""
+
+    types: StrTuple = ()
+    """Tables whose rows have one; none of them: no row has."""
+    dim: int = Field(default=64, ge=1, le=65_536)
+    """Columns of each."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of them that is taken away in a step of training, so that rows that were never seen can be scored too: they
+    have none."""
+
+
+class RankingHeadConfig(ConfigModel):
+    """How candidates are scored, where some are recommended."""
+
+    score: Literal["dot", "mlp"] = "dot"
+    """The dot product of a seed's and a candidate's vector, or an MLP of their product by columns, which takes `dim`
+    times as long."""
+    dim: int | None = Field(default=None, ge=1, le=65_536)
+    """Columns of these vectors; null: hidden_dim."""
+    popularity: bool = True
+    """Add how often a candidate was linked to before the moment, and within a horizon before it."""
+    history: bool = True
+    """Add whether, how often and how recently the entity itself was linked to the candidate before."""
 
 
 class RelationalConfig(ComponentConfig):
@@ -38,6 +65,11 @@ class RelationalConfig(ComponentConfig):
     ages: Literal["sines", "log", "none"] = "sines"
     """What models read of a row's time, which is how long before the seed's moment it was: its logarithm, with sines of
     it besides, or nothing."""
+    id_embedding: IdEmbeddingConfig | None = None
+    """Vectors that are learnt of single rows, beside their columns: {types: [products], dim: 64}; null: of what is
+    recommended, else of none. They live where `train.embeddings` says."""
+    ranking: RankingHeadConfig = RankingHeadConfig()
+    """Where something is recommended: how candidates are scored."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of a layer's outputs that is dropped while training."""
     input_dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -61,6 +93,31 @@ class RelationalConfig(ComponentConfig):
                 "say: set preprocess.self_loops=remove (or keep); if an earlier version prepared it, prepare it again "
                 "(graphmill run RECIPE --force preprocess)"
             )
+
+        self.embedded(facts)
+
+    def embedded(self, facts: GraphFacts) -> tuple[int, ...]:
+        """Return the types whose rows have learnt vectors, ascending. Raises RecipeError: there is no such type."""
+        if self.id_embedding is None:
+            return () if facts.rank_type is None else (facts.rank_type,)
+        for name in self.id_embedding.types:
+            if name not in facts.node_types:
+                known = [one for t, one in enumerate(facts.node_types) if t != facts.label_type]
+                raise RecipeError(
+                    f"model.id_embedding.types: there is no table {name!r}{did_you_mean(name, known)}; there are "
+                    f"{', '.join(known) or 'no types of rows'}"
+                )
+            if name == facts.node_types[facts.label_type] and facts.label_type != facts.seed_type:
+                raise RecipeError(
+                    f"model.id_embedding.types: rows of {name} are what is predicted, each once; name the entities' "
+                    "table"
+                )
+        return tuple(sorted(facts.node_types.index(name) for name in set(self.id_embedding.types)))
+
+    @property
+    def id_options(self) -> IdEmbeddingConfig:
+        """Options of learnt vectors."""
+        return self.id_embedding or IdEmbeddingConfig()
 
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse other tasks where the data set's section names the task. Raises RecipeError."""

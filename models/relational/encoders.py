@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from configs.errors import RecipeError
 from models.dropout import Dropout
 from models.encoders import CategoryEmbedding
 from models.kernels.dense.linear import Linear
@@ -67,14 +69,72 @@ class TypedEncoder(nn.Module):
     """The encoders of the types that the first layer reads."""
 
     def __init__(self, facts: GraphFacts, types: frozenset[int], config: Any) -> None:
+        """Raises RecipeError: rows of a type are to have learnt vectors, and the model reads none of them."""
         super().__init__()
         self.types = nn.ModuleDict({str(number): TypeEncoder(facts, number, config) for number in sorted(types)})
         self.out_dim: int = config.hidden_dim
         """Columns of the result."""
+        self.embedded = config.embedded(facts)
+        """Types whose rows have learnt vectors."""
+        unread = [facts.node_types[number] for number in self.embedded if number not in types]
+        if unread:
+            raise RecipeError(
+                f"model.id_embedding.types: no key leads from {', '.join(unread)} to what is predicted within "
+                f"model.num_layers={config.num_layers}; leave them out, or take more layers"
+            )
+        self.ids = RowVectors(facts, self.embedded, config) if self.embedded else None
+        self.embedding: nn.Module | None = None
+        if self.ids is not None:
+            # A model around a table that is elsewhere is made for a graph of one node (`without_table`).
+            count = 1 if facts.num_nodes == 1 else self.ids.num_rows
+            self.embedding = nn.Embedding(count, config.id_options.dim)
+            nn.init.normal_(self.embedding.weight, std=0.1)
 
-    def forward(self, inputs: TypedInputs) -> dict[int, Tensor]:
-        """Encode each type's rows: (n_t, out_dim) by number of the type."""
-        return {int(number): encoder(inputs.types[int(number)]) for number, encoder in self.types.items()}
+    def look_up(self, inputs: TypedInputs) -> dict[int, Tensor]:
+        """Return the learnt vectors of the rows of each type that has them: (n_t, dim) by number of the type."""
+        return {} if self.ids is None or self.embedding is None else self.ids.look_up(inputs, self.embedding)
+
+    def forward(self, inputs: TypedInputs, ids: Mapping[int, Tensor] | None = None) -> dict[int, Tensor]:
+        """Encode each type's rows: (n_t, out_dim) by number of the type; `ids` are their learnt vectors."""
+        ids = self.look_up(inputs) if ids is None else ids
+        found = {int(number): encoder(inputs.types[int(number)]) for number, encoder in self.types.items()}
+        if self.ids is None:
+            return found
+        return found | {t: found[t] + self.ids.maps[str(t)](rows) for t, rows in ids.items()}
+
+
+class RowVectors(nn.Module):
+    """Learnt vectors of single rows, those of several types end to end in one table, which is the encoder's.
+
+    In training a share of them is taken away at random, and rows that the table does not know have none: so what a
+    model says of rows that it never saw is what it learnt to say without.
+    """
+
+    def __init__(self, facts: GraphFacts, types: tuple[int, ...], config: Any) -> None:
+        super().__init__()
+        self.sizes = [facts.type_sizes[t] for t in types]
+        self.numbers, self.rate = types, config.id_options.dropout
+        self.num_rows = sum(self.sizes)
+        self.dim: int = config.id_options.dim
+        self.maps = nn.ModuleDict({str(t): Linear(self.dim, config.hidden_dim, bias=False) for t in types})
+
+    def look_up(self, inputs: TypedInputs, table: nn.Module) -> dict[int, Tensor]:
+        """Return the vectors of each type's rows, (n_t, dim), 0 where there is none."""
+        places, known, first = [], [], 0
+        for t, size in zip(self.numbers, self.sizes, strict=True):
+            number = inputs.types[t].number
+            assert number is not None, "the loader did not number the rows"
+            places.append(number.clamp(min=0) + first)
+            known.append(number >= 0)
+            first += size
+        rows, there = table(torch.cat(places)), torch.cat(known)
+        if self.training and self.rate:
+            there = there & (torch.rand(len(rows), device=rows.device) >= self.rate)
+            rows = rows * (there / (1 - self.rate)).unsqueeze(1)
+        else:
+            rows = rows * there.unsqueeze(1)
+        split = torch.split(rows, [len(one) for one in places])
+        return dict(zip(self.numbers, split, strict=True))
 
 
 class EdgeTerm(nn.Module):

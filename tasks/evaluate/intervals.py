@@ -9,6 +9,7 @@ comes out lie 95 % of the draws. They say how surely the rows tell, not what ano
 | link, K negatives for each edge | edges, each with its own negatives |
 | link, one pool of negatives | edges; the pool stays, as it belongs to the data set |
 | triple | the two queries of each triple |
+| ranking | rows, each with its whole list |
 
 Of many rows `MOST_ROWS` are drawn each time and distances from the metric shrunk by sqrt(drawn / rows), as they do with
 the number of rows.
@@ -129,13 +130,15 @@ class SureMetrics:
 
 
 def _rows(prediction: Prediction) -> int:
-    parts = (prediction.scores, prediction.positive, prediction.ranks)
+    parts = (prediction.scores, prediction.positive, prediction.ranks, prediction.ranked)
     return next(len(part) for part in parts if part is not None)
 
 
 def _numbers_a_row(prediction: Prediction) -> int:
     if prediction.scores is not None:
         return int(prediction.scores[:1].size)
+    if prediction.ranked is not None:
+        return prediction.ranked.places.shape[1]
     return 1 if prediction.negative is None or _has_pool(prediction) else int(prediction.negative.shape[1])
 
 
@@ -149,4 +152,6 @@ def _taken(prediction: Prediction, rows: Array) -> Prediction:
     found = {name: values[rows] for name in names if (values := getattr(prediction, name)) is not None}
     if prediction.ranks is not None:
         found["ranks"] = prediction.ranks.taken(rows)
+    if prediction.ranked is not None:
+        found["ranked"] = prediction.ranked.taken(rows)
     return replace(prediction, **found)

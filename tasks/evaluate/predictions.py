@@ -6,6 +6,7 @@
 | node: binary | the same; `score`: probability of class 1 |
 | node: several labels | the same, with fixed-size lists |
 | node: regression | `id`, `split`, `label`, `prediction` |
+| recommended | `id`, `split`, `place` from 1, `prediction`: what is recommended, `score` (raw), `label`: 1 if right |
 | graph | as nodes, with `graph_id` and `row` in place of `id` |
 | triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |
 | link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
@@ -24,7 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
+from tasks.inference.ranked import Lists
 from tasks.storage.graph_store import slices
+from tasks.storage.ids import IdMap
 from tasks.storage.parquet_output import ParquetOutput
 
 FILE_NAME = "predictions.parquet"
@@ -78,6 +81,22 @@ class PredictionWriter(ParquetOutput):
         }
         for rows in slices(len(head_rank), _ROWS_AT_A_TIME):
             self.write(pa.table({name: column[rows] for name, column in columns.items()}))
+
+    def lists(self, ids: dict[str, pa.Array], split: str | pa.Array | None, names: IdMap, lists: Lists) -> None:
+        """Write what is recommended to nodes, a row each; ids (n,) by column, split one for all or (n,)."""
+        for part in slices(len(lists.candidates), max(1, _ROWS_AT_A_TIME // max(1, lists.candidates.shape[1]))):
+            candidates = lists.candidates[part]
+            row, place = np.nonzero(candidates >= 0)
+            taken, right = pa.array(row + part.start), lists.right[part][row, place]
+            splits = split.take(taken) if isinstance(split, pa.Array) else _constant(split, len(row))
+            columns = {name: column.take(taken) for name, column in ids.items()} | {
+                "split": splits,
+                "place": pa.array(place + 1, pa.int32()),
+                "prediction": names.lookup(candidates[row, place]),
+                "score": pa.array(lists.scores[part][row, place], pa.float32()),
+                "label": _values(right[:, None], pa.int8()),
+            }
+            self.write(pa.table(columns))
 
     def pairs(self, ids: dict[str, pa.Array], score: Floats) -> None:
         """Write node pairs that somebody asks about."""

@@ -25,12 +25,15 @@ from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.decisions import DecisionsSeen
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.intervals import SureMetrics
+from tasks.evaluate.ranked import diagnose_ranked, list_length, recommended
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Evaluator, make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.processes.mapped import rows_at_random
+from tasks.sampling.relational.links import ranked_links
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import GraphManifest
 from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, write_error
@@ -45,6 +48,7 @@ _SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "regression": ({"name": "rmse"}, {"name": "mae"}, {"name": "r2"}),
     "link": ({"name": "average_precision"}, {"name": "rocauc"}, {"name": "mrr"}),
     "triple": ({"name": "mrr"},),
+    "ranking": (),
 }
 
 
@@ -84,6 +88,7 @@ class Evaluation:
         self.writer = PredictionWriter(job.work, manifest.task_type, self.names)
         self.notes: list[str] = []
         self.rows = 0
+        self.covered: dict[str, dict[str, Any]] = {}
 
     def run(self) -> dict[str, Any]:
         """Evaluate all splits; returns the fields of EvalReport."""
@@ -101,6 +106,8 @@ class Evaluation:
             "graph": self._graphs,
             "triple": self._triples,
         }[manifest.task]
+        if manifest.ranking is not None:
+            predictions = self._rankings
         with self.writer, self._reading(), fitted_controls(self.opened, self.job.work) as controls:
             for number, (split, prediction) in enumerate(predictions(), start=1):
                 sure = SureMetrics(self._measure, self.evaluator.metric, self.evaluator, prediction)
@@ -168,6 +175,25 @@ class Evaluation:
             place = np.searchsorted(everything, rest)
             self._items(rest, None, Prediction(scores=scores[place], label=np.asarray(label[rest])))
 
+    def _rankings(self) -> Iterator[tuple[str, Prediction]]:
+        """Rank all candidates for the tasks of all splits, and for those of no split for the file."""
+        k = list_length(self.evaluator.metric)
+        for split in self.job.splits:
+            tasks = np.asarray(self.predictor.split_array(f"{split}_idx"), np.int64)
+            yield split, Prediction(ranked=self._listed(tasks, split, k))
+        rest = self._unsplit() if self.job.predictions else np.empty(0, np.int64)
+        if len(rest):
+            self._listed(rest, None, k)
+
+    def _listed(self, tasks: Array, split: str | None, k: int) -> RankedRows:
+        ranked, lists = self.predictor.ranked(self.model, tasks, k)
+        self.rows += len(tasks)
+        if self.job.predictions:
+            self.writer.lists(self.ids.columns(tasks), split, self.ids, lists)
+        if split is not None:
+            self.covered[split] = recommended(lists, len(ranked_links(self.store).candidates))
+        return ranked
+
     def _unsplit(self) -> Array:
         """Nodes of the labelled type that are in no split, ascending."""
         free = np.ones(self.store.manifest.num_nodes, bool)
@@ -232,6 +258,8 @@ class Evaluation:
         from tasks.evaluate.triples import diagnose_triples
 
         manifest = self.store.manifest
+        if prediction.ranked is not None:
+            return {"ranked": diagnose_ranked(prediction.ranked) | self.covered.get(split, {})}
         if manifest.task != "triple":
             return diagnose(prediction, manifest.task_type, self.names)
         assert isinstance(self.model, KnowledgeModel)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from configs.base import ComponentConfig
-from configs.metric_names import MAX_HITS
+from configs.metric_names import MAX_HITS, MAX_LIST
 from configs.registry import EVALUATORS
 
 
@@ -62,6 +62,16 @@ class HitsConfig(ComponentConfig):
     """
 
     k: int = Field(default=20, ge=1, le=MAX_HITS)
+    """How many of the first places count."""
+
+
+@EVALUATORS.options("ranking", "ranked")
+class RankingConfig(ComponentConfig):
+    """Recommendations: MAP, nDCG, recall, precision and hits of the first K of each row's list, and MRR."""
+
+    metric: Literal["map", "ndcg", "recall", "precision", "hits", "mrr"] = "map"
+    """Which one judges."""
+    k: int = Field(default=10, ge=1, le=MAX_LIST)
     """How many of the first places count."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
-from configs.metric_names import check_metric, hits_of
+from configs.metric_names import check_metric, hits_of, ranking_metric
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
@@ -209,11 +209,13 @@ _BY_METRIC: dict[str, dict[str, Any]] = {
 class Auto(Evaluator):
     """OGB's own evaluator for OGB data sets, else the metric that the data set names."""
 
-    task_types = _CLASSIFY | {"regression", "link", "triple"}
+    task_types = _CLASSIFY | {"regression", "link", "triple", "ranking"}
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
-        chosen = {"name": "ogb"} if graph.ogb_name else evaluator_for(graph.metric)
+        chosen = (
+            {"name": "ogb"} if graph.ogb_name else evaluator_for(graph.metric, is_ranking=graph.ranking is not None)
+        )
         try:
             self.chosen: Evaluator = EVALUATORS.create(EVALUATORS.config(chosen), graph)
         except RecipeError:
@@ -228,13 +230,20 @@ class Auto(Evaluator):
         return self.chosen(prediction)
 
 
-def evaluator_for(metric: str) -> dict[str, Any]:
-    """Return name and options of the evaluator of a metric. Raises DataError naming the known metrics."""
+def evaluator_for(metric: str, *, is_ranking: bool = False) -> dict[str, Any]:
+    """Return name and options of the evaluator of a metric. Raises DataError naming the known metrics.
+
+    `is_ranking`: it is of ranked lists, where `mrr` and `hits@K` are of each row's best.
+    """
     try:
         check_metric(metric)
     except ValueError as error:
         raise DataError(str(error)) from None
-    most = hits_of(metric)
+    most, of_lists = hits_of(metric), ranking_metric(metric)
+    if is_ranking and metric == "mrr":
+        return {"name": "ranking", "metric": "mrr"}
+    if of_lists is not None and (is_ranking or most is None):
+        return {"name": "ranking", "metric": of_lists[0], "k": of_lists[1]}
     return _BY_METRIC[metric] if most is None else {"name": "hits", "k": most}
 
 

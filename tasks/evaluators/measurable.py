@@ -127,7 +127,7 @@ def _words(classes: Array, names: list[str] | None) -> str:
 def split_labels(graph: GraphStore) -> dict[str, Array] | None:
     """Return the labels of each split; None where the task has none."""
     label = graph.get("graph_label" if graph.manifest.task == "graph" else "label")
-    if graph.manifest.task == "link" or label is None:
+    if graph.manifest.task == "link" or graph.manifest.ranking is not None or label is None:
         return None
     indices = {split: graph.get(f"{split}_idx") for split in ("train", "valid", "test")}
     return {split: np.asarray(label[np.asarray(index)]) for split, index in indices.items() if index is not None}

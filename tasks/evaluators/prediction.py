@@ -21,6 +21,7 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.evaluators.metrics import Array, Floats
+from tasks.evaluators.ranked_rows import RankedRows
 from tasks.ranking.checks import check_finite
 from tasks.ranking.ranks import Ranks
 
@@ -32,6 +33,7 @@ class Prediction:
     Node and graph tasks: `scores` (n, C) float32 and `label` (n,) or (n, T).
     Link tasks: `positive` (n,) and `negative`, (m,) as one pool or (n, K) as K for each positive.
     Triple tasks: `ranks` of the true entities, those of tails and those of heads.
+    Rankings: `ranked`.
     """
 
     scores: Array | None = None
@@ -41,6 +43,8 @@ class Prediction:
     ranks: Ranks | None = None
     num_classes: int | None = None
     """Classes of the data, where scores of others may stand behind theirs; None: all are the data's."""
+    ranked: RankedRows | None = None
+    """Of a ranking: where what is right stands in each row's list."""
 
     def pairs(self) -> tuple[Floats, Floats]:
         """Scores of positive and negative edges. Raises RecipeError if training diverged."""
@@ -93,6 +97,8 @@ class Prediction:
         """How many rows a metric's noise goes by: labelled or ranked ones, or the rarer of positives and negatives."""
         if self.ranks is not None:
             return len(self.ranks)
+        if self.ranked is not None:
+            return len(self.ranked)
         if self.positive is not None and self.negative is not None:
             return int(min(self.positive.size, self.negative.size))
         label, scores = self._labelled()

@@ -19,7 +19,9 @@ from models.block import Batch, Block, Inputs
 from models.knowledge import KnowledgeModel
 from models.relational.base import RelationalModel
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
+from tasks.inference.ranked import Lists, RankedScores
 from tasks.inference.sampled import SampledScores
 from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
@@ -69,6 +71,7 @@ class Predictor:
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
         self._layerwise: Layerwise | None = None
         self._sampled: dict[Any, SampledScores] = {}  # by fan-outs
+        self._ranked: dict[Any, RankedScores] = {}
         self._negatives: dict[str, Array] = {}
 
     def predict(self, model: GraphModel, split: str) -> Prediction:
@@ -84,6 +87,8 @@ class Predictor:
             assert isinstance(model, KnowledgeModel)
             return Prediction(ranks=self.triple_splits.ranks(model, self.triple_splits.triples(split)))
         rows = np.asarray(self.split_array(f"{split}_idx"), np.int64)
+        if self.store.manifest.ranking is not None:
+            return Prediction(ranked=self.ranked(model, rows)[0])
         if task == "graph":
             return Prediction(scores=self.graph_scores(model, rows), label=np.asarray(self.store["graph_label"][rows]))
         return Prediction(scores=self.node_scores(model, rows), label=np.asarray(self.store["label"][rows]))
@@ -119,6 +124,15 @@ class Predictor:
         if sampling not in self._sampled:
             self._sampled[sampling] = SampledScores(self.store, model)
         return self._sampled[sampling]
+
+    def ranked(self, model: GraphModel, tasks: Array, k: int | None = None) -> tuple[RankedRows, Lists]:
+        """Rank all candidates for tasks, int64 (n,): where what is right stands, and the first `k` of each list."""
+        assert isinstance(model, RelationalModel), "others are refused where candidates are ranked"
+        sampling = model.facts.fanouts, model.facts.newest, "ranked"
+        if sampling not in self._ranked:
+            self._ranked[sampling] = RankedScores(self.store, model, self.scratch)
+        with evaluating(model):
+            return self._ranked[sampling].ranked(model, tasks, self.device, k)
 
     def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).

@@ -31,7 +31,8 @@ class LabelKind:
 
 def usual_metric(task_type: str) -> str:
     """Return the metric that a kind of label is judged by where nobody names another."""
-    return {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50", "triple": "mrr"}.get(task_type, "rocauc")
+    usual = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50", "triple": "mrr", "ranking": "map@10"}
+    return usual.get(task_type, "rocauc")
 
 
 def wrong_labels(values: Array, kind: LabelKind) -> Array:

@@ -40,7 +40,9 @@ class SeedInputs:
     def asked_about(self, nodes: Array) -> tuple[str, Array]:
         """Return the node type of the rows that seeds (n,) ask about, and these rows, int64 (n,) of the type."""
         manifest, kind = self.store.manifest, self._neighborhoods.facts.seed_type
-        rows = self.ids[self._neighborhoods.moments.entities(nodes)] - manifest.type_offsets[kind]
+        moments = self._neighborhoods.moments
+        assert moments is not None, "rankings have seeds of their own"
+        rows = self.ids[moments.entities(nodes)] - manifest.type_offsets[kind]
         return manifest.node_types[kind], rows
 
     def named(self, node: int) -> dict[str, Array]:

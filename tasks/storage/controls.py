@@ -18,6 +18,8 @@ class Control(NamedTuple):
 
 FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
 BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL = "boosted", "boosted_nearby"
+POPULAR_CONTROL, RECENT_CONTROL = "popular", "popular_recent"
+OWN_PAST_CONTROL, TOGETHER_CONTROL = "own_past", "had_together"
 CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
 """Those that say the same of every row."""
 CONTROLS = {
@@ -33,6 +35,14 @@ CONTROLS = {
         "gradient boosting that sees the entities' own rows and counts, ages and means of what is one key away, as of "
         "their moments",
         gates=False,
+    ),
+    POPULAR_CONTROL: Control("popularity", "what was linked to most before the moment"),
+    RECENT_CONTROL: Control("popularity lately", "what was linked to most in the horizon before the moment"),
+    OWN_PAST_CONTROL: Control(
+        "own past", "what the entity itself was linked to most before, then what is popular", gates=False
+    ),
+    TOGETHER_CONTROL: Control(
+        "had together", "what others had who had the same, by cosine, then what is popular", gates=False
     ),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
     "association": Control("association", "what the entities have that share most with the given one", gates=False),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from configs.errors import DataError
 from models.facts import GraphFacts
 from tasks.storage.file_names import joined_name
@@ -10,6 +12,9 @@ from tasks.storage.manifests import GraphManifest
 DAY_SECONDS = 86_400
 TASK_RELATION = "of"
 """What joins a task, which is an entity at a moment, to its entity."""
+
+LINKS_RELATION = "links"
+"""What joins a task to what it is linked to within its horizon, where candidates are ranked."""
 
 
 def task_relation(manifest: GraphManifest) -> tuple[int, int] | None:
@@ -64,5 +69,8 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         label_type=label_type,
         seed_type=label_type if found is None else found[1],
         has_times=manifest.fit_before is not None and "node_time" in manifest.arrays,
+        rank_type=None if manifest.ranking is None else types.index(manifest.ranking.candidates),
+        node_types=types if len(types) > 1 else (),
+        type_sizes=tuple(b - a for a, b in itertools.pairwise(manifest.type_offsets)) if len(types) > 1 else (),
         age_unit=1 if manifest.time_unit == "number" else DAY_SECONDS,
     )

@@ -24,7 +24,7 @@ LEFT_OUT = "left_out"
 
 
 TaskKind = Literal["node", "link", "graph", "triple"]
-TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple"]
+TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple", "ranking"]
 
 
 class _Frozen(BaseModel):
@@ -128,6 +128,24 @@ class EdgeType(_Frozen):
         return joined_name((self.source, self.relation, self.target))
 
 
+class RankingTask(_Frozen):
+    """Rows of which type are ranked for each labelled node, and what they are ranked by.
+
+    Labelled nodes are tasks, and lead to what is right by edges of the relation `links`, which carry no messages.
+    """
+
+    candidates: str
+    """Node type of what is ranked."""
+    history: str
+    """The edge type that says what entities were linked to, and when."""
+    history_is_reversed: bool = False
+    """Whether its edges lead from candidates to entities."""
+    horizon: int
+    """How far from its moment a task looks, in the unit of times."""
+    new_only: bool = False
+    """Whether what an entity was linked to before the moment is no candidate."""
+
+
 class TaskManifest(Manifest):
     """What is predicted, and on what: the same for a data set and the graphs made of it."""
 
@@ -157,9 +175,11 @@ class TaskManifest(Manifest):
     types that are older, and what has no time was always there. None: on the training rows."""
     time_unit: str = ""
     """What times count, where nodes are predicted at moments: `seconds`, or `number` of something."""
+    ranking: RankingTask | None = None
+    """What is ranked (task type ranking)."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset(
-        {"num_relations", "relation_feature_dim", "fit_before", "time_unit"}
+        {"num_relations", "relation_feature_dim", "fit_before", "time_unit", "ranking"}
     )
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:

@@ -232,15 +232,14 @@ def test_models_that_see_later_rows_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "change", "message"),
     [
-        ("heterosage", "train.loader=neighbor", "loader=neighbor is not for such models; use relational"),
-        ("heterosage", "train.loader=full", "loader=full is not for such models; use relational"),
+        ("heterosage", "train.loader=neighbor", "loader=neighbor is not for such models; use ranking or relational"),
+        ("heterosage", "train.loader=full", "loader=full is not for such models; use ranking or relational"),
         ("heterosage", "train.loader=precomputed", "loader=precomputed is not for such models"),
         ("graphsage", "train.loader=relational", "loader=relational is not for such models; use auto or "),
         ("heterosage", "train.strategy=partitioned", "use data_parallel or parallel_epochs"),
         ("heterosage", "train.strategy=partition_parallel", "use data_parallel or parallel_epochs"),
         ("heterosage", "train.self_training={rounds: 1}", "set self_training=null"),
         ("heterosage", "train.sampling=device", "set sampling=cpu"),
-        ("heterosage", "train.embeddings=sparse", "take embeddings=dense"),
         ("heterosage", "model.label_reuse=true", "unknown key 'label_reuse'"),
         ("heterosage", "dataset.task=link", "predicts rows, and this is a link task"),
         ("heterosage", "train.loader.fanout=8,-2", "each 0 \\(none\\) or more, or -1"),

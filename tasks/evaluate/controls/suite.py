@@ -14,6 +14,7 @@ from tasks.evaluate.controls.features import ControlledGraph, has_vectors
 from tasks.evaluate.controls.moments import MomentControl, fit_controls
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
 from tasks.evaluate.controls.pairs import PairControl
+from tasks.evaluate.controls.recommendation import RecommendationControls
 from tasks.evaluate.controls.rows import RowControl
 from tasks.evaluate.controls.triples import FrequencyControl
 from tasks.evaluate.controls.vectors import scores_by_vectors
@@ -47,7 +48,12 @@ class Controls:
         """What cannot be had, in words."""
         self._frequency: FrequencyControl | None = None
         self._association: AssociationControl | None = None
+        self._recommendation: RecommendationControls | None = None
         self._graph = graph
+        if graph.store.manifest.ranking is not None:
+            self._recommendation = RecommendationControls(graph.store)
+            self.notes = self._recommendation.notes
+            return
         if graph.store.manifest.task == "triple":
             self._frequency = FrequencyControl(graph.predictor.triple_splits)
             return
@@ -77,6 +83,10 @@ class Controls:
 
         Of what no row changes each metric has the best that there is: see `_constant_scores` and `_chance`.
         """
+        if self._recommendation is not None:
+            for name, ranked in self._recommendation.ranked(split):
+                yield name, measure(Prediction(ranked=ranked))
+            return
         if self._frequency is not None:
             yield from self._of_triples(self._frequency, split, prediction.true_ranks(), measure)
             return

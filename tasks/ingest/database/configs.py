@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from configs.base import ComponentConfig
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
 from tasks.ingest.database.label_configs import columns_of
+from tasks.ingest.database.link_paths import link_path
 from tasks.ingest.database.predict_configs import PredictConfig
-from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig
+from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
 
 # Transforms that count edges of all times, those behind a seed's moment too.
 _OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding", "random_walk_pe"})
@@ -37,6 +38,13 @@ class DatabaseConfig(ComponentConfig):
     """The tables by name; a name is that of the node type, or of the relation where rows are edges."""
     predict: PredictConfig
     """What is predicted."""
+
+    @field_validator("tables", mode="before")
+    @classmethod
+    def _filled(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
+            return value
+        return {name: filled_from(one, str(name), value) for name, one in value.items()}
 
     @model_validator(mode="after")
     def _consistent(self) -> DatabaseConfig:
@@ -76,7 +84,9 @@ class DatabaseConfig(ComponentConfig):
             raise ValueError(f"predict.table: {predict.table} has no key, and its rows have no names; give it one")
         elif predict.name in self.tables:
             raise ValueError(f"predict.name: {predict.name} is a table too; call what is predicted otherwise")
-        if predict.target is not None:
+        if predict.target is not None and predict.target.links is not None:
+            link_path(predict, self.tables)
+        elif predict.target is not None:
             self.key_to_entity(predict.target.table, "predict.target", predict.via)
         if predict.active is not None:
             self.key_to_entity(predict.active.any, "predict.active", None)

@@ -51,6 +51,8 @@ class Columns:
 def feature_candidates(table: TableRows) -> list[str]:
     """Return the columns that may be features. Raises DataError for a column that is named and not there."""
     config, names = table.config, table.column_names()
+    if not config.has_columns:
+        return []
     place = f"dataset.tables.{table.name}"
     roles: dict[str, Iterable[str | None]] = {"key": [config.key], "time": [config.time]}
     roles |= {"foreign": config.foreign, "columns": config.columns}

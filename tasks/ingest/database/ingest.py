@@ -20,6 +20,7 @@ from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
 from tasks.ingest.database.label_configs import columns_of
 from tasks.ingest.database.label_tables import label_tasks
+from tasks.ingest.database.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.own_rows import own_tasks, write_own_ids
 from tasks.ingest.database.relations import Relation, check_keys, write_rows_as_edges, write_rows_as_nodes
@@ -35,7 +36,7 @@ from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.file_names import joined_name
-from tasks.storage.graph_facts import TASK_RELATION
+from tasks.storage.graph_facts import LINKS_RELATION, TASK_RELATION
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType, NodeType
 
@@ -63,10 +64,15 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     predict = config.predict
     with DatasetWriter(context.work) as writer:
         nodes, relations = _write(config, tables, columns, (tasks, dealt, unit), writer, context)
+        if tasks.links is not None:
+            made = write_links(tasks.links.all, tables, predict.table, writer)
+            relations += [] if made is None else [made]
+            context.message(tell_ranking(tasks.links.all, tasks, unit))
         edge_types = [relation.describe() for relation in relations]
         if not predict.own_rows:
-            nodes.append(_write_tasks(config, tables, tasks, unit, writer))
-            edge_types.append(_task_edges(config, len(tasks.entity)))
+            task_type, task_edges = _write_tasks(config, tables, tasks, unit, writer)
+            nodes.append(task_type)
+            edge_types += task_edges
         for split, rows in dealt.splits.items():
             writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
         sizes = {split: len(rows) for split, rows in dealt.splits.items()}
@@ -86,6 +92,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         "target_type": predict.table if predict.own_rows else predict.name,
         "fit_before": dealt.first_valid,
         "time_unit": unit if dealt.first_valid is not None else "",
+        "ranking": None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
         "splits": sizes,
         "num_self_loops": sum(check.num_self_loops for check in checks),
         "num_duplicate_edges": total_duplicates(checks),
@@ -189,10 +196,14 @@ def _tasks(
 ) -> tuple[Tasks, TimeUnit]:
     """Return what is predicted. Raises DataError."""
     labels = config.predict.labels
+    target = config.predict.target
     if config.predict.own_rows:
         return own_tasks(config, tables), unit
-    if labels is None:
+    if target is not None:
+        if target.links is not None:
+            return ranking_tasks(config, tables, unit, intake), unit
         return computed_tasks(config, tables, unit), unit
+    assert labels is not None
     tasks, own = label_tasks(labels, tables[config.predict.table], intake)
     timed = any(table.time is not None for table in tables.values())
     if timed and own != unit:
@@ -244,19 +255,14 @@ def _write(
     return nodes, relations
 
 
-def _task_edges(config: DatabaseConfig, count: int) -> EdgeType:
-    predict = config.predict
-    return EdgeType(source=predict.name, relation=TASK_RELATION, target=predict.table, num_edges=count)
-
-
 def _write_tasks(
     config: DatabaseConfig,
     tables: dict[str, TableRows],
     tasks: Tasks,
     unit: TimeUnit,
     writer: DatasetWriter,
-) -> NodeType:
-    """Write what is predicted as nodes, each with an edge to its entity."""
+) -> tuple[NodeType, list[EdgeType]]:
+    """Write what is predicted as nodes, each with an edge to its entity and to what it is linked to."""
     assert tasks.moment is not None
     name, entities, count = config.predict.name, tables[config.predict.table], len(tasks.entity)
     kind = id_dtype(max(count, entities.num_rows))
@@ -273,7 +279,27 @@ def _write_tasks(
             nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment})
             ids.write({"node_id": numbers, "original_id": _task_ids(entities, entity, moment, unit)})
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
-    return NodeType(name=name, num_nodes=count)
+    edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]
+    if tasks.links is not None:
+        edge_types.append(_write_positives(name, tasks, tables, writer))
+    return NodeType(name=name, num_nodes=count), edge_types
+
+
+def _write_positives(name: str, tasks: Tasks, tables: dict[str, TableRows], writer: DatasetWriter) -> EdgeType:
+    """Write what tasks are linked to as edges of their moments."""
+    links = tasks.links
+    assert links is not None
+    assert tasks.moment is not None
+    target = tables[links.all.path.target]
+    kind = id_dtype(max(len(tasks.entity), target.num_rows))
+    made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
+    with writer.table(f"edges/{made.name}") as edges:
+        for first in range(0, max(1, len(links.task)), _ROWS):
+            some = slice(first, first + _ROWS)
+            task = links.task[some]
+            columns = {"src": task.astype(kind), "dst": links.target[some].astype(kind), "time": tasks.moment[task]}
+            edges.write(columns)
+    return made
 
 
 def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> pa.Array:

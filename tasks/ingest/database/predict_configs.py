@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from configs.base import ConfigModel
-from configs.metric_names import MetricName
+from configs.metric_names import MetricName, ranking_metric
 from tasks.ingest.database.label_configs import LabelColumns, LabelConfig, LabelType, check_label
 from tasks.ingest.database.moments import normalise_length, normalise_moment
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseFilesConfig
@@ -31,6 +31,9 @@ class TargetConfig(ConfigModel):
     """TABLE.COLUMN: the sum of a column of numbers over them, 0 of none."""
     mean: str | None = None
     """TABLE.COLUMN: its mean; entities without such rows are not predicted."""
+    links: str | None = None
+    """TABLE.COLUMN: which rows of another table its rows link the entity to, by this foreign key: they are recommended.
+    An entity without any is not predicted."""
 
     @property
     def figure(self) -> str:
@@ -51,8 +54,10 @@ class TargetConfig(ConfigModel):
     def _one(self) -> TargetConfig:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"one of none, any, count, sum and mean says what is predicted, not {len(given)} of them")
-        if self.figure in ("sum", "mean") and self.column is None:
+            raise ValueError(
+                f"one of none, any, count, sum, mean and links says what is predicted, not {len(given)} of them"
+            )
+        if self.figure in ("sum", "mean", "links") and self.column is None:
             raise ValueError(f"{self.figure}: {self.table} names no column; write {self.figure}: {self.table}.COLUMN")
         if self.figure in ("none", "any", "count") and self.column is not None:
             raise ValueError(f"{self.figure}: rows are counted, of a table; write {self.figure}: {self.table}")
@@ -164,7 +169,10 @@ class PredictConfig(ConfigModel):
     on_missing_label: Literal["error", "predict"] = "error"
     """Of `label`: an empty one is refused; predict: such rows are in no split, for `graphmill predict`."""
     via: str | None = None
-    """Foreign key by which the target's rows name the entity, where they have several to its table."""
+    """Foreign key by which the target's rows name the entity, where they have several to its table; of links a path of
+    them, where there are several: order_id.customer_id."""
+    new_only: bool = False
+    """Of links: recommend only what the entity was not linked to before."""
     at: Annotated[MomentsConfig | None, BeforeValidator(_as_moments)] = None
     """Moments: a list of dates, or `{first: 2023-01-01, last: 2024-03-31, every: 90d}`; days begin at midnight UTC."""
     horizon: Length | None = None
@@ -182,7 +190,8 @@ class PredictConfig(ConfigModel):
     name: str = Field(default="task", pattern=PLAIN_NAME)
     """Name of the node type of what is predicted, an entity at a moment each."""
     metric: MetricName | None = None
-    """accuracy, rocauc, ap, rmse, mae, r2 or f1; null: rocauc, rmse or accuracy, by kind of label."""
+    """accuracy, rocauc, ap, rmse, mae, r2 or f1; null: rocauc, rmse or accuracy, by kind of label. Of links map@K,
+    ndcg@K, recall@K, precision@K, hits@K or mrr; null: map@10."""
 
     @property
     def own_rows(self) -> bool:
@@ -212,4 +221,10 @@ class PredictConfig(ConfigModel):
             raise ValueError(
                 "a target needs `at`, its moments, and `horizon`, how far it looks: at: [...], horizon: 90d"
             )
+        is_ranked = self.target is not None and self.target.links is not None
+        if self.new_only and not is_ranked:
+            raise ValueError("new_only is for target: {links: TABLE.COLUMN}; leave it out")
+        if self.metric is not None and is_ranked != (ranking_metric(self.metric) is not None) and self.metric != "mrr":
+            fitting = "map@K, ndcg@K, recall@K, precision@K, hits@K or mrr" if is_ranked else "rocauc, rmse or such"
+            raise ValueError(f"metric: {self.metric} does not measure this target; take {fitting}")
         return self

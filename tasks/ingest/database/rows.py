@@ -85,6 +85,8 @@ class TableRows:
                 unknown = (look_up(whole, column, tables[config.foreign[column]].nodes) == UNKNOWN) & keep
                 num_unknown += int(np.count_nonzero(unknown))
                 keep &= ~unknown
+            if config.values_of and config.key:  # where the foreign key is empty, it names nothing
+                keep &= ~np.asarray(compute.is_null(whole.column(config.key), nan_is_null=True))
             if config.key:
                 self.nodes.add_rows(whole.keep(keep))
             kept.append(keep)
@@ -98,6 +100,8 @@ class TableRows:
         intake = self.intake
         intake.adjust(config, "rows without a time dropped", num_missing)
         intake.adjust(config, "rows with a foreign key that names no row dropped", num_unknown)
+        if config.values_of:
+            return
         intake.adjust(config, "rows of a repeated key dropped", self.nodes.num_repeated)
         if self.num_rows == 0 and not intake.problems:
             raise DataError(f"has {read:,} rows, none of which is left ({self._why_left_out()})", path=config.names)

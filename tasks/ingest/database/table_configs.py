@@ -16,6 +16,34 @@ Kind = Literal["number", "category", "time", "ignore"]
 _KINDS = ("number", "category", "time", "ignore")
 
 
+def filled_from(value: dict[str, Any], name: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """Return a table's options with those that `values_of` stands for. Raises ValueError."""
+    given = value.get("values_of")
+    if not isinstance(given, str):
+        return value
+    where = f"tables.{name}.values_of"
+    more = sorted(value.keys() - {"values_of"})
+    if more and value.keys() != _FILLED:
+        raise ValueError(
+            f"{where}: rows that are the values of a column have nothing else; leave out {', '.join(more)}"
+        )
+    table, _, column = given.partition(".")
+    source = tables.get(table)
+    if not column or not isinstance(source, dict) or "files" not in source:
+        near = did_you_mean(table, [one for one in tables if one != name])
+        raise ValueError(f"{where}: write TABLE.COLUMN of a table with files, not {given}{near}")
+    foreign = source.get("foreign")
+    if not isinstance(foreign, dict) or foreign.get(column) != name:
+        raise ValueError(
+            f"{where}: say that {table}.{column} names these rows: tables.{table}.foreign: {{{column}: {name}}}"
+        )
+    found = {"values_of": given, "files": source["files"], "format": source.get("format", "auto")}
+    return found | {"table": source.get("table", table), "key": column, "on_duplicate_id": "first"}
+
+
+_FILLED = {"values_of", "files", "format", "table", "key", "on_duplicate_id"}
+
+
 def _known_kinds(value: Any) -> Any:
     for column, kind in value.items() if isinstance(value, dict) else ():
         if kind not in _KINDS:
@@ -61,6 +89,9 @@ class DatabaseFilesConfig(FilesConfig):
 class DatabaseTableConfig(DatabaseFilesConfig):
     """One table: its rows are nodes, its foreign keys edges."""
 
+    values_of: str | None = None
+    """TABLE.COLUMN: there is no table of these rows, and they are the different values of another one's foreign key;
+    files and key are left out."""
     key: Column | None = None
     """Column of the row's own key, which other tables' foreign keys name; null: none does."""
     foreign: dict[str, str] = Field(default={})
@@ -83,6 +114,11 @@ class DatabaseTableConfig(DatabaseFilesConfig):
     def is_link(self) -> bool:
         """Whether its rows are edges."""
         return self.key is None and len(self.foreign) == 2 if self.link is None else self.link
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether rows are more than a key."""
+        return self.values_of is None
 
     def check(self, name: str) -> None:
         """Refuse columns that mean two things. Raises ValueError naming the table."""

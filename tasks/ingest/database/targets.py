@@ -6,7 +6,7 @@ Memory: 24 bytes for each row of the target's table (and of the table that says 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,26 @@ from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
 from tasks.storage.manifests import TaskType
 
+if TYPE_CHECKING:
+    from tasks.ingest.database.links import Links
+
 _MOST_MOMENTS = 100_000
 _SHOWN = 3
 _STRAGGLERS, _FEWEST_ROWS = 1000, 100
 """One row in so many may be a mistake; of fewer rows than that each counts."""
+
+
+class PositiveLinks(NamedTuple):
+    """What entities are linked to within their horizons."""
+
+    all: Links
+    """All links of all times."""
+    task: Array
+    """int64 (m,), ascending: the task's row."""
+    target: Array
+    """int64 (m,): dense id of what its entity is linked to, each once."""
+    without: int
+    """Entities at moments that are left out, without any link."""
 
 
 class Tasks(NamedTuple):
@@ -40,6 +56,8 @@ class Tasks(NamedTuple):
     """The column `label`: int64 (n,) of classes, else float32 (n, width)."""
     task_type: TaskType
     num_classes: int
+    links: PositiveLinks | None = None
+    """Of a ranking."""
 
 
 def moments_of(at: MomentsConfig, unit: TimeUnit) -> Array:
@@ -61,7 +79,7 @@ def moments_of(at: MomentsConfig, unit: TimeUnit) -> Array:
     return np.arange(first, last + 1, step, dtype=np.int64)
 
 
-class _Presence(NamedTuple):
+class Presence(NamedTuple):
     """Who is there at a moment, and active."""
 
     entities: TableRows
@@ -81,16 +99,18 @@ class _Presence(NamedTuple):
         return there
 
 
-def _presence(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> _Presence:
+def presence_of(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Presence:
+    """Return who is there at which moment."""
     predict, active = config.predict, config.predict.active
     if active is None:
-        return _Presence(tables[predict.table], (), 0)
+        return Presence(tables[predict.table], (), 0)
     within = length_time(active.within, unit, "dataset.predict.active.within")
-    via = predict.via if predict.target is not None and predict.target.table == active.any else None
+    counted = predict.target is not None and predict.target.links is None and predict.target.table == active.any
+    via = predict.via if counted else None
     rows = tables[active.any]
     keys = [column for column, target in rows.config.foreign.items() if target == predict.table]
     events = tuple(_events(rows, key, None, tables) for key in ([via] if via else keys))
-    return _Presence(tables[predict.table], events, within)
+    return Presence(tables[predict.table], events, within)
 
 
 def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Tasks:
@@ -109,9 +129,9 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     assert predict.horizon is not None
     moments = moments_of(predict.at, unit)
     horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
-    rows, presence = tables[target.table], _presence(config, tables, unit)
-    _check_end(predict, rows, moments, horizon, unit)
-    later = _unlabelled(predict, moments, unit)
+    rows, presence = tables[target.table], presence_of(config, tables, unit)
+    check_end(predict, rows, moments, horizon, unit)
+    later = unlabelled_moments(predict, moments, unit)
     events = _events(rows, config.key_to_entity(target.table, "predict.target", predict.via), target.column, tables)
     found: list[tuple[Array, Array, Array]] = []
     for moment in sorted([*moments.tolist(), *later]):
@@ -123,7 +143,7 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
             label = _figure(target.figure, events, moment, horizon, len(there))
             ids = np.flatnonzero(there & ~np.isnan(label))
         if not len(ids):
-            _refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
+            refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
         found.append((ids, np.full(len(ids), moment), label[ids]))
         need_memory(24 * sum(len(part[0]) for part in found), "what is to be predicted", "name fewer moments")
     entity, moment_of, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -132,7 +152,7 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     return Tasks(entity, moment_of, labels.astype(np.float32)[:, None], task_type, classes)
 
 
-def _unlabelled(predict: PredictConfig, moments: Array, unit: TimeUnit) -> set[int]:
+def unlabelled_moments(predict: PredictConfig, moments: Array, unit: TimeUnit) -> set[int]:
     """Return the moments of which nothing is known yet. Raises RecipeError for one that is among the others."""
     option = "dataset.predict.unlabelled"
     later = {moment_time(moment, unit, option) for moment in predict.unlabelled}
@@ -142,7 +162,7 @@ def _unlabelled(predict: PredictConfig, moments: Array, unit: TimeUnit) -> set[i
     return later
 
 
-def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: int, unit: TimeUnit) -> None:
+def check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: int, unit: TimeUnit) -> None:
     """Refuse moments whose horizon reaches beyond the newest row: what is not there yet would count as nothing."""
     newest = rows.newest
     assert newest is not None
@@ -186,7 +206,7 @@ def _tell_stragglers(rows: TableRows, last: int, horizon: int, unit: TimeUnit) -
     )
 
 
-def _refuse_empty(predict: PredictConfig, entities: TableRows, moment: int, unit: TimeUnit, *, someone: bool) -> None:
+def refuse_empty(predict: PredictConfig, entities: TableRows, moment: int, unit: TimeUnit, *, someone: bool) -> None:
     """Say why nobody is predicted at a moment; `someone`: there are entities, and none has a label."""
     words = f"at {time_text(moment, unit)} there is no row of {predict.table} to be predicted"
     oldest = None if entities.time is None else int(entities.time.min())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -85,7 +85,12 @@ class TypedNeighborhoods:
     """Batches around labelled rows; several threads may share one."""
 
     def __init__(
-        self, store: GraphStore, fanouts: Sequence[int] | Mapping[str, Sequence[int]], *, newest: bool
+        self,
+        store: GraphStore,
+        fanouts: Sequence[int] | Mapping[str, Sequence[int]],
+        *,
+        newest: bool,
+        numbered: Collection[int] = (),
     ) -> None:
         """Open a graph.
 
@@ -93,11 +98,14 @@ class TypedNeighborhoods:
             store: the graph.
             fanouts: edges that a row takes of each relation, from the seeds outwards.
             newest: whether it takes the newest of more, else any.
+            numbered: types whose rows' numbers are told, for a model that learns a row for each.
 
         Raises RecipeError, DataError: options or a graph that do not fit.
         """
         self.facts = graph_facts(store.manifest)
-        self.moments = SeedMoments(store, self.facts)
+        self.moments = None if store.manifest.ranking else SeedMoments(store, self.facts)
+        self._numbered, self._node_ids = frozenset(numbered), store.get("node_ids")
+        self._type_offsets = store.manifest.type_offsets
         edges = sorted_edges(store)
         known = {name: hops for name, hops in _lists(fanouts).items() if name == "default" or _sampled(edges, name)}
         has_edge_data = bool(self.facts.has_edge_features)
@@ -109,19 +117,31 @@ class TypedNeighborhoods:
 
     def batch(self, seeds: Array, key: int, target: Tensor) -> TypedBatch:
         """Return the batch of labelled rows, int64 (n,), with what their scores should be; draws come from `key`."""
-        found = self.sampler.sample(self.moments.entities(seeds), self.moments.cuts(seeds), key)
-        cuts = (None,) * len(found.ids) if found.cuts is None else found.cuts
-        types = [self._inputs(t, nodes, cut) for t, (nodes, cut) in enumerate(zip(found.ids, cuts, strict=True))]
-        blocks = [self._block(layer, cuts) for layer in found.layers]
+        assert self.moments is not None, "rankings have batches of their own"
+        inputs, blocks, rows = self.around(self.moments.entities(seeds), self.moments.cuts(seeds), key)
         return TypedBatch(
             blocks=blocks,
-            inputs=TypedInputs(types),
+            inputs=inputs,
             target=target,
             num_seeds=len(seeds),
             seed_type=self.facts.seed_type,
-            rows=torch.from_numpy(found.seed_rows),
+            rows=torch.from_numpy(rows),
             num_edges=sum(block.num_edges for block in blocks),
         )
+
+    def around(self, nodes: Array, cuts: Array | None, key: int) -> tuple[TypedInputs, list[TypedBlock], Array]:
+        """Sample around nodes of any types, id (n,), as of cuts, int64 (n,); also return each one's row of its type."""
+        found = self.sampler.sample(nodes, cuts, key)
+        of_types = (None,) * len(found.ids) if found.cuts is None else found.cuts
+        types = [self._inputs(t, some, cut) for t, (some, cut) in enumerate(zip(found.ids, of_types, strict=True))]
+        return TypedInputs(types), [self._block(layer, of_types) for layer in found.layers], found.seed_rows
+
+    def _numbers(self, t: int, nodes: Array) -> Tensor | None:
+        """Return the numbers of a type's rows in its table, int64 (n,), where they are told."""
+        if t not in self._numbered:
+            return None
+        own = nodes if self._node_ids is None else self._node_ids[nodes]
+        return torch.from_numpy(np.asarray(own, np.int64) - self._type_offsets[t])
 
     def _inputs(self, t: int, nodes: Array, cut: Array | None) -> TypeInputs:
         facts = self.facts
@@ -136,6 +156,7 @@ class TypedNeighborhoods:
             _columns(self._feat, nodes, columns, np.float32),
             _columns(self._codes, nodes, codes, np.int64),
             age,
+            self._numbers(t, nodes),
         )
 
     def _block(self, layer: TypedLayer, cuts: Sequence[Array | None]) -> TypedBlock:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
-from configs.registry import EMBEDDINGS
+from configs.registry import EMBEDDINGS, MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
+from models.relational.configs import RelationalConfig
 from tasks.train.embeddings.configs import SparseConfig
 from tasks.train.embeddings.host_tables import SparseEmbedding, without_table
 from tasks.train.embeddings.sharded import ShardedEmbedding
@@ -32,6 +33,8 @@ class SparseEmbeddings:
 
         Raises RecipeError: there are no nodes to embed.
         """
+        if isinstance(job.model, RelationalConfig):
+            return self._beside_features(job, facts, ranks)
         if facts.feature_dim or facts.categories or facts.task == "graph":
             graphs = facts.task == "graph"
             why = "nodes of unseen graphs have no rows of their own" if graphs else "the nodes have features"
@@ -46,3 +49,14 @@ class SparseEmbeddings:
         else:
             model.encoder.embedding = ShardedEmbedding(*options, ranges)  # type: ignore[assignment]
         return model
+
+    def _beside_features(self, job: GnnJob, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+        """Build a model of typed graphs, which may learn vectors of single rows beside their columns."""
+        if not job.model.embedded(facts):  # type: ignore[attr-defined] # a RelationalConfig
+            made: GraphModel = MODELS.create(job.model, facts)
+            return made
+        model: Any = without_table(job.model, facts)
+        rows = model.encoder.ids
+        model.encoder.embedding = SparseEmbedding(rows.num_rows, rows.dim, self.config, ranks, job.seed)
+        built: GraphModel = model
+        return built

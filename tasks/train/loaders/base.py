@@ -110,6 +110,8 @@ class TrainingData:
     """Whether the model reads the outermost hop only through a mean or sum (`GraphModel.reads_mean`)."""
     num_propagations: int = 0
     """How often the model propagates features without learning (`GraphModel.num_propagations`)."""
+    numbered: tuple[int, ...] = ()
+    """Types of nodes of which the model learns a row for each (`models.relational.encoders.RowVectors`)."""
     seed: int = 0
     """What loaders draw that lay out their own epochs, or estimate something once."""
     rank: int = 0
@@ -120,4 +122,6 @@ class TrainingData:
     @classmethod
     def of(cls, model: GraphModel, store: GraphStore, features: FeatureSource, **others: Any) -> TrainingData:
         """Take down what loaders ask of a model; `others` are further fields."""
-        return cls(store, features, model.config.num_layers, model.reads_mean, model.num_propagations, **others)
+        numbered = getattr(model, "embedded", ())
+        given = model.config.num_layers, model.reads_mean, model.num_propagations, numbered
+        return cls(store, features, *given, **others)

@@ -229,6 +229,18 @@ class RelationalConfig(SeedLoaderConfig):
     """Which edges a row takes where it sees more: the newest, or any; null: the newest where rows are predicted at
     moments."""
 
+    moved_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("negatives", "draw", "alpha"), "is an option of recommendations: set train.loader.name=ranking too"
+    )
+
+    def resolve(self, manifest: GraphManifest) -> LoaderConfig:
+        """Return these options; where something is recommended, those of the loader `ranking`."""
+        if manifest.ranking is None:
+            return super().resolve(manifest)
+        from tasks.train.loaders.ranking_configs import ranking_options
+
+        return ranking_options(self)
+
     def fanouts(self, num_layers: int, *, evaluates: bool = False) -> FanoutByRelation:
         """Return the fan-out of every layer of a model, from the seeds outwards."""
         given = self.eval_fanout if evaluates and self.eval_fanout is not None else self.fanout

@@ -26,7 +26,8 @@ class RelationalLoader(LabelLoader):
         super().__init__(store.manifest, store["train_idx"], store["label"])
         self.batch_size = config.batch_size
         fanouts = config.fanouts(data.num_layers or 0)
-        self.neighborhoods = TypedNeighborhoods(store, fanouts, newest=config.takes_newest(store.manifest))
+        newest = config.takes_newest(store.manifest)
+        self.neighborhoods = TypedNeighborhoods(store, fanouts, newest=newest, numbered=data.numbered)
 
     def batch(self, positions: Array, key: int) -> TypedBatch:
         """Sample around the seeds."""

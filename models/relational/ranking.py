@@ -1,0 +1,103 @@
+"""Scores of candidates: two towers over one sampled batch, and what the past of both says besides.
+
+s(i, j) = <A x_i, B x_j> / sqrt(d) + w_p . p_j + w_h . h_ij, x the vectors that the layers end with, p_j how often a
+candidate was linked to, and h_ij what the entity itself had to do with it before. Candidates whose rows are learnt get
+these rows added behind the layers too: B x_j + C e_j.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from models.kernels.dense.linear import Linear
+from models.layers import hidden_layers
+
+if TYPE_CHECKING:
+    from models.relational.batch import RankingBatch
+    from models.relational.configs import RankingHeadConfig
+
+PAST = 3
+"""What is known of a pair's own past: see `past_features`."""
+POPULARITY = 2
+_MASKED = -1e9
+"""The score of what does not count: its share of a softmax is 0."""
+
+
+def past_features(counts: Tensor, age: Tensor) -> Tensor:
+    """Return what a head reads of pairs' pasts: 1, log(1 + links), and how recent the last is; float32 (m, PAST).
+
+    counts: how often they were linked, (m,); age: how long before the moment the last time was, float32 (m,), in days
+    or the data's unit.
+    """
+    times, age = counts.to(torch.float32), age.clamp(min=0)
+    return torch.stack([torch.ones_like(times), torch.log1p(times), 1 / (1 + torch.log1p(age))], 1)
+
+
+class RankingHead(nn.Module):
+    """Towers of seeds and of candidates, and their scores."""
+
+    def __init__(self, dim: int, id_dims: tuple[int, int], config: RankingHeadConfig, dropout: float) -> None:
+        """`id_dims`: columns of the rows that are learnt of seeds and of candidates, 0: none."""
+        super().__init__()
+        width = config.dim or dim
+        self.source, self.candidate = Linear(dim, width), Linear(dim, width)
+        self.source_ids, self.candidate_ids = (Linear(ids, width, bias=False) if ids else None for ids in id_dims)
+        self.scale = 1 / math.sqrt(width)
+        self.popularity = nn.Parameter(torch.zeros(POPULARITY)) if config.popularity else None
+        self.past = nn.Parameter(torch.zeros(PAST)) if config.history else None
+        self.mlp: nn.Sequential | None = None
+        if config.score == "mlp":
+            hidden = hidden_layers(width, width, 1, "relu", dropout)
+            self.mlp = nn.Sequential(*hidden, Linear(width, 1))
+
+    def towers(self, x: tuple[Tensor, Tensor], ids: tuple[Tensor | None, Tensor | None]) -> tuple[Tensor, Tensor]:
+        """Return the vectors of seeds and candidates from what the layers end with, and their learnt rows."""
+        return self.of_seeds(x[0], ids[0]), self.of_candidates(x[1], ids[1])
+
+    def of_seeds(self, x: Tensor, ids: Tensor | None) -> Tensor:
+        """Return vectors of seeds: (n, dim) -> (n, width)."""
+        y: Tensor = self.source(x)
+        return y if self.source_ids is None else y + self.source_ids(ids)
+
+    def of_candidates(self, x: Tensor, ids: Tensor | None) -> Tensor:
+        """Return vectors of candidates: (n, dim) -> (n, width)."""
+        y: Tensor = self.candidate(x)
+        return y if self.candidate_ids is None else y + self.candidate_ids(ids)
+
+    def scores(self, source: Tensor, candidate: Tensor, popularity: Tensor | None) -> Tensor:
+        """Score all candidates for all seeds: (B, width), (n, width), (n, POPULARITY) -> float32 (B, n)."""
+        if self.mlp is None:
+            found = (source @ candidate.T).float() * self.scale
+        else:
+            found = self.mlp(source.unsqueeze(1) * candidate.unsqueeze(0)).squeeze(2).float()
+        if self.popularity is not None:
+            assert popularity is not None, "the loader counted no links"
+            found = found + popularity @ self.popularity
+        return found
+
+    def add_past(self, scores: Tensor, pairs: Tensor | None, features: Tensor | None) -> Tensor:
+        """Return the scores (B, n) with what pairs' pasts say: pairs int64 (2, m), each once, features (m, PAST)."""
+        if self.past is None or pairs is None or features is None:
+            return scores
+        return scores.index_put((pairs[0], pairs[1]), features @ self.past, accumulate=True)
+
+    def of_batch(self, source: Tensor, candidate: Tensor, batch: RankingBatch) -> Tensor:
+        """Return a batch's scores, float32 (B, n), so that their softmax is that over all candidates.
+
+        The sum over all candidates' exp(s) is estimated by the right one's and those of the batch over their chance to
+        be in it: -log(chance) is added to each but the right one, which is there for sure. What does not count for a
+        seed is left out.
+        """
+        found = self.add_past(self.scores(source, candidate, batch.popularity), batch.pairs, batch.pair_feat)
+        if batch.log_inclusion is not None:
+            rows = torch.arange(len(found), device=found.device)
+            corrected = found - batch.log_inclusion
+            found = corrected.index_put((rows, batch.target), batch.log_inclusion[batch.target], accumulate=True)
+        if batch.left_out is not None:
+            masked = torch.full((1,), _MASKED, device=found.device)
+            found = found.index_put((batch.left_out[0], batch.left_out[1]), masked)
+        return found

@@ -1,0 +1,149 @@
+"""Lists of candidates for tasks: all that are there at a task's moment are scored, as of that moment.
+
+Vectors of candidates are computed once for each moment, by sampling around them; memory is theirs, and some rows of
+scores (`_SCORES`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from models.relational.base import RelationalModel
+from models.relational.ranking import RankingHead
+from tasks.evaluators.ranked_rows import RankedRows, places_of
+from tasks.inference.layerwise import scratch_array
+from tasks.sampling.relational.links import RankedLinks
+from tasks.sampling.relational.ranked import RankedNeighborhoods
+from tasks.storage.graph_store import Array, GraphStore, slices
+
+_KEY = 20_261_128
+"""What is drawn: the same neighbours in every evaluation."""
+_MOST_SEEDS = 1024
+"""Rows that are sampled around at a time."""
+_SCORES = 1 << 25
+"""Scores that are held at a time, unless a single row has more."""
+_NO_ROWS = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The first candidates of n tasks."""
+
+    candidates: Array
+    """int64 (n, K): nodes; -1 behind the last candidate that there is."""
+    scores: Array
+    """float32 (n, K)."""
+    right: Array
+    """float32 (n, K): 1 where one is right, 0 where not, NaN where nothing is known of the task yet."""
+
+
+ScoreTasks = Callable[[Array, int], Array]
+"""Scores of tasks, int64 (b,), of one moment: float32 (b, C), of all candidates."""
+
+
+def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None = None) -> tuple[RankedRows, Lists]:
+    """Rank all candidates for tasks, int64 (n,), by what scores those of one moment at a time.
+
+    What is not there at the moment is no candidate, and with `new_only` what an entity was linked to before.
+
+    Returns: where what is right stands, of those tasks that have something right, and the first `k` (None: no lists).
+    """
+    size = links.num_candidates
+    moments = links.moments(tasks)
+    width = min(k or 0, size)
+    lists = Lists(
+        np.full((len(tasks), width), -1, np.int64),
+        np.full((len(tasks), width), -np.inf, np.float32),
+        np.full((len(tasks), width), np.nan, np.float32),
+    )
+    counts = np.diff(links.right(tasks)[0])
+    places = np.full((len(tasks), int(min(1000, counts.max(initial=1)))), np.inf)
+    for moment in np.unique(moments).tolist():
+        rows, there = np.flatnonzero(moments == moment), links.there(moment)
+        for part in slices(len(rows), max(1, _SCORES // max(1, size))):
+            chosen = rows[part]
+            scores = np.array(score(tasks[chosen], moment), np.float32)
+            scores[:, ~there] = -np.inf
+            if links.ranking.new_only:
+                indptr, column, _, _ = links.past(links.entities(tasks[chosen]), moments[chosen])
+                scores[np.repeat(np.arange(len(chosen)), np.diff(indptr)), column] = -np.inf
+            indptr, right = links.right(tasks[chosen])
+            found = places_of(scores, indptr, right).places
+            places[chosen, : found.shape[1]] = found
+            if width:
+                _fill(lists, chosen, links.candidates, scores, (indptr, right))
+    known = np.flatnonzero(counts > 0)
+    return RankedRows(places[known], counts[known].astype(np.int64)), lists
+
+
+def _fill(lists: Lists, rows: Array, candidates: Array, scores: Array, right: tuple[Array, Array]) -> None:
+    """Put the first candidates of some rows into their lists; of equal scores those of the lowest nodes."""
+    width = lists.candidates.shape[1]
+    first = np.sort(np.argpartition(-scores, width - 1, axis=1)[:, :width], axis=1)
+    order = np.argsort(-np.take_along_axis(scores, first, 1), axis=1, kind="stable")
+    first = np.take_along_axis(first, order, 1)
+    found = np.take_along_axis(scores, first, 1)
+    is_right = np.zeros(scores.shape, np.bool_)
+    is_right[np.repeat(np.arange(len(rows)), np.diff(right[0])), right[1]] = True
+    hit = np.take_along_axis(is_right, first, 1).astype(np.float32)
+    hit[np.diff(right[0]) == 0] = np.nan
+    lists.candidates[rows] = np.where(np.isfinite(found), candidates[first], -1)
+    lists.scores[rows], lists.right[rows] = found, hit
+
+
+class RankedScores:
+    """Scores candidates of one graph by models that sample alike."""
+
+    def __init__(self, store: GraphStore, model: RelationalModel, scratch: Path | None) -> None:
+        """Raises DataError: the graph's relations are not those that the model was trained on."""
+        facts = model.facts
+        fanouts = dict(zip(store.manifest.edge_types, facts.fanouts, strict=True))
+        self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.embedded)
+        self.links, self._scratch = self.near.links, scratch
+
+    def ranked(
+        self, model: RelationalModel, tasks: Array, device: torch.device, k: int | None = None
+    ) -> tuple[RankedRows, Lists]:
+        """Rank all candidates for tasks, see `ranked_by`. Inside of `evaluating`."""
+        vectors: tuple[int, Array] | None = None
+
+        def score(some: Array, moment: int) -> Array:
+            nonlocal vectors
+            if vectors is None or vectors[0] != moment:
+                vectors = moment, self.candidate_vectors(model, moment, device)
+            return self._scores(model, some, moment, vectors[1], device)
+
+        return ranked_by(self.links, tasks, score, k)
+
+    def candidate_vectors(self, model: RelationalModel, moment: int, device: torch.device) -> Array:
+        """Return the vectors of all candidates as of a moment, float32 (C, width); 0 of what is not there."""
+        columns = np.flatnonzero(self.links.there(moment))
+        found: Array | None = None
+        for part in slices(max(1, len(columns)), _MOST_SEEDS):
+            batch = self.near.batch(_NO_ROWS, columns[part], moment, _KEY).to(device)
+            some = model.towers(batch)[1].float().cpu().numpy()
+            if found is None:
+                found = scratch_array(self._scratch, self.links.num_candidates, some.shape[1])
+            found[columns[part]] = some
+        assert found is not None
+        return found
+
+    def _scores(
+        self, model: RelationalModel, tasks: Array, moment: int, candidates: Array, device: torch.device
+    ) -> Array:
+        head = model.head
+        assert isinstance(head, RankingHead)
+        everything = torch.from_numpy(np.asarray(candidates)).to(device)
+        popularity = self.near.popularity(np.arange(len(candidates)), moment).to(device)
+        parts = []
+        for some in slices(len(tasks), _MOST_SEEDS):
+            batch = self.near.batch(tasks[some], _NO_ROWS, moment, _KEY).to(device)
+            pairs, features = (one.to(device) for one in self.near.past(tasks[some], moment))
+            scores = head.scores(model.towers(batch)[0].float(), everything, popularity)
+            parts.append(head.add_past(scores, pairs, features).cpu().numpy())
+        return np.concatenate(parts)

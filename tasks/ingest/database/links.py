@@ -1,0 +1,212 @@
+"""What is recommended: to which rows of another table an entity is linked within the horizon of a moment.
+
+Memory: 40 bytes for each row that links, 16 for each link that is to be predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import numpy as np
+
+from configs.errors import DataError
+from configs.moments import TimeUnit
+from tasks.arrays import Array
+from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.database.link_paths import LinkPath, link_path
+from tasks.ingest.database.moments import length_time, time_text
+from tasks.ingest.database.relations import Relation
+from tasks.ingest.database.rows import TableRows, look_up
+from tasks.ingest.database.targets import (
+    PositiveLinks,
+    Tasks,
+    check_end,
+    moments_of,
+    presence_of,
+    refuse_empty,
+    unlabelled_moments,
+)
+from tasks.ingest.tables.intake import Intake
+from tasks.ingest.writer import DatasetWriter
+from tasks.sizes import need_memory
+from tasks.storage.file_names import file_name, joined_name
+from tasks.storage.graph_store import ALWAYS
+from tasks.storage.manifests import RankingTask
+
+_ROWS = 1 << 20
+
+
+class Links(NamedTuple):
+    """All links there are, oldest first."""
+
+    path: LinkPath
+    entity: Array
+    """int64 (n,): dense ids."""
+    target: Array
+    """int64 (n,): dense ids of the other table's rows."""
+    time: Array
+    """int64 (n,): when the rows that make it up were all there."""
+
+    def between(self, start: int, end: int) -> slice:
+        """Return those of start <= time < end."""
+        first, last = np.searchsorted(self.time, [start, end])
+        return slice(int(first), int(last))
+
+
+def read_links(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Links:
+    """Read who is linked to what, and since when. Raises DataError: there are none."""
+    path = link_path(config.predict, config.tables)
+    rows = tables[path.table]
+    need_memory(40 * rows.num_rows, f"{rows.num_rows:,} links of {rows.name}", "take fewer rows")
+    target = _foreign_keys(rows, path.column, tables)
+    entity: Array = np.arange(rows.num_rows)
+    time: Array = np.full(rows.num_rows, ALWAYS, np.int64)
+    for name, column in path.steps:
+        table, known = tables[name], entity >= 0
+        if table.time is not None:
+            np.maximum(time, table.time[np.where(known, entity, 0)], out=time, where=known)
+        keys = _foreign_keys(table, column, tables)
+        entity = np.where(known, keys[np.where(known, entity, 0)], -1)
+    both = np.flatnonzero((entity >= 0) & (target >= 0))
+    if not len(both):
+        raise DataError(
+            f"no row links {config.predict.table} to {path.target}: there is nothing to recommend",
+            path=rows.config.names,
+        )
+    order = both[np.argsort(time[both], kind="stable")]
+    return Links(path, entity[order], target[order], time[order])
+
+
+def _foreign_keys(rows: TableRows, column: str, tables: Mapping[str, TableRows]) -> Array:
+    """Return the dense ids that a foreign key names, int64 (num_rows,); below 0 where it names none."""
+    silent, found = Intake(), np.empty(rows.num_rows, np.int64)
+    target = tables[rows.config.foreign[column]].nodes
+    for chunk in rows.chunks([column], rows.texts_of_keys(tables, [column]), intake=silent):
+        found[chunk.first : chunk.first + chunk.batch.num_rows] = look_up(chunk.batch, column, target)
+    return found
+
+
+def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit, intake: Intake) -> Tasks:
+    """Return entities at moments, with what they are linked to within the horizon: the label is how many that are.
+
+    Entities without such a link are left out, and links to rows that are no older than the moment: nobody could have
+    recommended those. With `new_only` so are links to what an entity was linked to before.
+
+    Raises:
+        DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
+    """
+    predict = config.predict
+    assert predict.at is not None
+    assert predict.horizon is not None
+    links = read_links(config, tables)
+    presence = presence_of(config, tables, unit)
+    moments = moments_of(predict.at, unit)
+    horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
+    timed = next(tables[name] for name in links.path.tables if tables[name].time is not None)
+    check_end(predict, timed, moments, horizon, unit)
+    later = unlabelled_moments(predict, moments, unit)
+    targets = tables[links.path.target]
+    parts: list[tuple[Array, ...]] = []
+    count = without = too_young = 0
+    for moment in sorted([*moments.tolist(), *later]):
+        there = presence.at(moment)
+        entity, target = (np.empty(0, np.int64),) * 2
+        if moment in later:
+            ids, label = np.flatnonzero(there), np.full(int(there.sum()), np.nan)
+        else:
+            entity, target, young = _positives(links, targets, moment, horizon, new_only=predict.new_only)
+            too_young += young
+            kept = there[entity]
+            entity, target = entity[kept], target[kept]
+            ids, label = np.unique(entity, return_counts=True)
+            without += int(there.sum()) - len(ids)
+        if not len(ids):
+            refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
+        task = count + np.searchsorted(ids, entity)
+        parts.append((ids, np.full(len(ids), moment), label.astype(np.float64), task, target))
+        count += len(ids)
+        need_memory(40 * count, "what is to be predicted", "name fewer moments")
+    entities, moment_of, labels, task, target = (np.concatenate(part) for part in zip(*parts, strict=True))
+    if without:
+        intake.adjust(tables[predict.table].config, "rows without a link within the horizon left out", without)
+    if too_young:
+        intake.hints.append(
+            f"{too_young:,} links are left out, to rows of {targets.name} that are no older than the moment: nobody "
+            "can recommend them then"
+        )
+    label_column = labels.astype(np.float32)[:, None]
+    return Tasks(entities, moment_of, label_column, "ranking", 0, PositiveLinks(links, task, target, without))
+
+
+def _positives(
+    links: Links, targets: TableRows, moment: int, horizon: int, *, new_only: bool
+) -> tuple[Array, Array, int]:
+    """Return entity and target of the links of a moment, each pair once, and how many have too young targets."""
+    some = links.between(moment, moment + horizon)
+    size = targets.num_rows
+    pairs = np.unique(links.entity[some] * size + links.target[some])
+    if new_only:
+        before = links.between(ALWAYS, moment)
+        pairs = np.setdiff1d(pairs, links.entity[before] * size + links.target[before], assume_unique=False)
+    entity, target = np.divmod(pairs, size)
+    if targets.time is None:
+        return entity, target, 0
+    there = targets.time[target] < moment
+    return entity[there], target[there], int(np.count_nonzero(~there))
+
+
+def relation_of_links(
+    path: LinkPath, tables: Mapping[str, TableRows], entity: str
+) -> tuple[tuple[str, str, str], bool]:
+    """Return the relation whose edges are all links, and whether these lead from the target to the entity.
+
+    The edges of a link table, where it is one; else a relation that `write_links` makes.
+    """
+    rows = tables[path.table].config
+    if path.is_link_table and rows.is_link:
+        reverse = next(iter(rows.foreign)) == path.column
+        ends = (path.target, entity) if reverse else (entity, path.target)
+        return (ends[0], file_name(path.table), ends[1]), reverse
+    return (entity, file_name(path.table), path.target), False
+
+
+def write_links(links: Links, tables: Mapping[str, TableRows], entity: str, writer: DatasetWriter) -> Relation | None:
+    """Write the links as edges from entities to targets, where they are no link table's own."""
+    rows = tables[links.path.table].config
+    if links.path.is_link_table and rows.is_link:
+        return None
+    ends = (tables[entity], tables[links.path.target])
+    with ExitStack() as stack:
+        relation = Relation(links.path.table, ends, writer, stack, timed=True)
+        for first in range(0, len(links.entity), _ROWS):
+            some = slice(first, first + _ROWS)
+            relation.write(links.entity[some], links.target[some], links.time[some], {})
+    return relation
+
+
+def describe_ranking(
+    config: DatabaseConfig, links: Links, tables: Mapping[str, TableRows], unit: TimeUnit
+) -> RankingTask:
+    """Return the manifest's entry."""
+    assert config.predict.horizon is not None
+    triplet, reverse = relation_of_links(links.path, tables, config.predict.table)
+    return RankingTask(
+        candidates=links.path.target,
+        history=joined_name(triplet),
+        history_is_reversed=reverse,
+        horizon=length_time(config.predict.horizon, unit, "dataset.predict.horizon"),
+        new_only=config.predict.new_only,
+    )
+
+
+def tell_ranking(links: Links, tasks: Tasks, unit: TimeUnit) -> str:
+    """Say what is recommended to whom, in a line."""
+    assert tasks.links is not None
+    oldest = time_text(int(links.time[0]), unit) if links.time[0] != ALWAYS else "always"
+    return (
+        f"{len(links.entity):,} links to {links.path.target} since {oldest}; {len(tasks.links.task):,} are to be "
+        f"predicted of {int(np.count_nonzero(~np.isnan(tasks.label))):,} rows, and {tasks.links.without:,} rows "
+        "without one are left out"
+    )

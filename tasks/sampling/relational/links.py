@@ -1,0 +1,157 @@
+"""What entities were linked to and when, and what tasks are to rank: as arrays, by entity and by candidate.
+
+Memory: 4 bytes a node of the graph, 24 for each link, 16 for each right one of a task.
+"""
+
+from __future__ import annotations
+
+import threading
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numba import njit
+
+from tasks.arrays import Array, offsets
+from tasks.storage.file_names import joined_name
+from tasks.storage.graph_facts import LINKS_RELATION, task_relation
+from tasks.storage.graph_store import ALWAYS, GraphStore
+
+_opened: WeakKeyDictionary[GraphStore, RankedLinks] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def ranked_links(store: GraphStore) -> RankedLinks:
+    """Return a graph's links, read once: training, validation and controls share them."""
+    with _lock:
+        if store not in _opened:
+            _opened[store] = RankedLinks(store)
+        return _opened[store]
+
+
+class RankedLinks:
+    """Candidates are called by their column: their place among the nodes of their type, ascending."""
+
+    def __init__(self, store: GraphStore) -> None:
+        manifest, ranking = store.manifest, store.manifest.ranking
+        found = task_relation(manifest)
+        assert ranking is not None
+        assert found is not None
+        self.ranking = ranking
+        node_type, self._node_time = store["node_type"], store["node_time"]
+        self.candidates = np.flatnonzero(node_type == manifest.node_types.index(ranking.candidates))
+        """int64 (C,): nodes that are ranked, ascending."""
+        self.num_candidates = len(self.candidates)
+        self.candidate_time = np.asarray(self._node_time[self.candidates], np.int64)
+        """int64 (C,): since when they are there."""
+        self._column = np.full(manifest.num_nodes, -1, np.int32)
+        self._column[self.candidates] = np.arange(len(self.candidates), dtype=np.int32)
+        links = manifest.edge_types.index(joined_name((manifest.target_type, LINKS_RELATION, ranking.candidates)))
+        history = manifest.edge_types.index(ranking.history)
+        task, entity, _ = _edges_of(store, found[0])
+        order = np.argsort(task)
+        self._tasks, self._entity = task[order], entity[order]
+        task, target, _ = _edges_of(store, links)
+        order = np.lexsort((target, task))
+        self._right_task, self._right = task[order], self._column[target[order]].astype(np.int64)
+        source, target, time = _edges_of(store, history)
+        if ranking.history_is_reversed:
+            source, target = target, source
+        columns = self._column[target]
+        order = np.lexsort((columns, time, source))
+        self._by_entity = source[order], columns[order], time[order]
+        order = np.lexsort((time, columns))
+        self._times = time[order]
+        self._starts = offsets(np.bincount(columns, minlength=len(self.candidates)))
+
+    def entities(self, tasks: Array) -> Array:
+        """Return the entity of each task, id (n,)."""
+        return self._entity[np.searchsorted(self._tasks, tasks)]
+
+    def moments(self, tasks: Array) -> Array:
+        """Return the moment of each task, int64 (n,)."""
+        return np.asarray(self._node_time[tasks], np.int64)
+
+    def right(self, tasks: Array) -> tuple[Array, Array]:
+        """Return the columns of what is right for tasks: indptr int64 (n + 1,), columns int64 (m,)."""
+        first = np.searchsorted(self._right_task, tasks)
+        last = np.searchsorted(self._right_task, tasks, side="right")
+        indptr = offsets(last - first)
+        return indptr, self._right[_ranges(first, indptr)]
+
+    def there(self, moment: int) -> Array:
+        """Return which candidates are there at a moment, bool (C,)."""
+        return self.candidate_time < moment
+
+    def popularity(self, columns: Array, moment: int) -> Array:
+        """Return how often candidates were linked before a moment, and within a horizon before it: int64 (n, 2)."""
+        found = np.empty((len(columns), 2), np.int64)
+        since = moment - self.ranking.horizon
+        _count(self._starts, self._times, np.asarray(columns, np.int64), since, moment, found)
+        return found
+
+    def past(self, entities: Array, moments: Array) -> tuple[Array, Array, Array, Array]:
+        """Return what entities were linked to before moments, int64 (n,) each.
+
+        Returns: indptr int64 (n + 1,); columns int64 (m,), ascending within a row, each once; how often int64 (m,); and
+        the last time int64 (m,).
+        """
+        who, columns, times = self._by_entity
+        first, last = np.searchsorted(who, entities), np.searchsorted(who, entities, side="right")
+        before = np.empty(len(first), np.int64)
+        _before(times, first, last, np.asarray(moments, np.int64), before)
+        indptr = offsets(before - first)
+        places = _ranges(first, indptr)
+        row = np.repeat(np.arange(len(first)), np.diff(indptr))
+        key = row * max(1, self.num_candidates) + columns[places]
+        order = np.argsort(key, kind="stable")  # of one pair by time still
+        distinct, start, counts = np.unique(key[order], return_index=True, return_counts=True)
+        newest = times[places][order][start + counts - 1]
+        row, column = np.divmod(distinct, max(1, self.num_candidates))
+        return offsets(np.bincount(row, minlength=len(first))), column, counts.astype(np.int64), newest
+
+    def interactions(self, moment: int) -> tuple[Array, Array]:
+        """Return entity and column of all links before a moment, those of one entity together, oldest first."""
+        who, columns, times = self._by_entity
+        seen = times < moment
+        return who[seen], columns[seen]
+
+
+def _edges_of(store: GraphStore, relation: int) -> tuple[Array, Array, Array]:
+    """Return source, target and time of a relation's edges, int64 (m,) each."""
+    places = np.flatnonzero(store["edge_type"] == relation)
+    target = np.searchsorted(store["csc_indptr"], places, side="right") - 1
+    source = np.asarray(store["csc_indices"][places], np.int64)
+    time = np.asarray(store["edge_time"][places], np.int64) if "edge_time" in store else np.full(len(places), ALWAYS)
+    return source, target, time
+
+
+def _ranges(first: Array, indptr: Array) -> Array:
+    """Return first[i], first[i] + 1, ... of each row, as many as it has."""
+    return np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], np.diff(indptr))
+
+
+@njit(cache=True, nogil=True)
+def _first_from(times, low, high, moment):  # type: ignore[no-untyped-def]
+    """Return the first place in low..high whose time is not before a moment."""
+    while low < high:
+        middle = (low + high) // 2
+        if times[middle] < moment:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _count(starts, times, columns, since, moment, found):  # type: ignore[no-untyped-def]
+    for i in range(len(columns)):
+        low, high = starts[columns[i]], starts[columns[i] + 1]
+        before = _first_from(times, low, high, moment)
+        found[i, 0] = before - low
+        found[i, 1] = before - _first_from(times, low, high, since)
+
+
+@njit(cache=True, nogil=True)
+def _before(times, first, last, moments, before):  # type: ignore[no-untyped-def]
+    for i in range(len(first)):
+        before[i] = _first_from(times, first[i], last[i], moments[i])
