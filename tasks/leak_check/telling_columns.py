@@ -12,6 +12,7 @@ from tasks.sampling.relational.batches import SeedMoments
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.heads import head_views
 
 _LEAST_AREA = 0.99
 _LEAST_CORRELATION = 0.995
@@ -30,14 +31,15 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     entities = np.asarray(store["node_ids"])[SeedMoments(store, graph_facts(manifest)).entities(seeds)]
     kind = manifest.node_types[graph_facts(manifest).seed_type]
     rows = entities - manifest.type_offsets[manifest.node_types.index(kind)]
-    label = np.asarray(store["label"][seeds]).reshape(len(seeds), -1).astype(np.float64)
+    label = np.asarray(store["label"][seeds])
+    tasks = [(view.label_of(label), view.head.task_type) for view in head_views(manifest)]
     found = []
     for column, values, is_category in _columns(dataset, kind, rows):
-        for truth in _targets(label, manifest.task_type):
+        for truth, task_type in _truths(tasks or [(label, manifest.task_type)]):
             known = ~np.isnan(truth) & (is_category | ~np.isnan(values))
             if known.sum() < _FEWEST_ROWS or np.ptp(truth[known]) == 0:
                 continue
-            score = _tells(truth[known], values[known], manifest.task_type, is_category=is_category)
+            score = _tells(truth[known], values[known], task_type, is_category=is_category)
             if score is not None:
                 found.append(f"column {column} tells the label by itself ({score})")
                 break
@@ -52,6 +54,13 @@ def _columns(dataset: DatasetStore, kind: str, rows: Array) -> Iterator[tuple[st
         for number in range(values.shape[1]):
             name = feature.column if values.shape[1] == 1 else f"{feature.column}[{number}]"
             yield name, values[:, number].astype(np.float64), feature.kind == "categorical"
+
+
+def _truths(tasks: list[tuple[Array, str]]) -> Iterator[tuple[Array, str]]:
+    """Yield what `_targets` does of each task's labels, with its kind."""
+    for label, task_type in tasks:
+        for truth in _targets(label.reshape(len(label), -1).astype(np.float64), task_type):
+            yield truth, task_type
 
 
 def _targets(label: Array, task_type: str) -> Iterator[Array]:

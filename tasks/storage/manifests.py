@@ -24,7 +24,7 @@ LEFT_OUT = "left_out"
 
 
 TaskKind = Literal["node", "link", "graph", "triple"]
-TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple", "ranking"]
+TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple", "ranking", "several"]
 
 
 class _Frozen(BaseModel):
@@ -146,6 +146,20 @@ class RankingTask(_Frozen):
     """Whether what an entity was linked to before the moment is no candidate."""
 
 
+class TaskHead(_Frozen):
+    """One of several tasks of the same rows."""
+
+    name: str
+    task_type: TaskType
+    num_classes: int = 0
+    num_tasks: int = 1
+    """Columns of its label."""
+    metric: str
+    """What it is judged by."""
+    weight: float = 1.0
+    """Of its mean loss in the sum of all tasks'."""
+
+
 class TaskManifest(Manifest):
     """What is predicted, and on what: the same for a data set and the graphs made of it."""
 
@@ -177,9 +191,12 @@ class TaskManifest(Manifest):
     """What times count, where nodes are predicted at moments: `seconds`, or `number` of something."""
     ranking: RankingTask | None = None
     """What is ranked (task type ranking)."""
+    heads: tuple[TaskHead, ...] = ()
+    """Several tasks (task type several): their labels stand side by side, classes as numbers, NaN for none. The first
+    one judges the model."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset(
-        {"num_relations", "relation_feature_dim", "fit_before", "time_unit", "ranking"}
+        {"num_relations", "relation_feature_dim", "fit_before", "time_unit", "ranking", "heads"}
     )
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:

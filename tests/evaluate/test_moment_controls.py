@@ -74,7 +74,8 @@ def test_controls_of_tasks_are_fitted_and_measured(tmp_path: Path) -> None:
     label = np.array(store["label"])
     label[found.rows] = np.nan_to_num(found.nearby[:, 2]) > 0
     store._open["label"] = label
-    graph: Any = SimpleNamespace(store=store, scratch=tmp_path)
+    dataset = SimpleNamespace(manifest=SimpleNamespace(tables={}))
+    graph: Any = SimpleNamespace(store=store, scratch=tmp_path, entities=None, dataset=dataset)
     controls = Controls(graph, 1)
     test = np.asarray(store["test_idx"])
     prediction = Prediction(scores=np.zeros((len(test), 1), np.float32), label=label[test])

@@ -12,6 +12,8 @@ from configs.errors import DataError, RecipeError, UserError
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_databases import ROWS, database, write
 
+DAY = 86_400
+
 BASE = {"target": None, "at": None, "horizon": None}
 
 
@@ -117,7 +119,7 @@ def test_rows_without_a_label_are_kept_to_be_predicted(ingest: Ingest, folder: P
         (predicting("buys", split={"valid": 1.5, "test": 0.5}), r"1\.5 is neither a share between 0 and 1 nor"),
         (predicting("buys", split={"valid": 0.5, "test": "2022-01-01"}), r"give two moments .*, or two shares"),
         (predicting("things", "price", task_type="regression", horizon="3d"), r"rows of things have no time that"),
-        (database(predict={"label": "age"}), r"predict needs one of `target`, .*, `labels`, .*, and `label`"),
+        (database(predict={"label": "age"}), r"predict needs one of `target` .*, `labels`, .*, and `label`"),
         (database(predict={"task_type": "regression"}), r"task_type is for `label`"),
         (
             database(predict={**BASE, "table": "lines", "label": "number"}, lines={"link": True}),
@@ -179,3 +181,107 @@ def test_several_labels_in_a_table_of_labels(ingest: Ingest, folder: Path) -> No
     assert np.array_equal(
         store.column("nodes/task", "label"), [[0, np.nan], [1, 1], [0, 1], [1, 0]], equal_nan=True
     )  # by moment and entity
+
+
+def test_several_targets_are_those_of_each(ingest: Ingest, folder: Path) -> None:
+    """Labels stand side by side; an entity is there where any is known; each column is that of the target alone."""
+    write(folder)
+    targets = {"left": {"none": "buys"}, "spent": {"sum": "buys.paid", "weight": 0.5}, "usual": {"mean": "buys.paid"}}
+    store = ingest(**database(predict={"target": None, "targets": targets}))
+    manifest = store.manifest
+    assert (manifest.task_type, manifest.num_tasks, manifest.metric) == ("several", 3, "left.rocauc")
+    assert [(one.name, one.task_type, one.metric, one.weight) for one in manifest.heads] == [
+        ("left", "binary", "rocauc", 1.0),
+        ("spent", "regression", "rmse", 0.5),
+        ("usual", "regression", "rmse", 1.0),
+    ]
+    ids, label = store.read("ids/task")["original_id"].to_pylist(), store.column("nodes/task", "label")
+    for column, (name, target) in enumerate(targets.items()):
+        alone = {key: value for key, value in target.items() if key != "weight"}
+        one = ingest(**database(predict={"target": alone}))
+        own = dict(zip(one.read("ids/task")["original_id"].to_pylist(), one.column("nodes/task", "label"), strict=True))
+        for task, values in zip(ids, label, strict=True):
+            expected = own[task][0] if task in own else np.nan
+            np.testing.assert_equal(float(values[column]), float(expected), err_msg=f"{name} of {task}")
+    assert np.isnan(label[:, 2]).any()
+
+
+def test_what_was_before_is_kept_beside_the_labels(ingest: Ingest, folder: Path) -> None:
+    """The same figure of as long before, and the mean of the entity's labels that were known: by plain loops."""
+    write(folder)
+    store = ingest(**database(predict={"horizon": "90d"}))
+    tasks = store.read("ids/task")["original_id"].to_pylist()
+    label, last, mean = (store.column("nodes/task", name).reshape(-1) for name in ("label", "last_value", "own_mean"))
+    moments = store.column("nodes/task", "time")
+    buys = store.column("nodes/buys", "time")
+    for i, task in enumerate(tasks):
+        who = int(task.split("@")[0])
+        own = [t for t, one in zip(buys, ROWS["buys"]["who"], strict=True) if one == who]
+        assert last[i] == sum(moments[i] - 90 * DAY <= t < moments[i] for t in own)
+        known = [
+            label[j]
+            for j, other in enumerate(tasks)
+            if other.split("@")[0] == str(who) and moments[j] + 90 * DAY <= moments[i]
+        ]
+        np.testing.assert_allclose(mean[i], np.mean(known) if known else np.nan, rtol=1e-6)
+    assert last.max() > 0
+    assert np.isfinite(mean).any()
+
+
+def test_several_labels_by_name(ingest: Ingest, folder: Path) -> None:
+    write(folder, buys={"kind": [0, 1, 2, 0, 1, 2, 1, None], "late": [0, None, 1, 0, 1, 0, 1, 1]})
+    label = {
+        "kind": {"label": "kind", "task_type": "multiclass"},
+        "paid": {"label": "paid", "task_type": "regression", "metric": "mae"},
+        "late": {"label": "late"},
+    }
+    store = ingest(**predicting("buys", label))
+    heads = store.manifest.heads
+    assert [(one.task_type, one.num_classes, one.metric) for one in heads] == [
+        *(("multiclass", 3, "accuracy"), ("regression", 0, "mae"), ("binary", 2, "rocauc")),
+    ]
+    expected = np.array([ROWS["buys"]["paid"]], np.float64)[0]
+    np.testing.assert_array_equal(store.column("nodes/buys", "label")[:, 1], expected)
+    assert np.isnan(store.column("nodes/buys", "label")[7, 0])
+    assert not any(one.column.startswith("buys.") for kind in store.manifest.node_types for one in kind.features)
+
+
+@pytest.mark.parametrize(
+    ("predict", "message"),
+    [
+        ({"targets": {}}, r"targets: name at least one task"),
+        ({"targets": {"a.b": {"none": "buys"}}}, r"'a\.b' is no plain name of a task"),
+        ({"targets": {"a": {"none": "buys", "count": "buys"}}}, "not 2 of them"),
+        ({"targets": {"a": {"links": "lines.thing"}}}, "links is a target by itself"),
+        ({"targets": {"a": {"none": "buys", "weight": 0}}}, "greater than 0"),
+        ({"targets": {"a": {"none": "buys", "weight": "nan"}}}, "weight"),
+        ({"targets": {"a": {"none": "buys", "metric": "auk"}}}, r"unknown metric 'auk' \(did you mean 'auc'"),
+        ({"targets": {"a": {"none": "bys"}}}, r"predict\.targets\.a: there is no table 'bys' \(did you mean 'buys'"),
+        ({"targets": {"a": {"none": "buys", "via": "whom"}}}, r"predict\.targets\.a\.via: buys has no foreign key"),
+        ({"targets": {"a": {"none": "buys"}}, "metric": "ap"}, "each of several tasks has its own"),
+        ({"targets": {"a": {"none": "buys"}}, "via": "who"}, "via: each of several targets has its own"),
+        ({"targets": {"a": {"none": "buys"}}, "target": {"none": "buys"}}, "predict needs one of"),
+        ({"targets": {"a": {"none": "buys"}}, "at": None}, "a target needs `at`"),
+    ],
+)
+def test_several_targets_that_cannot_be(ingest: Ingest, folder: Path, predict: Any, message: str) -> None:
+    write(folder)
+    with pytest.raises((UserError, ValueError), match=message):
+        ingest(**database(predict={"target": None, **predict}))
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ({}, "label: name at least one task"),
+        ({"a": {"label": "paid", "task_type": "regresion"}}, "regresion|binary"),
+        ({"a": {"labl": "paid"}}, r"unknown key 'labl' \(did you mean 'label'"),
+        ({"a": {"label": "who"}}, "column 'who' of buys is a foreign key too"),
+        ({"a": {"label": "payed", "task_type": "regression"}}, r"has no column 'payed' \(did you mean 'paid'"),
+        ({"a": {"label": ["paid", "buy"]}}, "take task_type: multilabel"),
+    ],
+)
+def test_several_labels_that_cannot_be(ingest: Ingest, folder: Path, label: Any, message: str) -> None:
+    write(folder)
+    with pytest.raises((UserError, ValueError), match=message):
+        ingest(**predicting("buys", label))

@@ -14,7 +14,7 @@ from tasks.evaluate.controls.entities import EntityRows
 from tasks.evaluate.controls.features import ControlledGraph, OwnFeatures, training_sample
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.controls import BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL, FEATURES_CONTROL
-from tasks.storage.graph_store import slices
+from tasks.storage.graph_store import GraphStore, slices
 from tasks.storage.manifests import FeatureColumn
 
 _MOST_ROWS = 200_000
@@ -72,11 +72,17 @@ def tree_features(entities: EntityRows, places: Array, *, nearby: bool) -> Array
     return np.concatenate([np.asarray(part[places], np.float32) for part in parts], axis=1)
 
 
+def held_rows(store: GraphStore) -> Array:
+    """Return the rows of all splits, int64 (n,), ascending."""
+    names = [f"{split}_idx" for split in store.manifest.splits]
+    return np.unique(np.concatenate([np.asarray(store[name], np.int64) for name in names if name in store]))
+
+
 def fit_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentControl]:
     """Fit all of them to the training split, the trees' number to the validation split."""
     store, manifest = graph.store, graph.store.manifest
     held = {split: np.asarray(store[f"{split}_idx"], np.int64) for split in manifest.splits if f"{split}_idx" in store}
-    entities = EntityRows(store, np.unique(np.concatenate(list(held.values()))), graph.scratch)
+    entities = graph.entities or EntityRows(store, held_rows(store), graph.scratch)
     found: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
     if manifest.num_tasks <= _MOST_COLUMNS:
         for name, nearby in ((BOOSTED_CONTROL, False), (BOOSTED_NEARBY_CONTROL, True)):
@@ -96,6 +102,8 @@ def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scor
     columns = [FeatureColumn(column="numbers", kind="numeric", dim=entities.numbers.shape[1])]
     if entities.codes.shape[1]:
         columns.append(FeatureColumn(column="codes", kind="categorical", dim=entities.codes.shape[1]))
+    known = np.asarray(graph.store["label"][train])
+    train = train[~np.isnan(known).all(1) if known.ndim == 2 else known >= 0]
     sample = training_sample(train, tuple(columns), num_scores)
     places = entities.places(sample)
     own.fit(places)

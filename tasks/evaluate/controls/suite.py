@@ -14,6 +14,7 @@ from tasks.evaluate.controls.features import ControlledGraph, has_vectors
 from tasks.evaluate.controls.moments import MomentControl, fit_controls
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
 from tasks.evaluate.controls.pairs import PairControl
+from tasks.evaluate.controls.past import PastControl, past_controls
 from tasks.evaluate.controls.recommendation import RecommendationControls
 from tasks.evaluate.controls.rows import RowControl
 from tasks.evaluate.controls.triples import FrequencyControl
@@ -63,9 +64,9 @@ class Controls:
         is_link = graph.store.manifest.task == "link"
         self._vectors = vectors
         self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
-        self._linear: dict[str, PairControl | RowControl | MomentControl] = {}
+        self._linear: dict[str, PairControl | RowControl | MomentControl | PastControl] = {}
         if reads_tables(graph.store.manifest):
-            self._linear = dict(fit_controls(graph, num_scores))
+            self._linear = {**past_controls(graph), **fit_controls(graph, num_scores)}
             return
         own = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)
         if own is not None:

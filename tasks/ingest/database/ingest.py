@@ -84,7 +84,8 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         "task_type": tasks.task_type,
         "num_classes": tasks.num_classes,
         "num_tasks": 1 if tasks.label.ndim == 1 else tasks.label.shape[1],
-        "metric": predict.metric or usual_metric(tasks.task_type),
+        "metric": predict.metric or _metric(tasks),
+        "heads": tasks.heads,
         "directed": True,
         "node_types": tuple(nodes),
         "edge_types": tuple(edge_types),
@@ -99,6 +100,11 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         "adjusted": intake.adjusted,
         "tables": writer.tables,
     }
+
+
+def _metric(tasks: Tasks) -> str:
+    """Return what the model is judged by, where the recipe names nothing."""
+    return f"{tasks.heads[0].name}.{tasks.heads[0].metric}" if tasks.heads else usual_metric(tasks.task_type)
 
 
 def _settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
@@ -199,9 +205,9 @@ def _tasks(
     target = config.predict.target
     if config.predict.own_rows:
         return own_tasks(config, tables), unit
-    if target is not None:
-        if target.links is not None:
-            return ranking_tasks(config, tables, unit, intake), unit
+    if target is not None and target.links is not None:
+        return ranking_tasks(config, tables, unit, intake), unit
+    if config.predict.computed:
         return computed_tasks(config, tables, unit), unit
     assert labels is not None
     tasks, own = label_tasks(labels, tables[config.predict.table], intake)
@@ -276,7 +282,8 @@ def _write_tasks(
             some = slice(first, first + _ROWS)
             entity, moment = tasks.entity[some], tasks.moment[some]
             numbers = np.arange(first, first + len(entity), dtype=np.int64)
-            nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment})
+            past = {name: values[some] for name, values in tasks.past.items()}
+            nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment} | past)
             ids.write({"node_id": numbers, "original_id": _task_ids(entities, entity, moment, unit)})
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
     edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]

@@ -7,7 +7,7 @@ import numpy as np
 from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
-from tasks.ingest.database.label_values import LabelReader
+from tasks.ingest.database.label_values import label_reader
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predict_configs import LabelTableConfig
 from tasks.ingest.database.rows import TableRows
@@ -31,7 +31,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
     clock = RowTimes(table.time, table.time_format, table.epoch, way_out=way_out)
     texts = [*entities.nodes.texts(table.key), *clock.texts]
-    reader = LabelReader(
+    reader = label_reader(
         table.label, table.task_type, table.num_classes, keeps_missing=table.on_missing_label == "predict"
     )
     ids, moments, labels, unknown, younger = [], [], [], 0, 0
@@ -64,7 +64,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     unit = clock.unit or "number"
     _refuse_twice(table, entities, entity, moment, unit)
     _tell(table, entities, intake, unknown, younger)
-    return Tasks(entity, moment, label, table.task_type, reader.num_classes(label, table.names)), unit
+    return Tasks.of_kind(entity, moment, label, reader.kind(label, table.names)), unit
 
 
 def _refuse_twice(table: LabelTableConfig, entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> None:

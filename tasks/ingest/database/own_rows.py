@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.label_values import LabelReader
+from tasks.ingest.database.label_values import label_reader
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.targets import Tasks
 from tasks.ingest.writer import DatasetWriter
@@ -28,7 +28,7 @@ def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
     predict = config.predict
     assert predict.label is not None
     rows = tables[predict.table]
-    reader = LabelReader(
+    reader = label_reader(
         predict.label, predict.task_type, predict.num_classes, keeps_missing=predict.on_missing_label == "predict"
     )
     found = []
@@ -38,8 +38,7 @@ def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
         need_memory(16 * sum(part.size for part in found), "the labels", "take fewer rows")
     rows.intake.problems.raise_any()
     label = np.concatenate(found)
-    classes = reader.num_classes(label, rows.config.names)
-    return Tasks(np.arange(rows.num_rows), rows.time, label, predict.task_type, classes)
+    return Tasks.of_kind(np.arange(rows.num_rows), rows.time, label, reader.kind(label, rows.config.names))
 
 
 def write_own_ids(table: TableRows, writer: DatasetWriter) -> None:

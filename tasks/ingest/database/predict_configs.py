@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from configs.base import ConfigModel
 from configs.metric_names import MetricName, ranking_metric
-from tasks.ingest.database.label_configs import LabelColumns, LabelConfig, LabelType, check_label
+from tasks.ingest.database.label_configs import LabelConfig, Labels, LabelType, TaskOptions, check_label, check_names
 from tasks.ingest.database.moments import normalise_length, normalise_moment
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseFilesConfig
 from tasks.ingest.tables.policies import Column
@@ -16,6 +16,9 @@ from tasks.ingest.tables.policies import Column
 _TEXT_OR_NUMBER = {"type": ["string", "integer"]}
 Moment = Annotated[str, BeforeValidator(normalise_moment), WithJsonSchema(_TEXT_OR_NUMBER)]
 Length = Annotated[str, BeforeValidator(normalise_length), WithJsonSchema(_TEXT_OR_NUMBER)]
+
+
+_FIGURES = ("none", "any", "count", "sum", "mean", "links")
 
 
 class TargetConfig(ConfigModel):
@@ -38,7 +41,7 @@ class TargetConfig(ConfigModel):
     @property
     def figure(self) -> str:
         """Which of them it is."""
-        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+        return next(name for name in _FIGURES if getattr(self, name) is not None)
 
     @property
     def table(self) -> str:
@@ -52,7 +55,7 @@ class TargetConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _one(self) -> TargetConfig:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        given = [name for name in _FIGURES if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
                 f"one of none, any, count, sum, mean and links says what is predicted, not {len(given)} of them"
@@ -62,6 +65,25 @@ class TargetConfig(ConfigModel):
         if self.figure in ("none", "any", "count") and self.column is not None:
             raise ValueError(f"{self.figure}: rows are counted, of a table; write {self.figure}: {self.table}")
         return self
+
+
+class NamedTargetConfig(TaskOptions, TargetConfig):
+    """What one of several tasks predicts."""
+
+    via: str | None = None
+    """Foreign key by which its rows name the entity, where they have several to its table."""
+
+    @model_validator(mode="after")
+    def _is_a_figure(self) -> NamedTargetConfig:
+        if self.links is not None:
+            raise ValueError("links is a target by itself; several tasks are of none, any, count, sum and mean")
+        return self
+
+
+def _named_targets(value: Any) -> Any:
+    if isinstance(value, dict):
+        check_names("targets", value)
+    return value
 
 
 class ActiveConfig(ConfigModel):
@@ -78,6 +100,9 @@ class LabelTableConfig(DatabaseFilesConfig, LabelConfig):
 
     key: Column
     """Column of the entity's key."""
+    label: Labels  # type: ignore[assignment] # also several tasks
+    """Column of the label, several of one kind (a list), or several tasks by name: `{churned: {label: churned}, spent:
+    {label: spent, task_type: regression}}`."""
     on_unknown_id: Literal["error", "drop"] = "error"
     """An entity that is not in its table, or younger than its label's moment: refused, or the label left out."""
     on_missing_label: Literal["error", "predict"] = "error"
@@ -157,11 +182,14 @@ class PredictConfig(ConfigModel):
     """Table of the entities."""
     target: TargetConfig | None = None
     """What is predicted, computed from the tables: `{none: orders}`, `{sum: orders.amount}`, ..."""
+    targets: Annotated[dict[str, NamedTargetConfig], BeforeValidator(_named_targets)] | None = None
+    """Or several by name, which share a model: `{churn: {none: orders}, spend: {sum: orders.amount}}`; the first one
+    judges it."""
     labels: LabelTableConfig | None = None
     """Or a table of labels."""
-    label: LabelColumns | None = None
-    """Or a column of the table itself (several: a list): each row is predicted, as of its own time. The column is no
-    feature."""
+    label: Labels | None = None
+    """Or a column of the table itself (several: a list; several tasks by name, as in `labels`): each row is predicted,
+    as of its own time. The column is no feature."""
     task_type: LabelType = "binary"
     """Of `label`: its kind; binary is 0 or 1, multilabel several of these, classes are whole numbers from 0."""
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
@@ -194,17 +222,32 @@ class PredictConfig(ConfigModel):
     ndcg@K, recall@K, precision@K, hits@K or mrr; null: map@10."""
 
     @property
+    def has_several(self) -> bool:
+        """Whether there are several tasks by name."""
+        label = self.label if self.labels is None else self.labels.label
+        return self.targets is not None or isinstance(label, dict)
+
+    @property
+    def computed(self) -> dict[str, TargetConfig]:
+        """The targets that are computed from the tables, by name; of one the name is empty."""
+        return dict(self.targets or {}) if self.target is None else {"": self.target}
+
+    @property
     def own_rows(self) -> bool:
         """Whether what is predicted is the table's rows, by a column of theirs."""
         return self.label is not None
 
     @model_validator(mode="after")
     def _one_source(self) -> PredictConfig:
-        if sum(source is not None for source in (self.target, self.labels, self.label)) != 1:
+        if sum(source is not None for source in (self.target, self.targets, self.labels, self.label)) != 1:
             raise ValueError(
-                "predict needs one of `target`, computed from the tables, `labels`, a table of labels, and `label`, a "
-                "column of the table itself"
+                "predict needs one of `target` (or several: `targets`), computed from the tables, `labels`, a table of "
+                "labels, and `label`, a column of the table itself"
             )
+        if self.metric is not None and self.has_several:
+            raise ValueError("metric: each of several tasks has its own, and the first one judges; give it there")
+        if self.via is not None and self.targets is not None:
+            raise ValueError("via: each of several targets has its own; give it there")
         if self.label is None:
             for name in ("task_type", "num_classes", "on_missing_label"):
                 if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
@@ -213,7 +256,7 @@ class PredictConfig(ConfigModel):
             check_label("predict", self.label, self.task_type, self.num_classes)
             if self.name != "task":
                 raise ValueError("name is for entities at moments; rows predicted by a column of theirs need none")
-        if self.target is None:
+        if self.target is None and self.targets is None:
             for name in ("via", "at", "unlabelled", "active", "data_end"):
                 if getattr(self, name):
                     raise ValueError(f"{name} is for a target computed from the tables; labels have rows of their own")

@@ -42,6 +42,14 @@ def sorted_edges(store: GraphStore) -> RelationalEdges:
         return _sorted[store]
 
 
+def share_edges(store: GraphStore, other: GraphStore) -> None:
+    """Have another view of a graph use its sorted edges."""
+    if store.manifest.relation_ends:
+        edges = sorted_edges(store)
+        with _lock:
+            _sorted[other] = edges
+
+
 class SeedMoments:
     """Which row is asked about for a labelled row, and as of when.
 
