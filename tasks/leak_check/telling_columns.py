@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def _columns(dataset: DatasetStore, kind: str, rows: Array) -> Iterator[tuple[st
             yield name, values[:, number].astype(np.float64), feature.kind == "categorical"
 
 
-def _truths(tasks: list[tuple[Array, str]]) -> Iterator[tuple[Array, str]]:
+def _truths(tasks: Sequence[tuple[Array, str]]) -> Iterator[tuple[Array, str]]:
     """Yield what `_targets` does of each task's labels, with its kind."""
     for label, task_type in tasks:
         for truth in _targets(label.reshape(len(label), -1).astype(np.float64), task_type):

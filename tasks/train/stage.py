@@ -68,6 +68,11 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
 def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse a model that sees the whole graph where rows are predicted as of a moment each. Raises RecipeError."""
+    if manifest.heads and recipe.train.family != RelationalTrainConfig.family:
+        raise RecipeError(
+            f"{manifest.dataset} has several tasks, and model.name={recipe.model.name} learns one; name a single label "
+            "(dataset.predict), or take a model of typed graphs: model.name=heterosage, rgat or hgt"
+        )
     at_moments = task_relation(manifest) is not None or manifest.fit_before is not None
     if at_moments and recipe.train.family != RelationalTrainConfig.family:
         raise RecipeError(
