@@ -13,9 +13,9 @@ import os
 import shutil
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,12 +132,24 @@ def make_handle(indptr: Tensor, indices: Tensor, num_src: int) -> Any:
         indices: int64 (E,), sources below num_src. Ids are int64 because DGL 2.1 mistreats int32 ones in places.
         num_src: number of source nodes; the first num_dst of them are the destinations.
     """
+    dgl = load_dgl()
+    if len(indptr) - 1 == num_src:
+        return _made(indices, partial(dgl.graph, _csc(indptr, indices), num_nodes=num_src))
+    return make_bipartite(indptr, indices, num_src)
+
+
+def make_bipartite(indptr: Tensor, indices: Tensor, num_src: int) -> Any:
+    """Make a DGL block from CSC arrays as `make_handle`, whose destinations need not be the first sources."""
+    csc = _csc(indptr, indices)
     num_dst = len(indptr) - 1
-    dgl, csc = load_dgl(), _csc(indptr, indices)
+    return _made(indices, partial(load_dgl().create_block, csc, num_src_nodes=num_src, num_dst_nodes=num_dst))
+
+
+def _made(indices: Tensor, make: Callable[[], Any]) -> Any:
+    """Return what DGL makes of edges. Raises RecipeError where it cannot compute on their device."""
+    dgl = load_dgl()
     try:
-        if num_dst == num_src:
-            return dgl.graph(csc, num_nodes=num_src)
-        return dgl.create_block(csc, num_src_nodes=num_src, num_dst_nodes=num_dst)
+        return make()
     except dgl.DGLError as error:
         if not indices.is_cuda:
             raise

@@ -35,11 +35,13 @@ class Sizes:
     """From 1."""
     edge_dim: int
     facts: GraphFacts
+    pair: bool = False
+    """Whether sources and destinations have maps of their own."""
 
     def fill(self, word: str) -> Any:
         """Return an argument."""
         made = {
-            "in": self.in_dim,
+            "in": (self.in_dim, self.in_dim) if self.pair else self.in_dim,
             "out": self.out_dim,
             "wider": max(self.in_dim, self.out_dim),
             "head": self.out_dim if self.last else self.out_dim // self.heads,
@@ -59,8 +61,11 @@ class Sizes:
         return made[word]
 
 
-def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes) -> nn.Module:
-    """Build a class of `dgl.nn.pytorch`. Raises RecipeError with what its constructor says against the options."""
+def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes, place: str = "model.options") -> nn.Module:
+    """Build a class of `dgl.nn.pytorch`. Raises RecipeError with what its constructor says against the options.
+
+    `place` is what messages call the options.
+    """
     spec, given = find_convolution(name), dict(options)
     if name == "GroupRevRes":
         groups, inner = given.pop("groups"), given.pop("conv")
@@ -78,7 +83,7 @@ def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes) -> nn.
             **{key: sizes.fill(word) for key, word in spec.sizes.items()}, **given
         )
     except Exception as error:  # assertions, KeyErrors, DGLErrors: whatever the class checks its arguments by
-        raise RecipeError(f"model.options: {name} refuses {given}: {type(error).__name__}: {error}") from error
+        raise RecipeError(f"{place}: {name} refuses {given}: {type(error).__name__}: {error}") from error
     if name == "GatedGCNConv":
         made.bn_edge = nn.Identity()  # what it makes of the edges goes nowhere: each layer reads the graph's own
     for part in made.modules():

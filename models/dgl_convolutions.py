@@ -161,8 +161,7 @@ REFUSED: Mapping[str, str] = {
     "DenseSAGEConv": f"{_DENSE}; take SAGEConv with aggregator_type=gcn, which computes the same",
     "EdgeWeightNorm": "gives weights of edges and no vectors of nodes; TAGConv, SGConv, APPNPConv and GCN2Conv call it "
     "with model.edge_weights=true",
-    "HeteroGraphConv": "wraps a convolution for each relation; take model rgcn, or RelGraphConv or HGTConv, which read "
-    "relations",
+    "HeteroGraphConv": "wraps a convolution for each relation; take model dgl_hetero, which is that",
     "TWIRLSUnfoldingAndAttention": "is the propagation inside TWIRLSConv and needs the self-loops that this adds; take "
     "TWIRLSConv",
 }
@@ -181,8 +180,10 @@ def find_convolution(name: str) -> Convolution:
     return CONVOLUTIONS[name]
 
 
-def complete_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def complete_options(name: str, given: Mapping[str, Any], place: str = "model.options") -> dict[str, Any]:
     """Return a convolution's options with graphmill's defaults; those of DGL stay unsaid.
+
+    `place` is what messages call the options.
 
     Raises:
         RecipeError: unknown or misspelt ones, with the known ones and their defaults; one that graphmill fills itself;
@@ -192,7 +193,7 @@ def complete_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     signature = convolution_options(name)
     for key in (spec.hops, "groups"):
         if key and key in given and (type(given[key]) is not int or given[key] < 0):
-            raise RecipeError(f"model.options.{key}={given[key]}: a whole number from 0 is needed")
+            raise RecipeError(f"{place}.{key}={given[key]}: a whole number from 0 is needed")
     if name == "GroupRevRes":
         return {**spec.defaults, **_inner_options(spec, given)}
     # Functions are no options of a recipe.
@@ -201,11 +202,11 @@ def complete_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for key in given:
         if key in signature and key not in known:
             why = f"model.{key} does that" if key in ("activation", "norm") else "graphmill sets it by graph and model"
-            raise RecipeError(f"model.options.{key}: {why}; remove it")
+            raise RecipeError(f"{place}.{key}: {why}; remove it")
         if key not in known:
             shown = ", ".join(f"{option}={value}" if value is not ... else option for option, value in known.items())
             raise RecipeError(
-                f"model.options: {name} has no option {key!r}{did_you_mean(key, known)}; known: {shown or 'none'}"
+                f"{place}: {name} has no option {key!r}{did_you_mean(key, known)}; known: {shown or 'none'}"
             )
     complete = {**spec.defaults, **given}
     if "allow_zero_in_degree" in known:  # isolated nodes, and sources without drawn edges, are no mistake here

@@ -31,6 +31,8 @@ class GraphFacts:
     """Regression: standard deviation of each label there."""
     relation_ends: tuple[tuple[int, int], ...] = ()
     """For each type of edges: numbers of its source's and its target's type; none where that is not known."""
+    relation_names: tuple[str, ...] = ()
+    """Names of the types of edges, such as author__writes__paper."""
     node_columns: tuple[tuple[int, ...], ...] = ()
     """For each type of nodes: its columns of numeric features; none: every type has all of them."""
     node_codes: tuple[tuple[int, ...], ...] = ()

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from flows.commands.run import RunRequest
     from tasks.storage.home import Home
 
-FORMATS = ("dgl",)
+FORMATS = {"dgl": ".bin", "pyg": ".pt"}
+"""With the endings of their files."""
 _STAGES = ("ingest", "preprocess")
 
 
@@ -34,11 +35,13 @@ def export_graph(
         raise RecipeError("export graph: name a recipe, or a run (graphmill runs)")
     if format is not None and format not in FORMATS:
         raise RecipeError(f"--format {format}{did_you_mean(format, FORMATS)}: a graph's are {', '.join(FORMATS)}")
-    path = user_path(output or f"{file_name(Path(source).stem)}-graph.bin").resolve()
+    format = format or ("pyg" if output is not None and Path(output).suffix == FORMATS["pyg"] else "dgl")
+    path = user_path(output or f"{file_name(Path(source).stem)}-graph{FORMATS[format]}").resolve()
     check_place(str(path), path)
-    dgl_folder()  # missing: say so before minutes of work
+    if format == "dgl":
+        dgl_folder()  # missing: say so before minutes of work
     name, keys = _keys(home, source, overrides, verbose)
-    return {"what": "graph", "source": name, "output": str(path), **_write(home, keys, path)}
+    return {"what": "graph", "source": name, "output": str(path), **_write(home, keys, path, format)}
 
 
 def _keys(home: Home, source: str, overrides: list[str], verbose: bool) -> tuple[str, dict[str, str]]:
@@ -71,8 +74,8 @@ def _prepared(home: Home, recipe: Recipe, request: RunRequest, verbose: bool) ->
     return run_flow(home, partial(run_recipe, home, request), verbose=verbose).parent_keys(_STAGES)
 
 
-def _write(home: Home, keys: dict[str, str], output: Path) -> dict[str, int]:
-    from tasks.apply.graph_file import write_dgl
+def _write(home: Home, keys: dict[str, str], output: Path, format: str) -> dict[str, int]:
+    from tasks.apply.graph_file import write_dgl, write_pyg
     from tasks.calls import ParentGoneError, load_parents, load_stage
     from tasks.storage.dataset_store import DatasetStore
     from tasks.storage.graph_store import GraphStore
@@ -82,4 +85,5 @@ def _write(home: Home, keys: dict[str, str], output: Path) -> dict[str, int]:
         graph = load_parents(load_stage("components"), home, keys)["preprocess"]
     except ParentGoneError as error:
         raise RecipeError(f"what the run made is gone ({error}); name its recipe, which makes it again") from error
-    return write_dgl(GraphStore(graph.folder, graph.manifest), DatasetStore(dataset.folder, dataset.manifest), output)
+    write = write_pyg if format == "pyg" else write_dgl
+    return write(GraphStore(graph.folder, graph.manifest), DatasetStore(dataset.folder, dataset.manifest), output)

@@ -5,34 +5,61 @@ from __future__ import annotations
 import datetime
 from dataclasses import asdict
 
+from configs.errors import DataError
 from configs.schema import Recipe
 from flows.terminal.console import Reporter, err, out, print_result
 from flows.terminal.progress import ReporterListener
-from tasks.leak_check.check import LeakCheck, check_leaks
+from tasks.leak_check.check import LABELS, LeakCheck, NoMomentsError, check_leaks
 from tasks.processes import ending
 from tasks.storage.home import Home
+
+_SHOWN = 3
 
 
 def find_leaks(home: Home, recipe: Recipe, num_seeds: int, *, as_json: bool) -> bool:
     """Check a recipe and print what was found; returns whether nothing leaks."""
+    found = _check(home, recipe, num_seeds)
+    print_result(as_json, {"recipe": recipe.name, "ok": found.ok, **asdict(found)}, lambda: show_leaks(found))
+    return found.ok
+
+
+def refuse_leaks(home: Home, recipe: Recipe, num_seeds: int, *, quiet: bool) -> None:
+    """Check a recipe before it is run, and print what was found unless `quiet`. Raises DataError: something leaks."""
+    try:
+        found = _check(home, recipe, num_seeds)
+    except NoMomentsError as error:
+        err().print(f"nothing to check: {error}", style="dim", markup=False)
+        return
+    if not quiet:
+        show_leaks(found)
+    if not found.ok:
+        said = [f"{what} ({count:,} of {found.seeds:,} seeds)" for what, count in found.changed.items()]
+        said += found.columns
+        more = f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+        raise DataError(
+            f"what comes after a moment reaches the model: {', '.join(said[:_SHOWN])}{more}; nothing was run; "
+            "graphmill check-leaks says more"
+        )
+
+
+def _check(home: Home, recipe: Recipe, num_seeds: int) -> LeakCheck:
     reporter = Reporter()
     reporter.start("check-leaks")
     try:
         with ending.prompt_ending():
-            found = check_leaks(recipe, home, num_seeds, ReporterListener(reporter))
+            return check_leaks(recipe, home, num_seeds, ReporterListener(reporter))
     finally:
         reporter.close()
-    print_result(as_json, {"recipe": recipe.name, "ok": found.ok, **asdict(found)}, lambda: show_leaks(found))
-    return found.ok
 
 
 def show_leaks(found: LeakCheck) -> None:
     """Print what was found; leaks to stderr."""
     console = out()
     moments = ", ".join(_text(moment, found.unit) for moment in found.moments)
+    what = "the tables' rows (other cells, some gone, some new)" if found.own_files else "all cells, edges"
     console.print(
-        f"{'changed':<8} all cells, edges and labels from {moments} on; inputs of {found.seeds:,} seeds of then and "
-        "before compared to the bit",
+        f"{'changed':<8} {what} and labels from {moments} on; inputs of {found.seeds:,} seeds of then and before "
+        "compared to the bit",
         markup=False,
     )
     if found.timeless:
@@ -41,7 +68,8 @@ def show_leaks(found: LeakCheck) -> None:
             markup=False,
         )
     for what, count in found.changed.items():
-        err().print(f"{'leak':<8} {what}: not the same for {count:,} of {found.seeds:,} seeds", markup=False)
+        of = "" if what == LABELS else f" of {found.seeds:,}"
+        err().print(f"{'leak':<8} {what}: not the same for {count:,}{of} seeds", markup=False)
     for text in found.columns:
         err().print(f"{'leak':<8} {text}: is it the label, or written after it was known?", markup=False)
     if found.ok:

@@ -54,6 +54,13 @@ TypeOption = Annotated[
     ),
 ]
 AnyTypeOption = Annotated[bool | None, typer.Option("--any-type", help="Complete by entities of all types.")]
+KeepOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-layers",
+        help="Keep all layers' outputs, and compute only what changed since an earlier graph's were kept.",
+    ),
+]
 DataArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECIPE|KEY=VALUE", help="Recipe of other data, and changes; default: the training's own."),
@@ -78,7 +85,7 @@ ExportFormatOption = Annotated[
         "--format",
         metavar="FORMAT",
         help="parquet or npy, of vectors safetensors, word2vec and word2vec-binary too; of the model files or "
-        "safetensors; of a graph dgl.",
+        "safetensors; of a graph dgl or pyg.",
     ),
 ]
 
@@ -189,6 +196,7 @@ def predict(
     any_type: AnyTypeOption = None,
     output: OutputOption = None,
     format: FormatOption = None,
+    keep_layers: KeepOption = False,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -218,6 +226,7 @@ def predict(
         "any_type": any_type,
         "output": output,
         "format": format,
+        "keep_layers": keep_layers,
         "recipe": recipe,
         "overrides": overrides,
     }
@@ -241,8 +250,8 @@ def export(
 ) -> None:
     """Export a registered model's vectors or predictions under your ids, or the model itself; or a graph.
 
-    `graph` takes a recipe or a run and writes its preprocessed graph by `dgl.save_graphs`: features, labels, masks,
-    edge data and your ids. The data set `dgl` reads it.
+    `graph` takes a recipe or a run and writes its preprocessed graph for DGL (.bin) or PyG (.pt): features, labels,
+    masks, edge data and your ids, by types of nodes and edges. The data sets `dgl` and `pyg` read it.
 
     Examples: `graphmill export embeddings --model quickstart@champion -o vectors.npy`;
     `graphmill export model --model quickstart@3 -o model.safetensors`;

@@ -62,6 +62,12 @@ HostsOption = Annotated[
     ),
 ]
 SshOption = Annotated[bool, typer.Option("--ssh", help="Start the other machines of --hosts by ssh, and end them.")]
+CheckOption = Annotated[
+    bool,
+    typer.Option("--check", help="First see whether anything later than a moment reaches the model (check-leaks)."),
+]
+_SEEDS = 200
+"""Seeds that check-leaks compares for each moment."""
 
 
 @app.command()
@@ -74,6 +80,7 @@ def run(
     tags: TagOption = None,
     hosts: HostsOption = None,
     ssh: SshOption = False,
+    check_first: CheckOption = False,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -102,6 +109,11 @@ def run(
     )
     place = open_home(home, trust_code or [])
     try:
+        if check_first:
+            from configs.load import load_own_recipe
+            from flows.commands.leaks import refuse_leaks
+
+            refuse_leaks(place, load_own_recipe(recipe, overrides or ()), _SEEDS, quiet=as_json)
         execute(place, request)
     except BaseException as error:
         if as_json:
@@ -163,7 +175,7 @@ def check(
 def leaks(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100_000, help="Seeds compared for each moment.")] = 200,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100_000, help="Seeds compared for each moment.")] = _SEEDS,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from configs.schema import Recipe
     from models.facts import GraphFacts
 
+ConvOption: TypeAlias = bool | int | float | str | tuple[float | str, ...] | None
+
 
 class IdEmbeddingConfig(ConfigModel):
     """Vectors that are learnt of single rows, beside what their columns say."""
@@ -23,7 +25,7 @@ class IdEmbeddingConfig(ConfigModel):
     """Tables whose rows have one; none of them: no row has."""
     dim: int = Field(default=64, ge=1, le=65_536)
     """Columns of each."""
-    dropout: float = Field(default=0.1, ge=0, lt=1)
+    dropout: float = Field(default=0.02, ge=0, lt=1)
     """Share of them that is taken away in a step of training, so that rows that were never seen can be scored too: they
     have none."""
 
@@ -122,6 +124,10 @@ class RelationalConfig(ComponentConfig):
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse other tasks where the data set's section names the task. Raises RecipeError."""
         self.check_task(getattr(recipe.dataset, "task", None) or "node")
+        if recipe.snapshot.warm_start and self.id_embedding is not None and self.id_embedding.types:
+            raise RecipeError(
+                "snapshot.warm_start: the rows of model.id_embedding are learnt anew for each snapshot; leave one out"
+            )
 
     def check_task(self, task: str) -> None:
         """Refuse tasks that such a model is not for. Raises RecipeError."""
@@ -169,3 +175,37 @@ class RgatConfig(TypedAttentionConfig, ResidualConfig):
 @MODELS.options("hgt", "relational.hgt")
 class HgtConfig(TypedAttentionConfig):
     """Heterogeneous graph transformer: keys, queries and values by type, attention over all relations at once."""
+
+
+@MODELS.options("dgl_hetero", "relational.dgl_hetero")
+class DglHeteroConfig(ResidualConfig):
+    """DGL's HeteroGraphConv: a convolution of dgl.nn.pytorch for each relation, by name; computed by DGL in float32."""
+
+    conv: dict[str, str | dict[str, ConvOption]] = Field(default={"default": "SAGEConv"}, min_length=1)
+    """By relation (`author__writes__paper`) a class in `dgl.nn.pytorch`, or `{name: GATConv, num_heads: 8}` with
+    options of its constructor; `default` for the relations that have none of their own."""
+    aggregate: Literal["sum", "mean", "max", "min", "stack"] = "sum"
+    """What becomes of the results of several relations into one type; stack: side by side, and a linear map of them."""
+    edge_dim: int = Field(default=16, ge=1, le=65_536)
+    """Convolutions that read edge features: width to which these are mapped."""
+
+    @model_validator(mode="after")
+    def _check_convolutions(self) -> DglHeteroConfig:
+        from models.dgl_relations import check_convolution
+
+        for relation in self.conv:
+            check_convolution(relation, *self.of(relation), width=self.hidden_dim)
+        return self
+
+    def of(self, relation: str) -> tuple[str, dict[str, Any]]:
+        """Return class and options of a relation's convolution. Raises RecipeError for one that has none."""
+        given = self.conv.get(relation, self.conv.get("default"))
+        if given is None:
+            raise RecipeError(
+                f"model.conv says nothing of the relation {relation}; name a convolution for it, or give `default`"
+            )
+        if isinstance(given, str):
+            return given, {}
+        if not isinstance(given.get("name"), str):
+            raise RecipeError(f"model.conv[{relation}] needs `name`, a class in dgl.nn.pytorch such as SAGEConv")
+        return str(given["name"]), {key: value for key, value in given.items() if key != "name"}

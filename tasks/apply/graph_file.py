@@ -1,13 +1,15 @@
-"""A preprocessed graph as a file of `dgl.save_graphs`, which the data set `dgl` reads again.
+"""A preprocessed graph as a file for DGL or PyG, which the data sets `dgl` and `pyg` read again.
 
-Fields have the names that the data set `dgl` looks for: `feat`, `feat_cat`, `label`, `weight`, `time`, `train_mask`,
+DGL's is made by `dgl.save_graphs`; PyG's is what `HeteroData.to_dict()` or `Data.to_dict()` gives, by `torch.save`:
+plain dictionaries of tensors, which torch reads with weights_only=True and which no version of PyG outgrows. Fields
+have the names that the data sets look for; of DGL: `feat`, `feat_cat`, `label`, `weight`, `time`, `train_mask`,
 `val_mask`, `test_mask`, `original_id`. Labels and masks of graphs, and the pairs of link tasks (`train_edges`,
 `valid_negative`, ...), are named tensors of the file. Edges are those that messages pass along, in CSC order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import SPLITS
+from tasks.storage.manifests import SPLITS, GraphManifest, TypeColumns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +32,8 @@ _NODE_FIELDS = {"feat": "feat", "feat_cat": "feat_cat", "node_time": "time"}
 _EDGE_FIELDS = {"edge_feat": "feat", "edge_feat_cat": "feat_cat", "edge_weight": "weight", "edge_time": "time"}
 _MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 _PAIRS = (*(f"{split}_edges" for split in SPLITS), "valid_negative", "test_negative")
+_OF_NODES = {"feat": "x", "feat_cat": "x_cat", "label": "y"}
+_OF_EDGES = {"feat": "edge_attr", "feat_cat": "edge_cat", "weight": "edge_weight", "time": "edge_time"}
 _MAX_ID_BYTES = 1 << 31
 _ONE = ("_N", "_E", "_N")
 
@@ -45,7 +49,7 @@ def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
         StageError: the disk is full.
     """
     manifest = store.manifest
-    labels = {name: _tensor(store[name]) for name in _PAIRS if name in store}
+    labels = _pairs(store)
     ids = IdMap(store, dataset)
     if manifest.task == "graph":
         count = manifest.num_graphs
@@ -57,11 +61,50 @@ def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
         graphs = iter([_homogeneous(store, ids)])
     else:
         graphs = iter([_typed(store, ids)])
+    return _write(manifest, path, lambda draft: save_graphs(draft, graphs, labels))
+
+
+def write_pyg(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str, int]:
+    """As `write_dgl`, for PyG: for `HeteroData.from_dict`, or `Data.from_dict` where there is one type of each.
+
+    Raises DataError for graph tasks, and for ids that are too long for a tensor.
+    """
+    import torch
+
+    manifest = store.manifest
+    if manifest.task == "graph":
+        raise DataError(f"{manifest.dataset} is many graphs, and the file for PyG holds one; take --format dgl")
+    ids = IdMap(store, dataset)
+    one = len(manifest.node_types) == len(manifest.edge_types) == 1
+    graph = _homogeneous(store, ids) if one else _typed(store, ids)
+    stores: dict[Any, dict[str, Any]] = {}
+    for kind, data in graph.ndata.items():
+        stores[kind] = {"num_nodes": graph.num_nodes[kind], **{_OF_NODES.get(k, k): v for k, v in data.items()}}
+    for triplet, edges in graph.edges.items():
+        src, dst = _ends(*edges) if one else edges
+        data = {_OF_EDGES.get(name, name): value for name, value in graph.edata[triplet].items()}
+        stores[triplet] = {"edge_index": torch.stack([src, dst]), **data}
+    found: dict[Any, Any] = {**stores["_N"], **stores[_ONE], **_pairs(store)} if one else stores
+    return _write(manifest, path, lambda draft: torch.save(found, draft))
+
+
+def _ends(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    import torch
+
+    return indices, torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
+
+
+def _pairs(store: GraphStore) -> dict[str, Tensor]:
+    """Return the pairs of a link task's splits."""
+    return {name: _tensor(store[name]) for name in _PAIRS if name in store}
+
+
+def _write(manifest: GraphManifest, path: Path, write: Callable[[Path], None]) -> dict[str, int]:
     draft = beside(path, ".partial")
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            save_graphs(draft, graphs, labels)
+            write(draft)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
@@ -96,7 +139,7 @@ def _typed(store: GraphStore, ids: IdMap) -> PlainGraph:
     ndata: dict[str, dict[str, Tensor]] = {}
     for kind, members in nodes.items():
         place[members] = np.arange(len(members))
-        ndata[kind] = _fields(store, _NODE_FIELDS, members)
+        ndata[kind] = _fields(store, _NODE_FIELDS, members, manifest.type_columns.get(kind))
         ndata[kind]["original_id"] = _ids(ids.lookup(members), kind)
         if kind == manifest.target_type and manifest.task == "node":
             ndata[kind] |= _targets(store, members)
@@ -114,17 +157,25 @@ def _typed(store: GraphStore, ids: IdMap) -> PlainGraph:
         name = manifest.edge_types[number].removeprefix(f"{ends[0]}__").removesuffix(f"__{ends[1]}")
         triplet = (ends[0], name, ends[1])
         edges[triplet] = _tensor(place[src[chosen]]), _tensor(place[dst[chosen]])
-        edata[triplet] = _fields(store, _EDGE_FIELDS, chosen)
+        own = manifest.relation_columns.get(manifest.edge_types[number])
+        edata[triplet] = _fields(store, _EDGE_FIELDS, chosen, own)
     return PlainGraph({kind: len(members) for kind, members in nodes.items()}, edges, ndata, edata)
 
 
-def _fields(store: GraphStore, names: dict[str, str], rows: Any) -> dict[str, Tensor]:
-    """Return what nodes or edges carry, all rows or some."""
-    return {
-        field: _tensor(store[name] if rows is None else store[name][rows])
-        for name, field in names.items()
-        if name in store
-    }
+def _fields(store: GraphStore, names: dict[str, str], rows: Any, own: TypeColumns | None = None) -> dict[str, Tensor]:
+    """Return what nodes or edges carry, all rows or some; of features the `own` columns, where they have such."""
+    found = {}
+    for name, field in names.items():
+        if name not in store:
+            continue
+        array = store[name] if rows is None else store[name][rows]
+        if own is not None and array.ndim == 2:
+            columns = own.categorical if name.endswith("_cat") else own.numeric
+            if not columns:
+                continue
+            array = array[:, list(columns)]
+        found[field] = _tensor(array)
+    return found
 
 
 def _targets(store: GraphStore, nodes: Array) -> dict[str, Tensor]:

@@ -11,6 +11,9 @@ from configs.metric_names import MetricName
 from configs.registry import DATASETS
 
 DATASETS.options_in("database", "database.configs")
+DATASETS.options_in("dgl", "dgl.configs")
+DATASETS.options_in("pyg", "dgl.configs")
+DATASETS.options_in("relbench", "database.relbench_configs")
 DATASETS.options_in("tables", "tables.configs")
 DATASETS.options_in("triples", "triples.configs")
 
@@ -130,6 +133,11 @@ class SyntheticShopConfig(ComponentConfig):
     of staying."""
     plan_effect: float = Field(default=0.6, ge=0, le=20)
     """What the next better plan of a customer adds to them: all that the customer's own row tells."""
+    styles: int = Field(default=0, ge=0, le=10**6)
+    """Styles that products and customers have, each one: four in five items are of the customer's own. No column tells
+    them, only who bought what. 0: everybody buys anything."""
+    predict: Literal["churn", "products"] = "churn"
+    """Which customers leave, or which products they will order."""
     seed: int = Field(default=1, ge=0)
     """Seed of everything above."""
 
@@ -138,6 +146,11 @@ class SyntheticShopConfig(ComponentConfig):
         from tasks.ingest.database.configs import check_moments_are_kept
 
         check_moments_are_kept(self.name, recipe)
+        if recipe.snapshot.as_of is not None:
+            raise ValueError(
+                f"snapshot.as_of: {self.name} has moments of its own, of which each sees only what is older; leave it "
+                "out"
+            )
 
 
 @DATASETS.options("npz", "npz")
@@ -194,47 +207,6 @@ class MatConfig(ComponentConfig):
         if self.valid_share + self.test_share >= 1:
             raise ValueError("valid_share + test_share must leave something to train on (be below 1)")
         return self
-
-
-@DATASETS.options("dgl", "dgl.dataset")
-class DglFileConfig(ComponentConfig):
-    """Graphs that dgl.save_graphs wrote: one for node and link tasks, with types of nodes and edges, or many."""
-
-    path: str
-    """The file of `dgl.save_graphs`; read without DGL."""
-    task: Literal["node", "link", "graph"] = "node"
-    """What is predicted: nodes or edges of one graph, or whole graphs."""
-    task_type: Literal["multiclass", "binary", "multilabel", "regression"] | None = None
-    """Kind of label; null: by its numbers (whole: classes; several 0/1 columns: multilabel; else: regression)."""
-    metric: MetricName | None = None
-    """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
-    graph: int = Field(default=0, ge=0)
-    """Node and link tasks: which graph of the file, from 0."""
-    target: str | None = None
-    """Node tasks with several types of nodes: whose labels are predicted; null: the only type that has some."""
-    labels: str = "label"
-    """In ndata; graph tasks: in the dictionary of labels. -1 or NaN: no label."""
-    train: str = "train_mask"
-    """Boolean mask in ndata; graph tasks: in the dictionary of labels; link tasks: in edata, or pairs (n, 2) of nodes
-    in the dictionary of labels."""
-    valid: str = "val_mask"
-    """As train."""
-    test: str = "test_mask"
-    """As train."""
-    features: str = "feat"
-    """Numbers, in ndata and in edata, (rows,) or (rows, dim)."""
-    categories: str = "feat_cat"
-    """Codes from 0, in ndata and in edata, (rows,) or (rows, columns)."""
-    weight: str = "weight"
-    """Weights, in edata."""
-    time: str = "time"
-    """Whole numbers, in ndata and in edata: snapshots go by them."""
-    ids: str = "original_id"
-    """Your ids, in ndata (graph tasks: among the labels): whole numbers, or UTF-8 bytes (rows, width) padded with 0."""
-    directed: bool = False
-    """Whether an edge means one direction only; false where undirected edges are stored both ways."""
-
-    runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
 
 
 @DATASETS.options("ogb", "ogb.dataset")

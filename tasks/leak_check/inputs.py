@@ -12,23 +12,41 @@ from configs.schema import Recipe
 from models.relational.batch import TypedBatch
 from tasks.arrays import Array
 from tasks.sampling.relational.batches import TypedNeighborhoods
+from tasks.sampling.relational.ranked import RankedNeighborhoods
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.configs import RelationalConfig
 
 _KEY = 20_261_127
+_CANDIDATES = 16
+"""Candidates whose neighbourhoods are compared for each seed, about; of all of them what they are ranked by besides."""
 _ROWS, _THERE = "which rows of ", " are there"
 
 
 class SeedInputs:
     """The inputs of single seeds of one graph, as a recipe's loader makes them."""
 
-    def __init__(self, recipe: Recipe, options: RelationalConfig, store: GraphStore) -> None:
-        """`options`: the loader's."""
+    def __init__(
+        self, recipe: Recipe, options: RelationalConfig, store: GraphStore, same_ids: Array | None = None
+    ) -> None:
+        """Open a graph.
+
+        Args:
+            recipe: of the model.
+            options: the loader's.
+            store: the graph.
+            same_ids: int64 (num ids,): what each id of preprocess's id space is called in the names that both states
+                of the data share; None: as it is.
+        """
         self.store, self._types = store, store.manifest.node_types
         self._relations = store.manifest.edge_types
         fanouts = options.fanouts(getattr(recipe.model, "num_layers", 0))
-        self._neighborhoods = TypedNeighborhoods(store, fanouts, newest=options.takes_newest(store.manifest))
-        self.ids = np.asarray(store["node_ids"])
+        newest = options.takes_newest(store.manifest)
+        self._ranked = None if store.manifest.ranking is None else RankedNeighborhoods(store, fanouts, newest=newest)
+        self._neighborhoods = (
+            TypedNeighborhoods(store, fanouts, newest=newest) if self._ranked is None else self._ranked.typed
+        )
+        ids = np.asarray(store["node_ids"])
+        self.ids: Array = ids if same_ids is None else same_ids[ids]
         """int64 (N,): ids of nodes in preprocess's id space."""
 
     def nodes_of(self, ids: Array) -> Array:
@@ -37,18 +55,26 @@ class SeedInputs:
         place = np.minimum(np.searchsorted(self.ids, ids, sorter=order), len(order) - 1)
         return np.where(self.ids[order[place]] == ids, order[place], -1)
 
-    def asked_about(self, nodes: Array) -> tuple[str, Array]:
-        """Return the node type of the rows that seeds (n,) ask about, and these rows, int64 (n,) of the type."""
-        manifest, kind = self.store.manifest, self._neighborhoods.facts.seed_type
-        moments = self._neighborhoods.moments
-        assert moments is not None, "rankings have seeds of their own"
-        rows = self.ids[moments.entities(nodes)] - manifest.type_offsets[kind]
-        return manifest.node_types[kind], rows
-
     def named(self, node: int) -> dict[str, Array]:
         """Return all that is read of a seed, by what it is."""
+        if self._ranked is not None:
+            return self._named_ranking(self._ranked, np.array([node]))
         batch = self._neighborhoods.batch(np.array([node]), _KEY, torch.empty(0))
         return {name: tensor.numpy() for name, tensor in self._tensors(batch)}
+
+    def _named_ranking(self, ranked: RankedNeighborhoods, task: Array) -> dict[str, Array]:
+        """Return what both towers read of a task and of some candidates, and what scores of all of them are made of."""
+        links = ranked.links
+        moment = int(links.moments(task)[0])
+        columns = np.flatnonzero(links.there(moment))
+        batch = ranked.batch(task, columns[:: max(1, len(columns) // _CANDIDATES)], moment, _KEY)
+        found = {name: tensor.numpy() for name, tensor in self._tensors(batch)}
+        found["which candidates are there"] = self.ids[links.candidates[columns]]
+        found["popularity of candidates"] = links.popularity(columns, moment)
+        pairs, features = ranked.past(task, moment)
+        found["what the entity was linked to before"] = self.ids[links.candidates[pairs[1].numpy()]]
+        found["numbers of these links"] = features.numpy()
+        return found
 
     def _tensors(self, batch: TypedBatch) -> Iterator[tuple[str, Tensor]]:
         for name, found in zip(self._types, batch.inputs.types, strict=True):
@@ -68,12 +94,16 @@ class SeedInputs:
 
 def differences(before: dict[str, Array], after: dict[str, Array]) -> list[str]:
     """Return the names of what differs in a bit; what rows carry is compared where the rows are the same."""
-    gone = [name for name in before if name.startswith(_ROWS) and not _equal(before[name], after[name])]
+    names = list(dict.fromkeys([*before, *after]))
+    changed = [name for name in names if not _equal(before.get(name), after.get(name))]
+    gone = [name for name in changed if name.startswith(_ROWS)]
     without_rows = {name.partition(" of ")[2].removesuffix(_THERE) for name in gone}
-    found = [name for name in before if not name.startswith(_ROWS) and not _equal(before[name], after[name])]
+    found = [name for name in changed if not name.startswith(_ROWS)]
     return gone + [name for name in found if name.partition(" of ")[2] not in without_rows]
 
 
-def _equal(one: Array, other: Array) -> bool:
+def _equal(one: Array | None, other: Array | None) -> bool:
     """Whether two arrays are equal to the bit; NaN too."""
+    if one is None or other is None:
+        return one is other
     return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.heads import head_views
+from tasks.storage.manifests import FeatureColumn
 
 _LEAST_AREA = 0.99
 _LEAST_CORRELATION = 0.995
@@ -23,37 +25,85 @@ _FEWEST_ROWS = 30
 def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     """Say of each column of the entities' table whether it alone orders the training labels as they are.
 
-    Of classes each against the rest: the area under the ROC curve, of a category's mean label on other rows. Of numbers
-    the correlation.
+    Also of the columns of rows that an entity names, or that name one entity each, as far as they are older than the
+    moment, and whether there is such a row. Of classes each against the rest: the area under the ROC curve, of a
+    category's mean label on other rows. Of numbers the correlation.
     """
     manifest = store.manifest
+    if manifest.ranking is not None:
+        return []  # a column of an entity does not order candidates
+    facts = graph_facts(manifest)
+    moments = SeedMoments(store, facts)
     seeds = np.asarray(store["train_idx"][:: max(1, len(store["train_idx"]) // _MOST_ROWS)], np.int64)
-    entities = np.asarray(store["node_ids"])[SeedMoments(store, graph_facts(manifest)).entities(seeds)]
-    kind = manifest.node_types[graph_facts(manifest).seed_type]
+    entities = np.asarray(store["node_ids"])[moments.entities(seeds)]
+    kind = manifest.node_types[facts.seed_type]
     rows = entities - manifest.type_offsets[manifest.node_types.index(kind)]
     label = np.asarray(store["label"][seeds])
     tasks = [(view.label_of(label), view.head.task_type) for view in head_views(manifest)]
     found = []
-    for column, values, is_category in _columns(dataset, kind, rows):
+    columns = itertools.chain(
+        _columns(dataset, f"nodes/{kind}", _features(dataset, kind), rows),
+        _beside(dataset, kind, rows, moments.cuts(seeds)),
+    )
+    for column, values, is_category in columns:
         for truth, task_type in _truths(tasks or [(label, manifest.task_type)]):
             known = ~np.isnan(truth) & (is_category | ~np.isnan(values))
             if known.sum() < _FEWEST_ROWS or np.ptp(truth[known]) == 0:
                 continue
             score = _tells(truth[known], values[known], task_type, is_category=is_category)
             if score is not None:
-                found.append(f"column {column} tells the label by itself ({score})")
+                what = column if column.startswith("whether ") else f"column {column}"
+                found.append(f"{what} tells the label by itself ({score})")
                 break
     return found
 
 
-def _columns(dataset: DatasetStore, kind: str, rows: Array) -> Iterator[tuple[str, Array, bool]]:
-    """Yield name, values float64 (n,) and whether they are categories, of each column of the entities."""
-    types = {one.name: one for one in dataset.manifest.node_types}
-    for feature in types[kind].features:
-        values = dataset.column(f"nodes/{kind}", feature.column)[rows].reshape(len(rows), -1)
+def _features(dataset: DatasetStore, kind: str) -> tuple[FeatureColumn, ...]:
+    return next(one.features for one in dataset.manifest.node_types if one.name == kind)
+
+
+def _columns(
+    dataset: DatasetStore, table: str, features: tuple[FeatureColumn, ...], rows: Array
+) -> Iterator[tuple[str, Array, bool]]:
+    """Yield name, values float64 (n,) and whether they are categories, of each column of some rows; -1: there is none.
+
+    Without a row a number is NaN, and a category one of its own.
+    """
+    for feature in features:
+        values = dataset.column(table, feature.column)[rows].reshape(len(rows), -1).astype(np.float64)
+        is_category = feature.kind == "categorical"
+        values[rows < 0] = -1 if is_category else np.nan
         for number in range(values.shape[1]):
             name = feature.column if values.shape[1] == 1 else f"{feature.column}[{number}]"
-            yield name, values[:, number].astype(np.float64), feature.kind == "categorical"
+            yield name, values[:, number], is_category
+
+
+def _beside(dataset: DatasetStore, kind: str, rows: Array, cuts: Array | None) -> Iterator[tuple[str, Array, bool]]:
+    """Yield the columns of what is one to one with the entities, and of what they name, as `_columns` does."""
+    manifest = dataset.manifest
+    count = next(one.num_nodes for one in manifest.node_types if one.name == kind)
+    for edge in manifest.edge_types:
+        table = f"edges/{edge.name}"
+        if edge.source == manifest.target_type or kind not in (edge.source, edge.target):
+            continue
+        timed = "time" in dataset.table(table).columns
+        for own, other, end in (("dst", "src", edge.source), ("src", "dst", edge.target)):
+            if (edge.target if own == "dst" else edge.source) != kind:
+                continue
+            named = dataset.column(table, own)
+            if np.bincount(named, minlength=count).max(initial=0) != 1:
+                continue
+            edge_of = np.full(count, -1, np.int64)
+            edge_of[named] = np.arange(len(named))
+            seen = edge_of[rows]
+            if timed and cuts is not None:
+                seen = np.where((seen >= 0) & (dataset.column(table, "time")[seen] < cuts), seen, -1)
+            words = f"whether there is a row of {edge.name}"
+            yield words, (seen >= 0).astype(np.float64), False
+            yield from _columns(dataset, table, edge.features, seen)
+            if end != kind:
+                there = np.where(seen >= 0, dataset.column(table, other)[seen], -1)
+                yield from _columns(dataset, f"nodes/{end}", _features(dataset, end), there)
 
 
 def _truths(tasks: Sequence[tuple[Array, str]]) -> Iterator[tuple[Array, str]]:

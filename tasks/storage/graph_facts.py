@@ -35,6 +35,12 @@ def reads_tables(manifest: GraphManifest) -> bool:
     return bool(manifest.own_keys) or manifest.fit_before is not None or task_relation(manifest) is not None
 
 
+def relations_of(manifest: GraphManifest) -> list[str]:
+    """Return the names of the relations that links are predicted in: those of users' tables, in files' letters."""
+    kind = manifest.target_type
+    return [name.removeprefix(f"{kind}__").removesuffix(f"__{kind}") for name in manifest.edge_types]
+
+
 def graph_facts(manifest: GraphManifest) -> GraphFacts:
     """Return what a model needs to know. Raises DataError for a label that no head fits."""
     if manifest.task_type == "multiclass":
@@ -66,6 +72,7 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         symmetric=manifest.symmetric,
         num_relations=manifest.num_relations,
         relation_ends=manifest.relation_ends or one_relation,
+        relation_names=manifest.edge_types,
         node_columns=tuple(one.numeric for one in columns),
         node_codes=tuple(one.categorical for one in columns),
         edge_columns=tuple(one.numeric for one in edge_columns),

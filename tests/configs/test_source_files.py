@@ -13,11 +13,11 @@ import pytest
 from configs.errors import DataError, RecipeError
 from configs.source_files import check_file, is_file, is_folder, open_file, read_json, user_path
 from tasks.apply.vector_file import VectorFile
-from tasks.ingest.ogb.torch_files import load_torch
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers.npy import NpyFile
 from tasks.readers.parquet import open_parquet
 from tasks.readers.streams import open_stream
+from tasks.readers.torch_files import load_torch
 
 
 def bind(path: Path) -> None:

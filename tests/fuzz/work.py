@@ -99,7 +99,7 @@ def array(path: str, member: str | None = None) -> Any:
 def torch_file(path: str) -> Any:
     """Return a file of torch.save, and its entries as link splits read them."""
     from tasks.ingest.ogb.splits import as_array
-    from tasks.ingest.ogb.torch_files import load_torch
+    from tasks.readers.torch_files import load_torch
 
     loaded = load_torch(Path(path))
     names = sorted(name for name in loaded if isinstance(name, str)) if isinstance(loaded, dict) else [""]

@@ -267,6 +267,18 @@ def test_categories_of_link_tables_are_those_of_older_rows(ingest: Ingest, folde
     assert relation.features[0].cardinalities == (3,)
 
 
+def test_rows_behind_the_first_moment_that_validates_do_not_say_what_a_column_is(ingest: Ingest, folder: Path) -> None:
+    """Of eight rows three are older. By all of them `kind` would be text, and `flag` and `late` be read."""
+    kind, flag, late = [*"xyx", *"abcde"], [1, 1, 1, 2, 3, 2, 3, 2], [None, None, None, 1.5, 2.5, 3.5, 4.5, 5.5]
+    write(folder, buys={"kind": kind, "flag": flag, "late": late, "gaps": [1.5, 2.5, 3.5, None, 1.0, 1.0, 1.0, 1.0]})
+    store = ingest(**database() | {"max_categories": 2})
+    assert store.manifest.fit_before == seconds("2022-10-01")
+    buys = next(one for one in store.manifest.node_types if one.name == "buys")
+    kinds = {feature.column: feature.kind for feature in buys.features}
+    numbers = {f"buys.{name}": "numeric" for name in ("paid", "gaps", "gaps_missing")}
+    assert kinds == numbers | {"buys.kind": "categorical"}
+
+
 def test_times_are_days_before_the_row_and_never_later(ingest: Ingest, folder: Path) -> None:
     shipped = ["2022-01-31", "", *["2023-01-01"] * 6]
     write(folder, buys={"shipped": shipped})

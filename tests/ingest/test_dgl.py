@@ -107,6 +107,27 @@ def test_types_share_the_codes_of_their_categories(home: Home, folder: Path) -> 
     assert first["feat_cat"].ravel().tolist() == [0, 1, 2, 0, 1, 2, 3, 3]
 
 
+def test_types_of_other_widths_have_columns_of_their_own(home: Home, folder: Path) -> None:
+    """Also in what is exported: each type gets its own columns back."""
+    graph = load_dgl().heterograph(
+        {("u", "likes", "v"): ([0, 1], [0, 1]), ("v", "of", "u"): ([0], [1])}, {"u": 6, "v": 2}
+    )
+    graph.nodes["u"].data.update({"label": torch.arange(6) % 3, **masks(6), "feat": torch.rand(6, 3)})
+    graph.nodes["v"].data["feat"] = torch.rand(2, 2)
+    graph.edges["likes"].data["feat"] = torch.rand(2, 2)
+    graph.edges["of"].data["feat"] = torch.rand(1, 1)
+    first, dataset = preprocessed(home, {"name": "dgl", "path": save(folder / "g.bin", graph)}, **AS_IT_IS)
+    columns = [first.manifest.type_columns[kind].numeric for kind in ("u", "v")]
+    assert columns == [(0, 1, 2), (3, 4)]
+    np.testing.assert_array_equal(first["feat"][6:, 3:], graph.nodes["v"].data["feat"].numpy())
+    write_dgl(first, dataset, folder / "h.bin")
+    [found] = read_dgl_file(folder / "h.bin").graphs
+    np.testing.assert_array_equal(found.ndata["v"]["feat"], graph.nodes["v"].data["feat"].numpy())
+    np.testing.assert_array_equal(found.edata["v", "of", "u"]["feat"], graph.edges["of"].data["feat"].numpy())
+    again, _ = preprocessed(home, {"name": "dgl", "path": str(folder / "h.bin")}, **AS_IT_IS)
+    assert_same_graph(first, again)
+
+
 def test_options_that_are_all_written_out_ask_for_no_more(ingest: Ingest, folder: Path) -> None:
     """A recipe that was stored names every default; and `labels` names an array, no columns of a table."""
     config = DATASETS.config({"name": "dgl", "path": save(folder / "g.bin", ring())})

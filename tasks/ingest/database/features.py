@@ -88,7 +88,7 @@ def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categorie
             kinds["number" if verdict.kind == "list" else verdict.kind].append(column)
     chosen.numbers, chosen.categories, chosen.times = (tuple(kinds[kind]) for kind in ("number", "category", "time"))
     chosen.constant = tuple(column for column in chosen.all if profiles[column].is_constant)
-    chosen.gaps = frozenset(column for column in chosen.numbers if profiles[column].empty)
+    chosen.gaps = frozenset(column for column in chosen.numbers if profiles[column].gaps)
     for column in (*chosen.gaps, *chosen.times):
         if mask_name(column) in chosen.all:
             intake.problems.add(

@@ -1,4 +1,4 @@
-"""A database to the tables of a data set: keys and times, what columns hold, what is predicted, then rows and edges.
+"""A database to the tables of a data set: keys and times, what is predicted, what columns hold, then rows and edges.
 
 Each table is read three times (a link table with categories four times), in chunks; what stays in memory is the index
 of the keys, the times, and what is predicted.
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
-from configs.errors import DataError
+from configs.errors import DataError, UserError
 from configs.matching import listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
@@ -23,7 +23,7 @@ from tasks.ingest.database.label_tables import label_tasks
 from tasks.ingest.database.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.own_rows import own_tasks, write_own_ids
-from tasks.ingest.database.relations import Relation, check_keys, write_rows_as_edges, write_rows_as_nodes
+from tasks.ingest.database.relations import Relation, check_keys, row_times, write_rows_as_edges, write_rows_as_nodes
 from tasks.ingest.database.rows import TableRows, in_order
 from tasks.ingest.database.splitting import Dealt, deal
 from tasks.ingest.database.survey import EXPLICIT, profiles
@@ -52,15 +52,20 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         DataError: naming all mistakes.
         RecipeError: options that do not go together.
     """
-    config = _settled(config, intake)
+    config = settled(config, intake)
     for note in intake.notes:
         context.message(note)
-    tables = _scan(config, context, intake)
+    tables = scan_tables(config, context, intake)
     unit = _common_unit(tables, intake)
-    columns = _survey(config, tables, context, intake)
+    try:
+        tasks, unit = _tasks(config, tables, unit, intake)
+        dealt = deal(tasks, config.predict, tables[config.predict.table].nodes, unit)
+    except UserError:  # what is wrong with columns and keys is named all the same, and may be why
+        _survey(config, tables, None, context, intake)
+        intake.problems.raise_any()
+        raise
+    columns = _survey(config, tables, dealt.first_valid, context, intake)
     intake.problems.raise_any()
-    tasks, unit = _tasks(config, tables, unit, intake)
-    dealt = deal(tasks, config.predict, tables[config.predict.table].nodes, unit)
     predict = config.predict
     with DatasetWriter(context.work) as writer:
         nodes, relations = _write(config, tables, columns, (tasks, dealt, unit), writer, context)
@@ -107,7 +112,7 @@ def _metric(tasks: Tasks) -> str:
     return f"{tasks.heads[0].name}.{tasks.heads[0].metric}" if tasks.heads else usual_metric(tasks.task_type)
 
 
-def _settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
+def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
     """Return the options with each `header: auto` settled, and the names that tables have in DuckDB files."""
     tables = {
         name: with_header_found(table, f"dataset.tables.{name}", intake).model_copy(
@@ -128,7 +133,7 @@ def _settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
     return config.model_copy(update={"tables": tables, "predict": predict})
 
 
-def _scan(config: DatabaseConfig, context: StageContext, intake: Intake) -> dict[str, TableRows]:
+def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -> dict[str, TableRows]:
     """Read keys and times of all tables. Raises DataError where a table could not be read."""
     order = in_order(config.tables)
     tables = {n: TableRows(n, table, intake, text_ids=config.text_ids) for n, table in config.tables.items()}
@@ -170,9 +175,12 @@ def _common_unit(tables: dict[str, TableRows], intake: Intake) -> TimeUnit:
 
 
 def _survey(
-    config: DatabaseConfig, tables: dict[str, TableRows], context: StageContext, intake: Intake
+    config: DatabaseConfig, tables: dict[str, TableRows], before: int | None, context: StageContext, intake: Intake
 ) -> dict[str, Columns]:
-    """Find what columns hold, and gather foreign keys that name no row."""
+    """Find what columns hold, and gather foreign keys that name no row.
+
+    `before`: rows from then on do not say whether a column is a number or a category; None: all do.
+    """
     found: dict[str, Columns] = {}
     most = EXPLICIT * config.max_categories
     for done, (name, table) in enumerate(tables.items()):
@@ -183,9 +191,10 @@ def _survey(
             texts = table.texts_of_keys(tables, keys)
             texts += [column for column in candidates if table.config.columns.get(column) == "category"]
             for chunk in table.chunks([*candidates, *keys], texts, (), candidates):
+                times = row_times(table, tables, chunk.time, check_keys(table, tables, chunk.batch, counted))
+                decide = None if times is None or before is None else times < before
                 for column, profile in seen.items():
-                    profile.add(chunk.batch, column)
-                check_keys(table, tables, chunk.batch, counted)
+                    profile.add(chunk.batch, column, decide)
             for column, count in counted.items():
                 intake.adjust(table.config, f"foreign keys {column} that name no row dropped", count)
                 intake.hints.append(

@@ -117,6 +117,16 @@ class LabelTableConfig(DatabaseFilesConfig, LabelConfig):
         return self
 
 
+NEWEST = "newest"
+
+
+def _or_newest(value: object) -> str:
+    return NEWEST if value == NEWEST else normalise_moment(value)
+
+
+MomentOrNewest = Annotated[str, BeforeValidator(_or_newest), WithJsonSchema(_TEXT_OR_NUMBER)]
+
+
 class MomentsConfig(ConfigModel):
     """Moments at which entities are predicted; rows from the moment on are never read."""
 
@@ -124,8 +134,9 @@ class MomentsConfig(ConfigModel):
     """Each by itself; or first, last and every."""
     first: Moment | None = None
     """The first one."""
-    last: Moment | None = None
-    """The last one, or where `every` does not meet it the one before."""
+    last: MomentOrNewest | None = None
+    """The last one, or where `every` does not meet it the one before; newest: the last one whose horizon is over by the
+    end of the data, so that moments come as the data grows."""
     every: Length | None = None
     """From one to the next: 90d, say."""
 
@@ -206,8 +217,9 @@ class PredictConfig(ConfigModel):
     horizon: Length | None = None
     """How far from a moment the target looks: 90d, say. It ends before moment + horizon. Of labels: how long it takes
     until one is known."""
-    unlabelled: tuple[Moment, ...] = ()
-    """Moments of which nothing is known yet: their rows are in no split, and `graphmill predict` predicts them."""
+    unlabelled: tuple[MomentOrNewest, ...] = ()
+    """Moments of which nothing is known yet: their rows are in no split, and `graphmill predict` predicts them. newest:
+    the end of the data (see `data_end`)."""
     active: ActiveConfig | None = None
     """Which entities count at a moment: `{any: orders, within: 180d}`; null: all that are there."""
     split: SplitConfig | None = None

@@ -73,12 +73,18 @@ def edge_times(src: Array, dst: Array, own_time: Array | None, ends: Ends) -> tu
     return np.maximum(time, known), younger
 
 
-def check_keys(table: TableRows, tables: Mapping[str, TableRows], batch: TableBatch, counted: dict[str, int]) -> None:
-    """Gather foreign keys that name no row, or count them by column, as the table's policy says."""
+def check_keys(
+    table: TableRows, tables: Mapping[str, TableRows], batch: TableBatch, counted: dict[str, int]
+) -> dict[str, Array]:
+    """Gather foreign keys that name no row, or count them by column, as the table's policy says.
+
+    Returns what each column names, as `look_up` does.
+    """
     option = f"dataset.tables.{table.name}.on_unknown_id"
     way_out = f"; {option}: count lets such rows stay without that edge, drop leaves them out"
+    found: dict[str, Array] = {}
     for column, target in table.config.foreign.items():
-        codes = look_up(batch, column, tables[target].nodes)
+        codes = found[column] = look_up(batch, column, tables[target].nodes)
         unknown = int(np.count_nonzero(codes == UNKNOWN))
         if not unknown:
             continue
@@ -86,6 +92,29 @@ def check_keys(table: TableRows, tables: Mapping[str, TableRows], batch: TableBa
             tables[target].nodes.refuse_unknown(batch, column, codes, way_out=way_out)
         else:
             counted[column] = counted.get(column, 0) + unknown
+    return found
+
+
+def row_times(
+    table: TableRows, tables: Mapping[str, TableRows], own: Array | None, named: Mapping[str, Array]
+) -> Array | None:
+    """Return from when on rows are seen, int64 (n,): of rows that are edges from when both ends are; None: always.
+
+    Args:
+        table: of the rows.
+        tables: all of them.
+        own: the rows' own times, int64 (n,).
+        named: foreign key to what it names, as `look_up` returns it.
+    """
+    ends = [(tables[target], named[column]) for column, target in table.config.foreign.items()]
+    if not table.config.is_link or all(end.time is None for end, _ in ends):
+        return own
+    time = np.full(len(ends[0][1]), ALWAYS, np.int64) if own is None else own.copy()
+    for end, rows in ends:
+        if end.time is not None:
+            known = rows >= 0
+            time[known] = np.maximum(time[known], end.time[rows[known]])
+    return time
 
 
 def write_rows_as_nodes(

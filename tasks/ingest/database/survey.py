@@ -31,8 +31,13 @@ class Profile:
     """A column, as far as it was read."""
 
     forms: set[Form] = field(default_factory=set)
+    """Of all rows; what else is here is of those that may decide."""
     rows: int = 0
     empty: int = 0
+    num_later: int = 0
+    """Rows that decide nothing."""
+    gaps: bool = False
+    """Whether any row has an empty cell."""
     most: int = 10_000
     """Different values beyond are not counted."""
     values: IdIndex | None = field(default_factory=IdIndex)
@@ -45,13 +50,22 @@ class Profile:
         """How many different values there are; None: many."""
         return None if self.values is None else self.values.count
 
-    def add(self, batch: TableBatch, column: str) -> None:
-        """Look at more rows."""
+    def add(self, batch: TableBatch, column: str, decide: Array | None = None) -> None:
+        """Look at more rows; `decide`, bool (n,): those that may say what the column is, None: all."""
         cells = batch.column(column)
+        if decide is not None and not decide.all():
+            later = cells.filter(pa.array(~decide)).drop_null()
+            if pa.types.is_floating(later.type):
+                later = later.filter(compute.invert(compute.is_nan(later)))
+            self.num_later += int(np.count_nonzero(~decide))
+            self.gaps |= len(later) < int(np.count_nonzero(~decide))
+            self.forms |= {_form(later)} if len(later) else set()
+            cells = cells.filter(pa.array(decide))
         self.rows += len(cells)
         missing = compute.is_null(cells, nan_is_null=True)
         count = int(np.count_nonzero(np.asarray(missing)))
         self.empty += count
+        self.gaps |= count > 0
         cells = cells.filter(compute.invert(missing)) if count else cells
         if not len(cells):
             return
@@ -118,7 +132,8 @@ def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: 
     """
     forms, values = profile.forms, profile.num_values
     if profile.is_constant:
-        return Verdict("ignore", "is empty" if profile.empty == profile.rows else "has one value")
+        where = " in rows older than the first moment that validates" if profile.num_later else ""
+        return Verdict("ignore", f"is empty{where}" if profile.empty == profile.rows else f"has one value{where}")
     if forms <= {"date", "date text"}:
         if has_own_time:
             return Verdict("time")

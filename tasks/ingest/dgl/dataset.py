@@ -8,7 +8,7 @@ from configs.errors import DataError
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.base import FileDataset
-from tasks.ingest.configs import DglFileConfig
+from tasks.ingest.dgl.configs import DglFileConfig
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 

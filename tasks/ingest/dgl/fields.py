@@ -1,16 +1,16 @@
-"""Fields of graphs that DGL saved: which are there, where, and of which shape."""
+"""Fields of graphs that DGL or PyG saved: which are there, where, and of which shape."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, offsets
-from tasks.ingest.configs import DglFileConfig
 from tasks.ingest.edges import EdgeCheck
 from tasks.readers.dgl_file import SavedGraph, SavedGraphs
 
@@ -27,7 +27,7 @@ def place_of(path: Path, owner: str, name: str) -> str:
     return f"{path}[{owner}[{name!r}]]"
 
 
-def check_names(config: DglFileConfig, graph: SavedGraph, labels: Mapping[str, Array], path: Path) -> None:
+def check_names(config: Any, graph: SavedGraph, labels: Mapping[str, Array], path: Path) -> None:
     """Refuse a field that the recipe names, other than by default, and that is not where it is read."""
     nodes, edges = ({name for each in data.values() for name in each} for data in (graph.ndata, graph.edata))
     ids = set(labels) if config.task == "graph" else nodes
@@ -38,9 +38,11 @@ def check_names(config: DglFileConfig, graph: SavedGraph, labels: Mapping[str, A
         "time": nodes | edges,
         "ids": ids,
     }
+    for option in [name for name in places if f"edge_{name}" in type(config).model_fields]:
+        places |= {option: nodes, f"edge_{option}": edges}
     for option, known in places.items():
         name = getattr(config, option)
-        if name != DglFileConfig.model_fields[option].default and name not in known:
+        if name != type(config).model_fields[option].default and name not in known:
             raise DataError(
                 f"has no field {name!r} (dataset.{option}){did_you_mean(name, known)}; where it is read there is "
                 f"{listed(sorted(known)) or 'none'}",

@@ -1,4 +1,4 @@
-"""The splits of graphs that DGL saved: masks of nodes, of graphs or of edges, and pairs."""
+"""The splits of graphs that DGL or PyG saved: masks of nodes, of graphs or of edges, and pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.configs import DglFileConfig
+from tasks.ingest.dgl.configs import GraphFileConfig
 from tasks.ingest.dgl.fields import as_matrix, as_whole_numbers, place_of
 from tasks.ingest.labels import check_labelled, has_label
 from tasks.ingest.writer import DatasetWriter
@@ -23,7 +23,7 @@ class DglSplits:
     """Writes the splits of one file."""
 
     def __init__(
-        self, config: DglFileConfig, path: Path, graph: SavedGraph, labels: Mapping[str, Array], writer: DatasetWriter
+        self, config: GraphFileConfig, path: Path, graph: SavedGraph, labels: Mapping[str, Array], writer: DatasetWriter
     ) -> None:
         self.config, self.path, self.graph, self.labels, self.writer = config, path, graph, labels, writer
 
@@ -86,10 +86,10 @@ class DglSplits:
         if stored in self.labels:
             found = self.ends(stored, count)
         else:
-            rows = self.mask(edata, name, self.place("edata", name), split, len(src))
+            rows = self.mask(edata, name, self.place(self.config.edge_word, name), split, len(src))
             found = np.stack([src[rows], dst[rows]], 1)
         if not len(found):
-            raise DataError(f"the {split} split is empty", path=self.place("labels or edata", name))
+            raise DataError(f"the {split} split is empty", path=self.place(f"labels or {self.config.edge_word}", name))
         return found
 
     def negatives(self, split: str, positives: int) -> dict[str, Any]:

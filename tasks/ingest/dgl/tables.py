@@ -1,4 +1,4 @@
-"""The arrays of graphs that DGL saved, checked and written as tables."""
+"""The arrays of graphs that DGL or PyG saved, checked and written as tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
-from tasks.ingest.configs import DglFileConfig
+from tasks.ingest.dgl.configs import GraphFileConfig
 from tasks.ingest.dgl.fields import as_matrix, as_whole_numbers, check_types, place_of, plain_name
 from tasks.ingest.dgl.splits import DglSplits
 from tasks.ingest.edges import EdgeCheck, total_duplicates
@@ -34,7 +34,7 @@ class DglTables:
     """Writes the tables of one file."""
 
     def __init__(
-        self, config: DglFileConfig, path: Path, graph: SavedGraph, labels: Mapping[str, Array], context: StageContext
+        self, config: GraphFileConfig, path: Path, graph: SavedGraph, labels: Mapping[str, Array], context: StageContext
     ) -> None:
         self.config, self.path, self.graph, self.labels = config, path, graph, labels
         self.writer = DatasetWriter(context.work)
@@ -52,7 +52,7 @@ class DglTables:
                 [kind] = self.graph.num_nodes
             else:
                 kind = self.target()
-                place = f"ndata of {kind}"
+                place = f"{self.config.node_word} of {kind}"
                 fields, label = self.label(self.graph.ndata[kind], self.graph.num_nodes[kind], place)
                 fields |= self.tables(kind, label)
                 fields["splits"] = self.splits.of_rows(self.graph.ndata[kind], place, "node", label)
@@ -96,13 +96,15 @@ class DglTables:
         """Write nodes and edges; `label` goes to the nodes of type `target`."""
         check_types(self.graph, self.path)
         node_types, edge_types, checks = [], [], []
+        own, own_edges = (self.has_own_columns(edges=edges) for edges in (False, True))
         for kind, count in self.graph.num_nodes.items():
-            columns, features = self.columns(self.graph.ndata[kind], f"ndata of {kind}", ("time",))
+            owner = f"{self.config.node_word} of {kind}"
+            columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if own else "")
             node_id = np.arange(count, dtype=np.int64)
             columns |= {"label": label} if kind == target and label is not None else {}
             self.writer.write(f"nodes/{plain_name(kind)}", {"node_id": node_id, **columns})
             if self.config.ids in self.graph.ndata[kind] and self.config.task != "graph":
-                ids = self.ids(self.graph.ndata[kind][self.config.ids], count, f"ndata of {kind}")
+                ids = self.ids(self.graph.ndata[kind][self.config.ids], count, owner)
                 self.writer.write(f"ids/{plain_name(kind)}", {"node_id": node_id, "original_id": ids})
             node_types.append(NodeType(name=plain_name(kind), num_nodes=count, features=features))
         for triplet, (src, dst) in self.graph.edges.items():
@@ -111,9 +113,11 @@ class DglTables:
             check = EdgeCheck(*sizes, same_type=source == target_kind)
             check.add(src, dst, f"{self.path}[edges of {' '.join(triplet)}]")
             checks.append(check)
-            columns, features = self.columns(self.graph.edata[triplet], f"edata of {relation}", ("weight", "time"))
             names = [plain_name(word) for word in triplet]
-            made = EdgeType(source=names[0], relation=names[1], target=names[2], num_edges=len(src), features=features)
+            made = EdgeType(source=names[0], relation=names[1], target=names[2], num_edges=len(src), features=())
+            owner, prefix = f"{self.config.edge_word} of {relation}", f"{made.name}." if own_edges else ""
+            columns, features = self.columns(self.graph.edata[triplet], owner, prefix, edges=True)
+            made = made.model_copy(update={"features": features})
             ids_type = id_dtype(max(sizes))
             self.writer.write(
                 f"edges/{made.name}", {"src": src.astype(ids_type), "dst": dst.astype(ids_type), **columns}
@@ -126,24 +130,32 @@ class DglTables:
             "num_duplicate_edges": total_duplicates(checks),
         }
 
+    def has_own_columns(self, *, edges: bool) -> bool:
+        """Return whether each type has columns of its own, since widths differ; else those of one name are one."""
+        of_types = (self.graph.edata if edges else self.graph.ndata).values()
+        names = [self.config.field_of(option, edges=edges) for option in ("features", "categories")]
+        widths = [{data[name].shape[1:] for data in of_types if name in data and data[name].size} for name in names]
+        return any(len(found) > 1 for found in widths)
+
     def columns(
-        self, data: Mapping[str, Array], owner: str, extra: tuple[str, ...]
+        self, data: Mapping[str, Array], owner: str, prefix: str, *, edges: bool = False
     ) -> tuple[dict[str, Array], tuple[FeatureColumn, ...]]:
-        """Return features, and further columns, of nodes or edges, checked."""
+        """Return features, weights and times of nodes or edges, checked; `prefix` begins the features' names."""
         columns: dict[str, Array] = {}
         features: list[FeatureColumn] = []
-        if self.config.features in data and data[self.config.features].size:
-            place = self.place(owner, self.config.features)
-            columns["feat"] = finite_float32(as_matrix(data[self.config.features], place), place)
-            features.append(FeatureColumn(column="feat", kind="numeric", dim=columns["feat"].shape[1]))
-        if self.config.categories in data and data[self.config.categories].size:
-            place = self.place(owner, self.config.categories)
-            kind = FeatureKind("feat_cat", True, (), place)
-            [codes] = kind.checked([as_whole_numbers(as_matrix(data[self.config.categories], place), place)])
-            columns["feat_cat"] = codes.astype(np.int32)
+        numbers, codes = (self.config.field_of(option, edges=edges) for option in ("features", "categories"))
+        if numbers in data and data[numbers].size:
+            place, name = self.place(owner, numbers), f"{prefix}feat"
+            columns[name] = finite_float32(as_matrix(data[numbers], place), place)
+            features.append(FeatureColumn(column=name, kind="numeric", dim=columns[name].shape[1]))
+        if codes in data and data[codes].size:
+            place, name = self.place(owner, codes), f"{prefix}feat_cat"
+            kind = FeatureKind(name, True, (), place)
+            [checked] = kind.checked([as_whole_numbers(as_matrix(data[codes], place), place)])
+            columns[name] = checked.astype(np.int32)
             features.append(kind.describe())
-        for option in extra:
-            name = getattr(self.config, option)
+        for option in ("weight", "time") if edges else ("time",):
+            name = self.config.field_of(option, edges=edges)
             if name in data:
                 place = self.place(owner, name)
                 column = as_matrix(data[name], place)
@@ -162,15 +174,15 @@ class DglTables:
         found = [kind for kind in having if wanted in (None, kind, plain_name(kind))]
         if len(found) == 1:
             return found[0]
-        name, path = self.config.labels, self.path
+        name, path, word = self.config.labels, self.path, self.config.node_word
         if wanted is not None:
             types = ", ".join(map(plain_name, having)) or "no type has some"
-            raise DataError(f"nodes of type {wanted!r} have no {name!r} in ndata; with labels: {types}", path=path)
+            raise DataError(f"nodes of type {wanted!r} have no {name!r} in {word}; with labels: {types}", path=path)
         if found:
             raise DataError(f"{', '.join(found)} have labels; say whose are predicted: dataset.target", path=path)
         fields = sorted({field for data in self.graph.ndata.values() for field in data})
         raise DataError(
-            f"no nodes have {name!r} in ndata{did_you_mean(name, fields)}; name the field of the labels "
+            f"no nodes have {name!r} in {word}{did_you_mean(name, fields)}; name the field of the labels "
             f"(dataset.labels), which has: {listed(fields) or 'none'}",
             path=path,
         )
@@ -235,12 +247,13 @@ def _kind_of_label(values: Array) -> Any:
 
 def _with_shared_codes(types: list[Typed]) -> tuple[Typed, ...]:
     """Return the types, categories with as many codes as any of them has: a field of one name is one column."""
-    most: dict[int, tuple[int, ...]] = {}  # by width: other widths are refused when types are put together
+    most: dict[str, tuple[int, ...]] = {}
     for feature in (each for one in types for each in one.features if each.cardinalities):
-        counts = zip(feature.cardinalities, most.get(feature.dim, feature.cardinalities), strict=True)
-        most[feature.dim] = tuple(max(pair) for pair in counts)
+        counts = zip(feature.cardinalities, most.get(feature.column, feature.cardinalities), strict=True)
+        most[feature.column] = tuple(max(pair) for pair in counts)
 
     def shared(feature: FeatureColumn) -> FeatureColumn:
-        return feature.model_copy(update={"cardinalities": most[feature.dim]}) if feature.cardinalities else feature
+        codes = most.get(feature.column)
+        return feature.model_copy(update={"cardinalities": codes}) if codes else feature
 
     return tuple(one.model_copy(update={"features": tuple(map(shared, one.features))}) for one in types)

@@ -23,10 +23,10 @@ from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw import Raw, open_raw
 from tasks.ingest.ogb.raw_rows import checked_cast
 from tasks.ingest.ogb.splits import as_array, split_folder
-from tasks.ingest.ogb.torch_files import load_torch
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.dealing import find_repeated
 from tasks.ingest.writer import DatasetWriter
+from tasks.readers.torch_files import load_torch
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
 

@@ -25,6 +25,7 @@ FACTS = GraphFacts(
     symmetric=False,
     # Orders of customers, order - product with columns of its own, both ways; reviews have no relation but these.
     relation_ends=((1, 0), (0, 1), (1, 2), (2, 1), (3, 0), (3, 2), (2, 2), (4, 0), (0, 4)),
+    relation_names=("orders", "of", "has", "in", "by", "about", "like", "task", "entity"),
     node_columns=((0, 1), (2, 3, 4), (), (5, 6), ()),
     node_codes=((0,), (), (1, 2), (), ()),
     edge_columns=((), (), (0, 1, 2), (0, 1, 2), (), (), (), (), ()),

@@ -15,9 +15,10 @@ import re
 import struct
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from types import MappingProxyType
+from typing import IO, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -115,15 +116,19 @@ for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # NumPy 1 a
 _ALLOWED |= {("torch", name): np.dtype(kind) for name, kind in _STORAGES.items()}
 
 
+StandIns: TypeAlias = Mapping[tuple[str, str], Any]
+"""What stands for further names, by module and name."""
+
+
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: IO[bytes], storage: Callable[[str, Any, int], Array]) -> None:
+    def __init__(self, stream: IO[bytes], storage: Callable[[str, Any, int], Array], stand_ins: StandIns) -> None:
         super().__init__(stream, encoding="latin1")
-        self._storage = storage
+        self._storage, self._stand_ins = storage, stand_ins
 
     def find_class(self, module: str, name: str) -> Any:
         """Return an allowed name; nothing is ever imported."""
         try:
-            return _ALLOWED[module, name]
+            return _ALLOWED[module, name] if (module, name) in _ALLOWED else self._stand_ins[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed") from None
 
@@ -134,10 +139,11 @@ class _Unpickler(pickle.Unpickler):
         return self._storage(str(pid[2]), pid[1], int(pid[4]))
 
 
-def load_torch(path: Path) -> Any:
+def load_torch(path: Path, stand_ins: StandIns = MappingProxyType({})) -> Any:
     """Return the dictionary (or array) in a file of torch.save: tensors come as arrays.
 
-    Arrays lie inside of the pickle: takes up to three times the file's size in memory.
+    `stand_ins` are harmless classes for names beyond arrays and tensors. Arrays lie inside of the pickle: takes up to
+    three times the file's size in memory.
 
     Raises:
         DataError: the file is missing or damaged, or holds anything but arrays, tensors, numbers and texts.
@@ -146,7 +152,7 @@ def load_torch(path: Path) -> Any:
     check_memory(3 * size, "the file", path)
     try:
         with io.BufferedReader(cast(io.RawIOBase, open_file(path))) as file:
-            loaded = _load_zip(file, size) if zipfile.is_zipfile(file) else _load_legacy(file)
+            loaded = _load_zip(file, size, stand_ins) if zipfile.is_zipfile(file) else _load_legacy(file, stand_ins)
     except DataError:
         raise
     except pickle.UnpicklingError as error:
@@ -178,7 +184,7 @@ def _checked(data: IO[bytes], size: int) -> IO[bytes]:
     return data
 
 
-def _load_zip(file: IO[bytes], size: int) -> Any:
+def _load_zip(file: IO[bytes], size: int, stand_ins: StandIns) -> Any:
     file.seek(0)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -195,10 +201,10 @@ def _load_zip(file: IO[bytes], size: int) -> Any:
                 storages[key] = np.frombuffer(archive.read(f"{top}data/{key}"), dtype, count)
             return storages[key]
 
-        return _Unpickler(_checked(io.BytesIO(archive.read(data)), size), storage).load()
+        return _Unpickler(_checked(io.BytesIO(archive.read(data)), size), storage, stand_ins).load()
 
 
-def _load_legacy(stream: IO[bytes]) -> Any:
+def _load_legacy(stream: IO[bytes], stand_ins: StandIns) -> Any:
     """Read torch's format before 1.6: magic, version, system, object, keys, then each storage's length and bytes."""
     stream.seek(0)
     content = stream.read()
@@ -213,7 +219,7 @@ def _load_legacy(stream: IO[bytes]) -> Any:
         return storages[key]
 
     def load() -> Any:
-        return _Unpickler(_checked(file, len(content)), storage).load()
+        return _Unpickler(_checked(file, len(content)), storage, stand_ins).load()
 
     if load() != _LEGACY_MAGIC:
         raise ValueError("not a file of torch.save")

@@ -1,0 +1,107 @@
+"""Options of the data sets that are files of DGL or PyG; without imports that take time."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+from pydantic import Field
+
+from configs.base import ComponentConfig
+from configs.metric_names import MetricName
+from configs.registry import DATASETS
+
+
+class SavedGraphConfig(ComponentConfig):
+    """Options of every file that holds graphs with arrays on nodes and edges."""
+
+    node_word: ClassVar[str] = "ndata"
+    edge_word: ClassVar[str] = "edata"
+
+    path: str
+    """The file."""
+    task_type: Literal["multiclass", "binary", "multilabel", "regression"] | None = None
+    """Kind of label; null: by its numbers (whole: classes; several 0/1 columns: multilabel; else: regression)."""
+    metric: MetricName | None = None
+    """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
+    target: str | None = None
+    """Node tasks with several types of nodes: whose labels are predicted; null: the only type that has some."""
+    directed: bool = False
+    """Whether an edge means one direction only; false where undirected edges are stored both ways."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
+
+    def field_of(self, option: str, *, edges: bool) -> str:
+        """Return the name of a field of nodes or of edges, which is option `edge_...` where there is one."""
+        own = f"edge_{option}"
+        return str(getattr(self, own if edges and own in type(self).model_fields else option))
+
+
+@DATASETS.options("dgl", "dgl.dataset")
+class DglFileConfig(SavedGraphConfig):
+    """Graphs that dgl.save_graphs wrote: one for node and link tasks, with types of nodes and edges, or many."""
+
+    path: str
+    """The file of `dgl.save_graphs`; read without DGL."""
+    task: Literal["node", "link", "graph"] = "node"
+    """What is predicted: nodes or edges of one graph, or whole graphs."""
+    graph: int = Field(default=0, ge=0)
+    """Node and link tasks: which graph of the file, from 0."""
+    labels: str = "label"
+    """In ndata; graph tasks: in the dictionary of labels. -1 or NaN: no label."""
+    train: str = "train_mask"
+    """Boolean mask in ndata; graph tasks: in the dictionary of labels; link tasks: in edata, or pairs (n, 2) of nodes
+    in the dictionary of labels."""
+    valid: str = "val_mask"
+    """As train."""
+    test: str = "test_mask"
+    """As train."""
+    features: str = "feat"
+    """Numbers, in ndata and in edata, (rows,) or (rows, dim)."""
+    categories: str = "feat_cat"
+    """Codes from 0, in ndata and in edata, (rows,) or (rows, columns)."""
+    weight: str = "weight"
+    """Weights, in edata."""
+    time: str = "time"
+    """Whole numbers, in ndata and in edata: snapshots go by them."""
+    ids: str = "original_id"
+    """Your ids, in ndata (graph tasks: among the labels): whole numbers, or UTF-8 bytes (rows, width) padded with 0."""
+
+
+@DATASETS.options("pyg", "pyg")
+class PygFileConfig(SavedGraphConfig):
+    """A graph of PyG that torch.save wrote: `HeteroData` or `Data`, for node and link tasks; read without PyG."""
+
+    node_word: ClassVar[str] = "nodes"
+    edge_word: ClassVar[str] = "edges"
+
+    path: str
+    """The file of `torch.save`: a `HeteroData`, a `Data`, or what their `to_dict()` gives. No code in it is run."""
+    task: Literal["node", "link"] = "node"
+    """What is predicted; link tasks: of one type of nodes and one of edges."""
+    labels: str = "y"
+    """Of nodes. -1 or NaN: no label."""
+    train: str = "train_mask"
+    """Boolean mask of nodes; link tasks: of edges, or pairs (n, 2) of nodes among the graph's own fields."""
+    valid: str = "val_mask"
+    """As train."""
+    test: str = "test_mask"
+    """As train."""
+    features: str = "x"
+    """Numbers of nodes, (rows,) or (rows, dim); each type may have others."""
+    categories: str = "x_cat"
+    """Codes of nodes from 0, (rows,) or (rows, columns)."""
+    edge_features: str = "edge_attr"
+    """Numbers of edges."""
+    edge_categories: str = "edge_cat"
+    """Codes of edges from 0."""
+    weight: str = "edge_weight"
+    """Weights of edges."""
+    time: str = "time"
+    """Whole numbers, of nodes: snapshots go by them."""
+    edge_time: str = "edge_time"
+    """The same of edges."""
+    ids: str = "original_id"
+    """Your ids of nodes: whole numbers, or UTF-8 bytes (rows, width) padded with 0."""
+
+
+GraphFileConfig: TypeAlias = DglFileConfig | PygFileConfig

@@ -1,0 +1,162 @@
+"""The model dgl_hetero against dgl.nn.pytorch.HeteroGraphConv on random typed blocks, forward and gradient."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from models.dgl_adapter import load_dgl
+from models.dgl_convolutions import CONVOLUTIONS
+from models.dgl_relations import check_convolution
+from models.relational.base import RelationalModel
+from models.relational.batch import TypedBlock
+from tests.models.relational.typed_batches import FACTS, TYPES, random_batch
+from tests.support import WITHOUT_DGL
+
+pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL is not installed")
+
+PLAIN_CONVS = ["AGNNConv", "DotGatConv", "EdgeConv", "GATConv", "GATv2Conv", "GINConv", "GraphConv", "SAGEConv"]
+EDGE_CONVS = ["CFConv", "EdgeGATConv", "GINEConv", "NNConv"]
+NO_EDGE_FEATURES = "SAGEConv"
+
+
+def make(conv: dict[str, Any], facts: Any = FACTS, **options: Any) -> RelationalModel:
+    torch.manual_seed(3)
+    given = {"name": "dgl_hetero", "hidden_dim": 12, "dropout": 0.0, "conv": conv, **options}
+    model: RelationalModel = MODELS.create(MODELS.config(given), facts)
+    return model
+
+
+class Flat(torch.nn.Module):
+    """A convolution with its heads side by side; DGL's EdgeConv fails where there is no edge, and means 0."""
+
+    def __init__(self, conv: torch.nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, graph: Any, pair: tuple[Tensor, Tensor], *args: Any) -> Tensor:
+        if type(self.conv).__name__ == "EdgeConv" and graph.num_edges() == 0:
+            return torch.zeros(len(pair[1]), 12)
+        return self.conv(graph, pair, *args).flatten(1)
+
+
+def dgls_own(conv: Any, block: TypedBlock, x: dict[int, Tensor], aggregate: str) -> dict[int, Tensor]:
+    """The same weights in DGL's HeteroGraphConv, on a DGL block of all relations with edges at once."""
+    dgl = load_dgl()
+    edges, mods, arguments = {}, {}, {}
+    for number in conv.hop.relations:
+        relation = block.by_number[number]
+        triplet = TYPES[relation.source_type], f"r{number}", TYPES[relation.target_type]
+        part = conv.mods[str(number)]
+        indices = relation.indices.long()
+        edges[triplet] = "csc", (relation.indptr, indices, torch.arange(len(indices)))
+        mods[f"r{number}"] = Flat(part.conv)
+        if part.edges is not None:
+            arguments[f"r{number}"] = (part.edges(relation),)
+    counts = [{TYPES[t]: n for t, n in enumerate(sizes)} for sizes in (block.num_src, block.num_dst)]
+    names = [{t for ends in edges for t in (ends[side],)} for side in (0, 2)]
+    graph = dgl.create_block(
+        edges, *({name: count[name] for name in used} for count, used in zip(counts, names, strict=True))
+    )
+    layer = dgl.nn.pytorch.HeteroGraphConv(mods, aggregate=aggregate)
+    inputs = {TYPES[t]: rows for t, rows in x.items()}
+    ends = {TYPES[t]: rows[: block.num_dst[t]] for t, rows in x.items()}
+    found = layer(graph, (inputs, ends), mod_args=arguments)
+    return {t: found[TYPES[t]] for t in x if TYPES[t] in found}
+
+
+def check_equal(model: RelationalModel, aggregate: str, *, seed: int) -> None:
+    batch = random_batch(seed=seed)
+    for block, layer in zip(batch.blocks, model.layers, strict=True):
+        conv: Any = layer.conv
+        other = copy.deepcopy(conv)
+        x = {t: torch.randn(block.num_src[t], 12, requires_grad=True) for t in sorted(layer.hop.sources)}
+        y = {t: rows.detach().clone().requires_grad_() for t, rows in x.items()}
+        got, wanted = conv(block, x), dgls_own(other, block, y, aggregate)
+        assert wanted
+        total, other_total = torch.zeros(()), torch.zeros(())
+        for t, rows in wanted.items():
+            rows = other.stacks[str(t)](rows.flatten(1)) if aggregate == "stack" else rows
+            torch.testing.assert_close(got[t], rows, rtol=1e-4, atol=1e-5)
+            weight = torch.randn_like(rows)
+            total, other_total = total + (got[t] * weight).sum(), other_total + (rows * weight).sum()
+        total.backward()
+        other_total.backward()
+        for t in x:
+            if y[t].grad is not None:
+                torch.testing.assert_close(x[t].grad, y[t].grad, rtol=1e-3, atol=1e-4)
+        for (name, own), plain in zip(conv.named_parameters(), other.parameters(), strict=True):
+            expected = torch.zeros_like(own) if plain.grad is None else plain.grad
+            torch.testing.assert_close(own.grad, expected, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("name", PLAIN_CONVS)
+def test_convolutions_are_dgls_own(name: str) -> None:
+    check_equal(make({"default": name}), "sum", seed=PLAIN_CONVS.index(name))
+
+
+@pytest.mark.parametrize("name", EDGE_CONVS)
+def test_convolutions_that_read_edges_are_dgls_own(name: str) -> None:
+    """Two relations have features of edges, the others read none."""
+    check_equal(make({"default": NO_EDGE_FEATURES, "has": name, "in": name}), "sum", seed=EDGE_CONVS.index(name))
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "mean", "max", "min", "stack"])
+def test_aggregates_are_dgls_own(aggregate: str) -> None:
+    mixed = {"default": "SAGEConv", "of": {"name": "GATv2Conv", "num_heads": 3}, "has": "GraphConv", "about": "GINConv"}
+    check_equal(make(mixed, aggregate=aggregate), aggregate, seed=7)
+
+
+def test_all_that_fit_are_compared_and_the_others_refused() -> None:
+    fitting = set()
+    for name in CONVOLUTIONS:
+        with contextlib.suppress(RecipeError):
+            check_convolution("default", name, {}, width=12)
+            fitting.add(name)
+    assert fitting == {*PLAIN_CONVS, *EDGE_CONVS}
+
+
+def test_a_type_without_relations_keeps_its_vectors() -> None:
+    """No relation leads to reviews (3)."""
+    model, batch = make({"default": "SAGEConv"}), random_batch(seed=1)
+    layer: Any = model.layers[0]
+    x = {t: torch.randn(batch.blocks[0].num_src[t], 12) for t in layer.hop.sources}
+    assert torch.equal(layer.conv(batch.blocks[0], x)[3], x[3][: batch.blocks[0].num_dst[3]])
+
+
+@pytest.mark.parametrize(
+    ("conv", "message"),
+    [
+        ({"default": "SageConv"}, r"no such convolution \(did you mean"),
+        ({"default": {"name": "GATConv", "head": 4}}, r"model.conv\[default\]: GATConv has no option 'head'"),
+        ({"default": {"name": "GATConv", "num_heads": 5}}, r"num_heads=5 does not divide model.hidden_dim=12"),
+        ({"default": {"name": "GATConv", "num_heads": 0}}, r"num_heads=0 does not divide"),
+        ({"default": {"heads": 4}}, r"model.conv\[default\] needs `name`"),
+        ({"default": {"name": "GraphConv", "norm": "both"}}, r"divides by out-degrees"),
+        ({"default": {"name": "SAGEConv", "aggregator_type": "median"}}, r"model.conv\[orders\]: SAGEConv refuses"),
+        ({"default": "RelGraphConv"}, r"reads all relations itself"),
+        ({"default": "GMMConv"}, r"reads degrees"),
+        ({"default": "ChebConv"}, r"wants nodes of one type"),
+        ({"default": "HeteroGraphConv"}, r"model dgl_hetero"),
+        ({"default": "NNConv"}, r"model.conv\[orders\] reads edge features, and edges of orders have none"),
+        ({"orders": "SAGEConv"}, r"says nothing of the relation of; name a convolution for it"),
+        ({"default": "SAGEConv", "order": "GATConv"}, r"no relation order \(did you mean 'orders'\?\)"),
+        ({}, r"at least 1"),
+    ],
+)
+def test_what_does_not_fit_is_said(conv: dict[str, Any], message: str) -> None:
+    with pytest.raises((RecipeError, ValueError), match=message):
+        make(conv)
+
+
+def test_link_tasks_are_refused() -> None:
+    with pytest.raises(RecipeError, match="link task"):
+        make({"default": "SAGEConv"}, facts=dataclasses.replace(FACTS, task="link"))
