@@ -95,6 +95,10 @@ class GraphStore:
         """Open a partition's artifact."""
         return cls(folder, PartitionManifest.model_validate_json((folder / MANIFEST_NAME).read_bytes()))
 
+    def replace(self, name: str, array: Array) -> None:
+        """Have another array in the place of a stored one."""
+        self._open[name] = array
+
     def __contains__(self, name: str) -> bool:
         """Whether the graph has this array."""
         return self._resolve(name) in self.manifest.arrays
