@@ -99,10 +99,9 @@ class Serving:
         with evaluating(self.model):
             if self.job.keep is None:
                 return self._write()
-            from tasks.inference.kept_layers import keep_layers
+            from tasks.inference.keeping import keep_outputs
 
-            kept = keep_layers(self.model, self.store, self.dataset, self.job.keep, self.job.work)
-            self.predictor.kept = kept
+            kept = self.predictor.kept = keep_outputs(self.model, self.opened, self.job.keep, self.job.work)
             return {**self._write(), "kept": kept.told.record()}
 
     def _write(self) -> dict[str, Any]:
@@ -185,7 +184,8 @@ class Serving:
 
     def _node_outputs(self, nodes: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of nodes, int64 (n,), some at a time."""
-        if self.job.keep is not None or (2 * len(nodes) > self.manifest.num_nodes and not self._samples):
+        keeps = self.job.keep is not None
+        if (keeps or 2 * len(nodes) > self.manifest.num_nodes) and not self._samples:
             vectors, rows = self.predictor.node_vectors(self.model), nodes
         else:
             distinct, rows = np.unique(nodes, return_inverse=True)

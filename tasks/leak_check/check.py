@@ -136,7 +136,8 @@ class _State:
             context = StageContext("check-leaks", folder / "data", home, PickleCache(home))
             try:
                 dataset = change_tables(config, context, moment, spared)
-                recipe = recipe.model_copy(update={"dataset": dataset})
+                now = recipe.snapshot.model_copy(update={"as_of": None})  # copies of tables as they were
+                recipe = recipe.model_copy(update={"dataset": dataset, "snapshot": now})
                 data = run_stage(load_stage("ingest"), recipe, {}, home, listener=self._listener).parent
             except UserError as error:
                 raise RecipeError(

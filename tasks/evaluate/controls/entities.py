@@ -20,6 +20,7 @@ from tasks.sampling.relational.batches import SeedMoments, ages, sorted_edges
 from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedSample
+from tasks.sampling.relational.type_features import TypeFeatures
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore, create_array, slices
 
@@ -35,6 +36,7 @@ class EntityRows:
         """Compute them for labelled nodes, int64 (n,) ascending; `scratch` takes the files."""
         self.rows = rows
         self._store, self._facts = store, graph_facts(store.manifest)
+        self._numbers_of, self._codes_of = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
         self._moments = SeedMoments(store, self._facts)
         self._edges = edges = sorted_edges(store)
         self._sampler = RelationalSampler(edges, (MOST_SEEN,), "uniform" if edges.times is None else "recent")
@@ -74,13 +76,15 @@ class EntityRows:
         return of_source, columns_of(facts.edge_columns, number, facts.edge_feature_dim)
 
     def _fill(self, part: slice) -> None:
-        seeds, store = self.rows[part], self._store
+        seeds = self.rows[part]
         nodes, cuts = self._moments.entities(seeds), self._moments.cuts(seeds)
-        if self._columns:
-            self.numbers[part, :-1] = gather_columns(store["feat"], nodes, self._columns, np.float32).numpy()
+        numbers = self._numbers_of.gather(self._facts.seed_type, nodes, self._columns, np.float32)
+        if numbers is not None:
+            self.numbers[part, :-1] = numbers.numpy()
         self.numbers[part, -1] = self._ages(nodes, cuts)
-        if self._codes:
-            self.codes[part] = gather_columns(store["feat_cat"], nodes, self._codes, np.int64).numpy()
+        own_codes = self._codes_of.gather(self._facts.seed_type, nodes, self._codes, np.int64)
+        if own_codes is not None:
+            self.codes[part] = own_codes.numpy()
         sample = self._sampler.sample(nodes, cuts, 0)
         columns = [self._summary(sample, place) for place in self._into]
         codes = [np.empty((len(sample.ids[self._facts.seed_type]), 0), np.int32)]
@@ -109,8 +113,9 @@ class EntityRows:
         codes = np.full((len(nearby), len(wanted)), -1, np.int32)
         if columns:
             nearby[some] = np.concatenate(columns, axis=1)[further.seed_rows]
-        if wanted:
-            codes[some] = gather_columns(self._store["feat_cat"], ends, wanted, np.int64).numpy()
+        end_codes = self._codes_of.gather(relation.source, ends, wanted, np.int64)
+        if end_codes is not None:
+            codes[some] = end_codes.numpy()
         return nearby, codes
 
     def _summary(self, sample: TypedSample, place: int) -> Array:
@@ -120,10 +125,12 @@ class EntityRows:
         columns = [count[:, None].astype(np.float32), self._newest(sample, relation, found)[:, None]]
         of_source, of_edge = self._averaged(place)
         sources = sample.ids[relation.source][found.indices]
-        for name, rows, wanted in (("feat", sources, of_source), ("edge_feat", found.positions, of_edge)):
-            if wanted:
-                assert rows is not None
-                x = gather_columns(self._store[name], rows, wanted, np.float32)
+        tables = [self._numbers_of.gather(relation.source, sources, of_source, np.float32)]
+        if of_edge:
+            assert found.positions is not None
+            tables.append(gather_columns(self._store["edge_feat"], found.positions, of_edge, np.float32))
+        for x in tables:
+            if x is not None:
                 means = segment_reduce(x, torch.from_numpy(found.indptr), "mean").numpy()
                 columns.append(np.where(count[:, None] > 0, means, np.nan))
         return np.concatenate(columns, axis=1)

@@ -20,6 +20,7 @@ from tasks.arrays import Array
 from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation, RelationalEdges
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedLayer
+from tasks.sampling.relational.type_features import TypeFeatures
 from tasks.sampling.rows.features import node_id_tensor
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
@@ -121,7 +122,8 @@ class TypedNeighborhoods:
         has_edge_data = bool(self.facts.has_edge_features)
         choose = "recent" if newest else "uniform"
         self.sampler = RelationalSampler(edges, known, choose, positions=has_edge_data)  # type: ignore[arg-type]
-        self._feat, self._codes, self._time = (store.get(name) for name in ("feat", "feat_cat", "node_time"))
+        self._feat, self._codes = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
+        self._time = store.get("node_time")
         self._edge_feat, self._edge_codes = store.get("edge_feat"), store.get("edge_feat_cat")
         self._edge_time = store.get("edge_time") if self.facts.has_times else None
 
@@ -164,8 +166,8 @@ class TypedNeighborhoods:
             age = ages(np.asarray(self._time[nodes]), cut, facts.age_unit)
         return TypeInputs(
             node_id_tensor(nodes),
-            _columns(self._feat, nodes, columns, np.float32),
-            _columns(self._codes, nodes, codes, np.int64),
+            self._feat.gather(t, nodes, columns, np.float32),
+            self._codes.gather(t, nodes, codes, np.int64),
             age,
             self._numbers(t, nodes),
         )
