@@ -51,7 +51,7 @@ def ranked_shop(
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
-    of_customer, of_product = rng.integers(0, styles, num_customers), np.arange(num_products) % styles
+    of_customer = rng.integers(0, styles, num_customers)  # product p is of style p % styles
     customer = rng.integers(0, num_customers, buys)
     any_product, own = rng.integers(0, num_products, buys), rng.random(buys) < 0.8
     own_product = rng.integers(0, num_products // styles, buys) * styles + of_customer[customer]

@@ -32,6 +32,7 @@ from tasks.inference.opened import ScoringJob, open_model
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
+from tasks.storage.heads import head_views
 from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
@@ -226,15 +227,16 @@ class Serving:
 
     def _write_predictions(self, items: Array, outputs: Iterator[Output]) -> dict[str, Any]:
         task_type, work, order = self.manifest.task_type, self.job.work, self.job.label_order
+        heads = head_views(self.manifest)
         if order is not None:
             outputs = ((part, ids, scores[:, order]) for part, ids, scores in outputs)
         if self.job.format == "npy":
             with NpyVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
                 for _, ids, scores in outputs:
-                    matrix.add(ids, as_probabilities(scores, task_type))
+                    matrix.add(ids, as_probabilities(scores, task_type, heads))
             return {"files": [path.name for path in matrix.files], "classes": self.job.classes}
         splits, labels = self._splits(), self.store["graph_label" if self.manifest.task == "graph" else "label"]
-        with PredictionWriter(work, task_type, self.job.classes, self.data_classes) as writer:
+        with PredictionWriter(work, task_type, self.job.classes, self.data_classes, heads) as writer:
             for part, ids, scores in outputs:
                 split = _SPLIT_NAMES.take(pa.array(splits[items[part]]))
                 writer.items(ids, split, np.asarray(labels[items[part]]), scores)

@@ -112,7 +112,7 @@ def test_the_evaluator_judges_by_the_data_sets_metric(tmp_path: Path) -> None:
         assert evaluator.higher_is_better
     with pytest.raises(DataError, match="no row to which something is right"):
         evaluator(Prediction(ranked=prediction.ranked.taken(np.empty(0, np.int64))))
-    with pytest.raises(RecipeError, match="rocauc measures .* is a ranking task"):
+    with pytest.raises(RecipeError, match=r"rocauc measures .* is a ranking task"):
         make_evaluator(EVALUATORS.config("rocauc"), store.manifest)
     with pytest.raises(RecipeError, match="ranking measures ranking tasks"):
         make_evaluator(EVALUATORS.config("ranking"), node_graph(tmp_path / "nodes").manifest)

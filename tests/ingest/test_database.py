@@ -252,7 +252,6 @@ def test_labels_of_entities_that_are_not_there_yet_or_of_which_nothing_is_known(
     assert store.manifest.splits == {"train": 2, "valid": 1, "test": 1}
     warnings = store.manifest.warnings
     assert any("1 labels are left out, for the row of people is younger" in one for one in warnings)
-    assert any("1 labels are of the very moment of their row of people" in one for one in warnings)
 
 
 def test_categories_of_link_tables_are_those_of_older_rows(ingest: Ingest, folder: Path) -> None:

@@ -63,7 +63,7 @@ def feature_candidates(table: TableRows) -> list[str]:
                     f"has no column {column!r}{did_you_mean(column, names)} ({place}.{role}); it has {listed(names)}",
                     path=config.names,
                 )
-    taken = {config.key, config.time, *config.foreign} - set(config.columns)
+    taken = {config.key, config.time, *config.foreign} - set(config.columns) | set(table.labels)
     return [name for name in names if name not in taken and config.columns.get(name) != "ignore"]
 
 
@@ -125,7 +125,7 @@ class Features:
     """Reads the feature columns of one table."""
 
     def __init__(self, table: TableRows, columns: Columns, *, fit_before: int, per_day: bool) -> None:
-        """`fit_before`: what is fitted here is fitted on rows older than this. `per_day`: times are seconds."""
+        """`fit_before`: what is fitted here is fitted on rows older than this; `per_day`: times are seconds."""
         self.table, self.columns, self.fit_before = table, columns, fit_before
         self._unit = DAY if per_day else 1
         missing: Missing = "zero" if table.config.is_link else "mean"

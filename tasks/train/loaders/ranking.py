@@ -1,8 +1,8 @@
 """Mini-batches in which candidates are ranked: what is right for a seed against others of its moment.
 
-Each batch is of one moment. A seed takes some of what is right for it, drawn anew in each epoch. It is compared with what
-is right for other seeds, and with candidates drawn besides; `models.relational.ranking` corrects for how likely each of
-them was to be there.
+Each batch is of one moment. A seed takes some of what is right for it, drawn anew in each epoch. It is compared with
+what is right for other seeds, and with candidates drawn besides; `models.relational.ranking` corrects for how likely
+each of them was to be there.
 """
 
 from __future__ import annotations
