@@ -1,4 +1,4 @@
-"""What `graphmill predict --keep-layers` saves: a newer graph's pass that takes over what is the same, against a full one.
+"""What `graphmill predict --keep-layers` saves: a pass that takes over what is the same, against a full one.
 
     python -m benchmarks.delta_inference [--nodes 200000] [--degree 10] [--new 20,200,2000] [--rounds 3]
 
