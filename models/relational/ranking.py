@@ -77,14 +77,15 @@ class RankingHead(nn.Module):
         found = found.to(torch.promote_types(found.dtype, torch.float32))
         if self.popularity is not None:
             assert popularity is not None, "the loader counted no links"
-            found = found + popularity @ self.popularity
+            found = found + (popularity * self.popularity).sum(1)  # no product: in bfloat16 it would lose counts
         return found
 
     def add_past(self, scores: Tensor, pairs: Tensor | None, features: Tensor | None) -> Tensor:
         """Return the scores (B, n) with what pairs' pasts say: pairs int64 (2, m), each once, features (m, PAST)."""
         if self.past is None or pairs is None or features is None:
             return scores
-        return scores.index_put((pairs[0], pairs[1]), features @ self.past, accumulate=True)
+        added = (features * self.past).sum(1)
+        return scores.index_put((pairs[0], pairs[1]), added.to(scores.dtype), accumulate=True)
 
     def of_batch(self, source: Tensor, candidate: Tensor, batch: RankingBatch) -> Tensor:
         """Return for each right pair of a batch its score, and that of all others together: float32 (m, 2).

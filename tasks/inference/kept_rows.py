@@ -28,6 +28,8 @@ from tasks.storage.graph_store import Array, GraphStore, create_array, slices
 
 VECTORS, SIZES, HASHES = "vectors.npy", "sizes.npy", "hashes.npy"
 _MOST_SEEDS = 1024
+_FEW_ROWS = 32
+"""Rows of a moment, on average, from which it has batches of its own."""
 _HASH_BYTES = 16
 _KEY = 20_240_603
 
@@ -92,10 +94,12 @@ class KeptRows:
         return found
 
     def _parts(self) -> Iterator[slice]:
-        """Yield batches: runs of rows of one moment."""
+        """Yield batches: runs of rows of one moment, or of many moments where each has few rows."""
         ends = [len(self.rows)]
         if self._moment is not None:
-            ends = [*(np.flatnonzero(np.diff(self._moment)) + 1).tolist(), len(self.rows)]
+            changes = np.flatnonzero(np.diff(self._moment)) + 1
+            if len(changes) * _FEW_ROWS < len(self.rows):
+                ends = [*changes.tolist(), len(self.rows)]
         first = 0
         for end in ends:
             for part in slices(end - first, _MOST_SEEDS):

@@ -184,7 +184,8 @@ def _known_by(store: GraphStore, moment: int) -> Array:
     """Return the seeds of splits that end before a moment, int64 (n,): what is to be known of them is."""
     time = store["node_time"]
     splits = [np.asarray(store[f"{split}_idx"], np.int64) for split in ("train", "valid")]
-    return np.concatenate([nodes for nodes in splits if len(nodes) and int(np.max(time[nodes])) < moment])
+    ended = [nodes for nodes in splits if len(nodes) and int(np.max(time[nodes])) < moment]
+    return np.concatenate([np.empty(0, np.int64), *ended])
 
 
 def _known_rows(data: Parent, store: GraphStore, nodes: Array, moment: int) -> dict[str, Array]:

@@ -94,3 +94,14 @@ def test_whatever_a_model_reads_counts(tmp_path: Path, name: str) -> None:
     model = make_model(former, "heterosage", newest=True)
     run(tmp_path / "first", model, former, None)
     assert run(tmp_path / "delta", model, newer, tmp_path / "first")[0].told.computed == [VISITS * len(MOMENTS)]
+
+
+def test_rows_of_as_many_moments_share_batches(tmp_path: Path) -> None:
+    graph: Any = shop_graph(tmp_path / "a")
+    store = GraphStore(graph.folder, graph.manifest)
+    orders = np.flatnonzero(np.asarray(store["node_type"]) == 1)
+    kept = KeptRows(store, orders, tmp_path)
+    sizes = [part.stop - part.start for part in kept._parts()]
+    assert sizes == [1024] * (len(orders) // 1024) + [len(orders) % 1024]
+    visits = np.flatnonzero(np.asarray(store["node_type"]) == 3)
+    assert [part.stop - part.start for part in KeptRows(store, visits, tmp_path)._parts()] == [VISITS] * len(MOMENTS)

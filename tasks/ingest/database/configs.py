@@ -15,6 +15,7 @@ from configs.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.database.label_configs import columns_of
 from tasks.ingest.database.link_paths import link_path
 from tasks.ingest.database.predict_configs import NamedTargetConfig, PredictConfig, TargetConfig
+from tasks.ingest.database.relation_names import check_fanouts
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
 
 # Transforms that count edges of all times, those behind a seed's moment too.
@@ -163,6 +164,7 @@ class DatabaseConfig(ComponentConfig):
     def check_recipe(self, recipe: Any) -> None:
         """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
         check_moments_are_kept(self.name, recipe)
+        check_fanouts(self.tables, self.predict.name, recipe)
         if recipe.snapshot.as_of is not None and recipe.snapshot.warm_start:
             raise ValueError("snapshot.warm_start is for snapshots by times of nodes and edges; leave it out")
 

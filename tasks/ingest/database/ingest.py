@@ -189,7 +189,7 @@ def _survey(
             seen, counted = profiles(candidates, most), dict[str, int]()
             keys = list(table.config.foreign)
             texts = table.texts_of_keys(tables, keys)
-            texts += [column for column in candidates if table.config.columns.get(column) == "category"]
+            texts += [column for column in candidates if table.config.columns.get(column) in ("category", "text")]
             for chunk in table.chunks([*candidates, *keys], texts, (), candidates):
                 times = row_times(table, tables, chunk.time, check_keys(table, tables, chunk.batch, counted))
                 decide = None if times is None or before is None else times < before

@@ -46,7 +46,12 @@ def tell(found: Outcome, context: StageContext, intake: Intake) -> None:
 
 
 def _tell_columns(table: TableRows, chosen: Columns, context: StageContext, intake: Intake) -> None:
-    read = [("numbers", chosen.numbers), ("categories", chosen.categories), ("times", chosen.times)]
+    read = [
+        ("numbers", chosen.numbers),
+        ("categories", chosen.categories),
+        ("times", chosen.times),
+        ("texts", chosen.texts),
+    ]
     words = "; ".join(f"{what}: {listed(found)}" for what, found in read if found) or "no column is a feature"
     context.message(f"{table.name}: {table.num_rows:,} rows; {words}")
     if chosen.constant:
