@@ -6,7 +6,7 @@ Memory: 24 bytes for each row of the target's table (and of the table that says 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.database.linked import PositiveLinks
 from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
 from tasks.ingest.database.predict_configs import NEWEST, MomentsConfig, PredictConfig
 from tasks.ingest.database.rows import TableRows, look_up
@@ -23,26 +24,10 @@ from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
 from tasks.storage.manifests import TaskType
 
-if TYPE_CHECKING:
-    from tasks.ingest.database.links import Links
-
 _MOST_MOMENTS = 100_000
 _SHOWN = 3
 _STRAGGLERS, _FEWEST_ROWS = 1000, 100
 """One row in so many may be a mistake; of fewer rows than that each counts."""
-
-
-class PositiveLinks(NamedTuple):
-    """What entities are linked to within their horizons."""
-
-    all: Links
-    """All links of all times."""
-    task: Array
-    """int64 (m,), ascending: the task's row."""
-    target: Array
-    """int64 (m,): dense id of what its entity is linked to, each once."""
-    without: int
-    """Entities at moments that are left out, without any link."""
 
 
 class Tasks(NamedTuple):
