@@ -13,9 +13,9 @@ from configs.registry import EVALUATORS
 from tasks.evaluate.controls.recommendation import RecommendationControls
 from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators.evaluators import make_evaluator
-from tasks.evaluators.places import places_of
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
+from tasks.evaluators.ranked_places import places_of
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.ranked import ranked_by
 from tasks.sampling.relational.links import RankedLinks

@@ -238,9 +238,8 @@ class RelationalConfig(SeedLoaderConfig):
         if manifest.ranking is None:
             return super().resolve(manifest)
         given = self.model_dump(exclude={"name"}, exclude_unset=True)
-        found = LOADERS.config({**given, "name": "ranking"})
-        assert isinstance(found, LoaderConfig)
-        return found
+        options: Any = LOADERS.config({**given, "name": "ranking"})
+        return options
 
     def fanouts(self, num_layers: int, *, evaluates: bool = False) -> FanoutByRelation:
         """Return the fan-out of every layer of a model, from the seeds outwards."""

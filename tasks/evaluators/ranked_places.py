@@ -1,4 +1,4 @@
-"""Places of what is right among all candidates, by counting."""
+"""Ranks what is right among all candidates of its row."""
 
 from __future__ import annotations
 
