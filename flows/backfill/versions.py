@@ -40,6 +40,8 @@ def over_versions(client: Any, backfill: Backfill) -> Backfill:
 def version_moments(recipe: Recipe) -> list[int]:
     """Return when the recipe's tables were written of which it names no version: milliseconds since 1970, ascending.
 
+    They begin when each of the tables has a version: before that a run would be refused.
+
     Raises RecipeError where there are none, and DataError where one cannot be read.
     """
     from tasks.readers.table_formats.tables import open_versioned
@@ -48,7 +50,9 @@ def version_moments(recipe: Recipe) -> list[int]:
     tables = [open_versioned(reference) for reference in references if not reference.is_fixed]
     if not tables:
         raise RecipeError(f"--every version: {NO_VERSIONS.removesuffix(', or leave snapshot.as_of out')}")
-    return sorted({version.milliseconds for table in tables for version in table.versions()})
+    written = [[version.milliseconds for version in table.versions()] for table in tables]
+    first = max(map(min, written))
+    return sorted({one for moments in written for one in moments if one >= first})
 
 
 def settled(written: list[int]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from flows.backfill import actions
 from flows.backfill.spec import Backfill
 from flows.backfill.versions import over_versions, settled
 from tasks.readers.table_formats.tables import OPENED
-from tests.ingest.versioned_tables import append_delta, write_delta
+from tests.ingest.versioned_tables import append_delta, set_moment, write_delta
 
 HOUR = 3_600_000
 
@@ -65,6 +65,12 @@ def test_a_partition_for_each_version(nightly: Path) -> None:
     assert recipe.version_moment == months[0]
     with pytest.raises(RecipeError, match="no version in that time"):
         partitions(first="2024", last="2024")
+
+
+def test_they_begin_when_every_table_is_there(nightly: Path) -> None:
+    set_moment(nightly.parent / "edges", 0, "2024-11-10")  # the nodes came two months later
+    partitions = over_versions(None, Backfill(id="x", deployment="nightly", every="version")).partitions()
+    assert [one.snapshot for one in partitions] == [f"2025-{month}-10T00:00:00+00:00" for month in ("01", "02", "03")]
 
 
 def test_files_have_no_versions(nightly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
