@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
+from models.dgl_convolutions import CONVOLUTIONS
 from models.graphsage import SageConv
+from tasks.inference.keeping import check_keeps
 from tasks.inference.kept_layers import AuditError, FormerLayers, KeptLayers
 from tasks.inference.layerwise import Layerwise
 from tasks.inference.predictor import evaluating
@@ -114,6 +117,30 @@ def test_the_bits_of_a_row_do_not_follow_from_its_chunk(tmp_path: Path, name: st
             found = rows.layer_rows(model.layers[0], features, lambda some: encoded[some], some)
             assert np.array_equal(found, all_rows[some])
             assert np.array_equal(by_rows(model.score, torch.from_numpy(found)).numpy(), scores[some])
+
+
+@pytest.mark.skipif(WITHOUT_DGL, reason="DGL is not installed")
+@pytest.mark.parametrize("conv", [name for name in CONVOLUTIONS if name not in ("TWIRLSConv", "APPNPConv")])
+def test_dgl_convolutions_whose_bits_follow_from_other_rows_are_refused(tmp_path: Path, conv: str) -> None:
+    graph, _ = write(tmp_path, first_night(300, 3, 33), seed=1, typed=True)
+    options = {"conv": conv, "num_layers": 1, **({"options": {"norm": "right"}} if conv == "GraphConv" else {})}
+    model = make_model(graph, "dgl", **options)
+    if not model.is_layered:
+        return
+    if conv in ("GatedGraphConv", "HGTConv", "RelGraphConv"):
+        with pytest.raises(RecipeError, match=f"{conv} multiplies the rows of each type apart"):
+            check_keeps(model)
+        return
+    check_keeps(model)
+    rows, features = RowStable(store := GraphStore(graph.folder, graph.manifest)), FeatureSource.of(store, model)
+    nodes, rng = np.arange(300), np.random.default_rng(0)
+    with evaluating(model):
+        encoded = store["feat"] if model.encoder.is_plain else rows.encoded_rows(model, features, nodes)
+        all_rows = rows.layer_rows(model.layers[0], features, lambda some: encoded[some], nodes)
+        for count in (1, 2, 7, 65):
+            some = rng.permutation(300)[:count]
+            found = rows.layer_rows(model.layers[0], features, lambda some: encoded[some], some)
+            assert np.array_equal(found, all_rows[some])
 
 
 def test_rows_that_are_not_what_would_be_computed_are_noticed(tmp_path: Path) -> None:
