@@ -1,6 +1,6 @@
 """Evaluators: from a model's scores to the numbers that the field prints.
 
-`tasks.evaluators.making.make_evaluator(recipe.evaluate.evaluator, graph)` gives an object with `metric`, `higher_is_better` and a call
+`tasks.evaluators.making.make_evaluator(config, graph)` gives an object with `metric`, `higher_is_better` and a call
 `evaluator(prediction) -> {metric: value, ...}` whose first key is the primary metric.
 """
 

@@ -393,7 +393,8 @@ def test_every_evaluator_states_its_metric() -> None:
     for name in EVALUATORS.names():
         for task_type in sorted(EVALUATORS.get(name).task_types):
             task = task_type if task_type in ("link", "triple") else "node"
-            metric = {"link": "mrr", "triple": "mrr", "regression": "rmse"}.get(task_type, "accuracy")
+            by_type = {"link": "mrr", "triple": "mrr", "regression": "rmse", "ranking": "map@10"}
+            metric = by_type.get(task_type, "accuracy")
             ogb = {"link": "ogbl-ddi", "triple": "ogbl-biokg"}.get(task_type, "ogbn-arxiv") if name == "ogb" else None
             made = make_evaluator(EVALUATORS.config(name), graph(task, task_type, metric, ogb))
             assert made.metric
