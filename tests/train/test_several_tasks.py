@@ -148,7 +148,7 @@ def test_controls_of_several_tasks(tmp_path: Path) -> None:
     graph = ControlledGraph(store, dataset, nothing, nothing, tmp_path)  # type: ignore[arg-type]
     controls = SeveralControls(graph)
     found = dict(controls.measured("test", prediction_of(store), evaluator))
-    assert set(found) == {"constant", "features", "boosted", "boosted_nearby"}
+    assert set(found) == {"constant", "features", "boosted", "boosted_nearby", "boosted_vectors"}
     assert all(set(values) == {"good.rocauc", "kind.accuracy", "sizes.rmse"} for values in found.values())
     assert found["constant"]["good.rocauc"] == 0.5
     assert found["constant"]["sizes.rmse"] > 5
