@@ -234,6 +234,8 @@ class RelationalTrainConfig(TrainConfig):
         """Take `loader: {fanout: 8}` for options of this family's loader."""
         if isinstance(data, dict) and isinstance(data.get("loader"), dict):
             data = {**data, "loader": {"name": "relational", **data["loader"]}}
+        if isinstance(data, dict) and isinstance(data.get("embeddings"), dict) and "name" not in data["embeddings"]:
+            data = {**data, "embeddings": {"name": "sparse", "optimizer": "sparse_adam", **data["embeddings"]}}
         return data
 
     @model_validator(mode="after")

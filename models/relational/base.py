@@ -98,6 +98,8 @@ class RelationalModel(GraphModel):
         config.check_facts(facts, weighs_edges=False)
         self.hops = plan_hops(facts, config.num_layers)
         super().__init__(config, facts)
+        self.row_numbers: dict[int, Any] = {}
+        """By type int64 (n,): see `numbered`."""
 
     # ---- what a model defines
 
@@ -127,13 +129,23 @@ class RelationalModel(GraphModel):
             return NodeHead(self.head_dim, self.facts.out_dim)
         ids, dim = self.embedded, self.config.id_options.dim
         dims = tuple(dim if t in ids else 0 for t in (self.facts.seed_type, self.facts.rank_type))
-        return RankingHead(self.head_dim, dims, self.config.ranking, self.config.dropout)  # type: ignore[arg-type]
+        return RankingHead(self.vector_dim, dims, self.config.ranking, self.config.dropout)  # type: ignore[arg-type]
 
     @property
     def embedded(self) -> tuple[int, ...]:
         """Types of nodes of which the model learns a row for each."""
         found: tuple[int, ...] = self.config.embedded(self.facts)
         return found
+
+    @property
+    def numbered(self) -> dict[int, Any]:
+        """Those types, with the number in its table of each row that a graph has, where that is another graph's."""
+        return {number: self.row_numbers.get(number) for number in self.embedded}
+
+    @property
+    def head_dim(self) -> int:
+        """Columns of the vectors of what is scored."""
+        return int(self.vector_dim if self.facts.rank_type is None else self.config.ranking.dim or self.vector_dim)
 
     def forward(self, batch: TypedBatch) -> Tensor:  # type: ignore[override]
         """Return the scores that the batch asks for: (n, out_dim), or of each candidate for each seed (B, n)."""

@@ -25,7 +25,7 @@ class IdEmbeddingConfig(ConfigModel):
     """Tables whose rows have one; none of them: no row has."""
     dim: int = Field(default=64, ge=1, le=65_536)
     """Columns of each."""
-    dropout: float = Field(default=0.1, ge=0, lt=1)
+    dropout: float = Field(default=0.02, ge=0, lt=1)
     """Share of them that is taken away in a step of training, so that rows that were never seen can be scored too: they
     have none."""
 
@@ -124,6 +124,10 @@ class RelationalConfig(ComponentConfig):
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse other tasks where the data set's section names the task. Raises RecipeError."""
         self.check_task(getattr(recipe.dataset, "task", None) or "node")
+        if recipe.snapshot.warm_start and self.id_embedding is not None and self.id_embedding.types:
+            raise RecipeError(
+                "snapshot.warm_start: the rows of model.id_embedding are learnt anew for each snapshot; leave one out"
+            )
 
     def check_task(self, task: str) -> None:
         """Refuse tasks that such a model is not for. Raises RecipeError."""

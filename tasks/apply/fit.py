@@ -25,7 +25,7 @@ def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
     names += ["has_edge_weights"] if model.config.edge_weights else []
     if wanted.fanouts:
         names += ["relation_ends", "node_columns", "node_codes", "edge_columns", "edge_codes"]
-        names += ["label_type", "seed_type", "has_times", "age_unit"]
+        names += ["label_type", "seed_type", "rank_type", "has_times", "age_unit"]
     for name in names:
         if getattr(wanted, name) != getattr(found, name):
             raise DataError(
@@ -40,6 +40,8 @@ def refuse_node_embeddings(model: GraphModel) -> None:
 
     from tasks.train.embeddings.host_tables import HostEmbedding
 
+    if model.facts.fanouts:
+        return  # it finds its rows by their ids (`tasks.apply.row_ids`)
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | HostEmbedding):
             refuse_rows(model.config.name, name, module.num_embeddings, model.facts.num_nodes, model.facts.task)
@@ -47,7 +49,7 @@ def refuse_node_embeddings(model: GraphModel) -> None:
 
 def refuse_embedding_shapes(model: str, facts: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     """Do the same for graphmill's own models by the shapes of their weights: before any data is prepared."""
-    for name in ("encoder.embedding", "encoder.rows"):
+    for name in ("encoder.embedding", "encoder.rows") if not facts.get("fanouts") else ():
         shape = shapes.get(f"{name}.weight", (0,))
         refuse_rows(model, name, shape[0], facts["num_nodes"], facts["task"])
 

@@ -20,6 +20,7 @@ from configs.registry import EVALUATORS
 from models.knowledge import KnowledgeModel
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.needs import label_order
+from tasks.apply.row_ids import find_rows
 from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.evaluators import make_evaluator
 from tasks.evaluators.prediction import Prediction
@@ -129,6 +130,8 @@ def predict(opened: Opened, rows: Rows, classes: list[str] | None, names: list[s
         given = None if rows.negative is None else find_nodes(opened.store, rows.negative)
         asked = Triples(find_nodes(opened.store, rows.items), rows.relations, given)
         return Prediction(ranks=predictor.triple_splits.ranks(model, asked))
+    if opened.store.manifest.ranking is not None:
+        return Prediction(ranked=predictor.ranked(model, find_nodes(opened.store, rows.items))[0])
     if task == "graph":
         scores = predictor.graph_scores(model, rows.items)
     else:
@@ -215,6 +218,7 @@ class Measuring:
         check_facts(opened.model, opened.store.manifest)
         if not model.own_graph:
             refuse_node_embeddings(opened.model)
+            find_rows(opened.model, model.model, opened.dataset)
         return opened
 
     def _value(self, opened: Opened, model: Measured) -> float:

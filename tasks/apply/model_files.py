@@ -6,6 +6,7 @@
     data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/apply/needs.py`)
     profile.json        what its training data looked like (`tasks/publish/profile.py`)
     trained.json, .npy  hashes of the ids of its training rows (`tasks/publish/champion/trained.py`)
+    row_ids.parquet     ids of the rows that it learnt a vector of, if any (`tasks/apply/row_ids.py`)
     recipe.json         the whole recipe        lineage.json   digests of all artifacts, code version
     README.md           how to load it
 
@@ -41,7 +42,7 @@ MODEL = "model.json"
 MARKS = frozenset({WEIGHTS, MODEL, "lineage.json"})
 """What every model has among its files."""
 FILES = MARKS | {"README.md", "recipe.json", "model.py", "data.json", "data.npz"}
-FILES |= {"profile.json", "trained.json", "trained.npy"}
+FILES |= {"profile.json", "trained.json", "trained.npy", "row_ids.parquet"}
 """All that a model may have among its files."""
 
 README = """# {name}

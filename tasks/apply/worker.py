@@ -24,7 +24,9 @@ from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
+from tasks.apply.row_ids import find_rows as find_learnt_rows
 from tasks.evaluate.predictions import PredictionWriter
+from tasks.evaluate.ranked import list_length
 from tasks.inference.opened import ScoringJob, open_model
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array, slices
@@ -80,8 +82,10 @@ class Serving:
         self.store, self.ids, self.model, self.predictor = opened.store, opened.ids, opened.model, opened.predictor
         self.manifest, self.dataset, self.data_classes = self.store.manifest, opened.dataset, opened.names
         check_facts(self.model, self.manifest)
+        self.warnings: list[str] = []
         if not job.own_graph:
             refuse_node_embeddings(self.model)
+            self.warnings += find_learnt_rows(self.model, job.model, self.dataset)
 
     def run(self) -> dict[str, Any]:
         """Write what is wanted; returns the files (in the work folder), rows and columns."""
@@ -96,9 +100,11 @@ class Serving:
             items = self._graphs() if task == "graph" else self._wanted_nodes()
             if not len(items):
                 raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
+            if self.manifest.ranking is not None and not embeddings:
+                return {"rows": len(items), "warnings": self.warnings, **self._write_lists(items)}
             outputs = self._graph_outputs(items) if task == "graph" else self._node_outputs(items)
             write = self._write_embeddings if embeddings else self._write_predictions
-            return {"rows": len(items), **write(items, outputs)}
+            return {"rows": len(items), "warnings": self.warnings, **write(items, outputs)}
 
     # ---- which nodes and graphs
 
@@ -220,6 +226,19 @@ class Serving:
                 split = _SPLIT_NAMES.take(pa.array(splits[items[part]]))
                 writer.items(ids, split, np.asarray(labels[items[part]]), scores)
         return {"files": [writer.path.name], "classes": self.job.classes}
+
+    def _write_lists(self, tasks: Array) -> dict[str, Any]:
+        """Write what is recommended to tasks, a row for each place of their lists."""
+        if self.job.format != "parquet":
+            raise RecipeError("recommendations are lists: write a Parquet file (--output FILE.parquet)")
+        splits, k = self._splits(), list_length(self.manifest.metric)
+        with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
+            for part in slices(len(tasks), _ROWS):
+                _, lists = self.predictor.ranked(self.model, tasks[part], k)
+                split = _SPLIT_NAMES.take(pa.array(splits[tasks[part]]))
+                writer.lists(self.ids.columns(tasks[part]), split, self.ids, lists)
+                report_progress(part.stop, len(tasks), "rows", "recommendations")
+        return {"files": [writer.path.name]}
 
     def _splits(self) -> Array:
         """Return the split of each node or graph: int8, its place in `_SPLIT_NAMES`."""

@@ -128,11 +128,15 @@ class Predictor:
     def ranked(self, model: GraphModel, tasks: Array, k: int | None = None) -> tuple[RankedRows, Lists]:
         """Rank all candidates for tasks, int64 (n,): where what is right stands, and the first `k` of each list."""
         assert isinstance(model, RelationalModel), "others are refused where candidates are ranked"
-        sampling = model.facts.fanouts, model.facts.newest, "ranked"
+        with evaluating(model):
+            return self._ranked_scores(model).ranked(model, tasks, self.device, k)
+
+    def _ranked_scores(self, model: RelationalModel) -> RankedScores:
+        """Return what ranks candidates; it stays for models that sample alike."""
+        sampling = model.facts.fanouts, model.facts.newest
         if sampling not in self._ranked:
             self._ranked[sampling] = RankedScores(self.store, model, self.scratch)
-        with evaluating(model):
-            return self._ranked[sampling].ranked(model, tasks, self.device, k)
+        return self._ranked[sampling]
 
     def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
@@ -197,6 +201,8 @@ class Predictor:
             return model.table if nodes is None else model.table[torch.from_numpy(nodes)]
         if isinstance(model, RelationalModel):
             assert nodes is not None, "vectors of typed graphs are those of rows that are predicted"
+            if model.facts.rank_type is not None:
+                return self._ranked_scores(model).seed_vectors(model, nodes, self.device)
             return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
         features = FeatureSource.of(self.store, model)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:

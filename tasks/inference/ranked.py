@@ -103,7 +103,7 @@ class RankedScores:
         """Raises DataError: the graph's relations are not those that the model was trained on."""
         facts = model.facts
         fanouts = dict(zip(store.manifest.edge_types, facts.fanouts, strict=True))
-        self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.embedded)
+        self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered)
         self.links, self._scratch = self.near.links, scratch
 
     def ranked(
@@ -119,6 +119,17 @@ class RankedScores:
             return self._scores(model, some, moment, vectors[1], device)
 
         return ranked_by(self.links, tasks, score, k)
+
+    def seed_vectors(self, model: RelationalModel, tasks: Array, device: torch.device) -> Array:
+        """Return the vectors of tasks' entities as of their moments, float32 (n, width). Inside of `evaluating`."""
+        found = scratch_array(self._scratch, len(tasks), model.head_dim)
+        moments = self.links.moments(tasks)
+        for moment in np.unique(moments).tolist():
+            rows = np.flatnonzero(moments == moment)
+            for part in slices(len(rows), _MOST_SEEDS):
+                batch = self.near.batch(tasks[rows[part]], _NO_ROWS, moment, _KEY).to(device)
+                found[rows[part]] = model.towers(batch)[0].float().cpu().numpy()
+        return found
 
     def candidate_vectors(self, model: RelationalModel, moment: int, device: torch.device) -> Array:
         """Return the vectors of all candidates as of a moment, float32 (C, width); 0 of what is not there."""

@@ -12,10 +12,13 @@ from configs.schema import Recipe
 from models.relational.batch import TypedBatch
 from tasks.arrays import Array
 from tasks.sampling.relational.batches import TypedNeighborhoods
+from tasks.sampling.relational.ranked import RankedNeighborhoods
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.configs import RelationalConfig
 
 _KEY = 20_261_127
+_CANDIDATES = 16
+"""Candidates whose neighbourhoods are compared for each seed, about; of all of them what they are ranked by besides."""
 _ROWS, _THERE = "which rows of ", " are there"
 
 
@@ -37,7 +40,11 @@ class SeedInputs:
         self.store, self._types = store, store.manifest.node_types
         self._relations = store.manifest.edge_types
         fanouts = options.fanouts(getattr(recipe.model, "num_layers", 0))
-        self._neighborhoods = TypedNeighborhoods(store, fanouts, newest=options.takes_newest(store.manifest))
+        newest = options.takes_newest(store.manifest)
+        self._ranked = None if store.manifest.ranking is None else RankedNeighborhoods(store, fanouts, newest=newest)
+        self._neighborhoods = (
+            TypedNeighborhoods(store, fanouts, newest=newest) if self._ranked is None else self._ranked.typed
+        )
         ids = np.asarray(store["node_ids"])
         self.ids: Array = ids if same_ids is None else same_ids[ids]
         """int64 (N,): ids of nodes in preprocess's id space."""
@@ -50,8 +57,24 @@ class SeedInputs:
 
     def named(self, node: int) -> dict[str, Array]:
         """Return all that is read of a seed, by what it is."""
+        if self._ranked is not None:
+            return self._named_ranking(self._ranked, np.array([node]))
         batch = self._neighborhoods.batch(np.array([node]), _KEY, torch.empty(0))
         return {name: tensor.numpy() for name, tensor in self._tensors(batch)}
+
+    def _named_ranking(self, ranked: RankedNeighborhoods, task: Array) -> dict[str, Array]:
+        """Return what both towers read of a task and of some candidates, and what scores of all of them are made of."""
+        links = ranked.links
+        moment = int(links.moments(task)[0])
+        columns = np.flatnonzero(links.there(moment))
+        batch = ranked.batch(task, columns[:: max(1, len(columns) // _CANDIDATES)], moment, _KEY)
+        found = {name: tensor.numpy() for name, tensor in self._tensors(batch)}
+        found["which candidates are there"] = self.ids[links.candidates[columns]]
+        found["popularity of candidates"] = links.popularity(columns, moment)
+        pairs, features = ranked.past(task, moment)
+        found["what the entity was linked to before"] = self.ids[links.candidates[pairs[1].numpy()]]
+        found["numbers of these links"] = features.numpy()
+        return found
 
     def _tensors(self, batch: TypedBatch) -> Iterator[tuple[str, Tensor]]:
         for name, found in zip(self._types, batch.inputs.types, strict=True):

@@ -29,6 +29,8 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     category's mean label on other rows. Of numbers the correlation.
     """
     manifest = store.manifest
+    if manifest.ranking is not None:
+        return []  # a column of an entity does not order candidates
     facts = graph_facts(manifest)
     moments = SeedMoments(store, facts)
     seeds = np.asarray(store["train_idx"][:: max(1, len(store["train_idx"]) // _MOST_ROWS)], np.int64)

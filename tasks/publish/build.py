@@ -16,6 +16,7 @@ from configs.load import dump_recipe
 from configs.schema import Recipe
 from tasks.apply.model_files import model_digest, write_model
 from tasks.apply.needs import DataNeeds
+from tasks.apply.row_ids import write_row_ids
 from tasks.processes import ending
 from tasks.processes.code_version import code_version
 from tasks.processes.run_context import current_run
@@ -33,6 +34,8 @@ from tasks.publish.tracking.store_uris import how_to_open
 from tasks.publish.tracking.version_tags import gate_tags
 from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent, StageContext
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_facts import graph_facts
 from tasks.storage.manifests import DatasetManifest, EvalReport, RunResult
 
 REPORT = "report.html"
@@ -143,6 +146,8 @@ def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Paren
     DataNeeds.of(context, recipe, parents).write(files)
     profile.write(files, profile.describe(recipe, parents))
     write_trained(files, parents["partition"], parents["ingest"])
+    dataset = DatasetStore(parents["ingest"].folder, parents["ingest"].manifest)
+    write_row_ids(files, recipe.model, graph_facts(parents["partition"].manifest), dataset)
 
 
 def _log_model(challenge: Challenge, tracker: Tracker) -> str:

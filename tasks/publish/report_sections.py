@@ -196,7 +196,7 @@ def _label_picture(graph: Parent, data: Parent) -> Canvas | None:
         return None
     indices = {split: store.get(f"{split}_idx") for split in SPLITS}
     by_split = {s: np.asarray(labels[i[:_MAX_LABELS]]) for s, i in indices.items() if i is not None}
-    if manifest.task_type == "regression":
+    if manifest.task_type in ("regression", "ranking"):
         return run_plots.label_histogram({split: values.ravel() for split, values in by_split.items()})
     if manifest.task_type == "multilabel":
         return run_plots.positive_shares(by_split)
@@ -267,10 +267,29 @@ def evaluation_section(parents: Mapping[str, Parent]) -> Section:
     section.tables += score_tables(evaluation)
     for _, caption, canvas in eval_plots.all_of(evaluation.report):
         section.draw(canvas, caption)
+    if "ranked" in evaluation.report:
+        add_recommendations(section, evaluation.report["ranked"], evaluation.report.get("split", ""))
     found = evaluation.report.get("triples")
     if found is not None:
         add_triples(section, found, evaluation.report.get("split", ""))
     return section
+
+
+def add_recommendations(section: Section, found: Mapping[str, Any], split: str) -> None:
+    """Add what lists of other lengths are worth, and how much of what there is they recommend."""
+    section.facts.append(("right for a row", f"{found['right']:.2f} on average"))
+    section.facts.append(("place of the first that is right", f"{found['median_place']:,.0f} (median)"))
+    if found.get("candidates"):
+        share = 100 * found["recommended"] / found["candidates"]
+        words = f"{found['recommended']:,} of {found['candidates']:,} ({share:.1f} %) stand in some list"
+        section.facts.append(
+            ("recommended", f"{words}; the ten most frequent have {100 * found['share_of_ten']:.1f} %")
+        )
+    rows = [(str(row["k"]), *(f"{row[name]:.4f}" for name in _OF_LISTS)) for row in found["lengths"]]
+    section.tables.append(Table(f"Lists of other lengths ({split})", ("K", *_OF_LISTS), rows, figures=4))
+
+
+_OF_LISTS = ("recall", "precision", "hits")
 
 
 def add_triples(section: Section, found: Mapping[str, Any], split: str) -> None:

@@ -22,11 +22,6 @@ def filled_from(value: dict[str, Any], name: str, tables: dict[str, Any]) -> dic
     if not isinstance(given, str):
         return value
     where = f"tables.{name}.values_of"
-    more = sorted(value.keys() - {"values_of"})
-    if more and value.keys() != _FILLED:
-        raise ValueError(
-            f"{where}: rows that are the values of a column have nothing else; leave out {', '.join(more)}"
-        )
     table, _, column = given.partition(".")
     source = tables.get(table)
     if not column or not isinstance(source, dict) or "files" not in source:
@@ -34,14 +29,21 @@ def filled_from(value: dict[str, Any], name: str, tables: dict[str, Any]) -> dic
         raise ValueError(f"{where}: write TABLE.COLUMN of a table with files, not {given}{near}")
     foreign = source.get("foreign")
     if not isinstance(foreign, dict) or foreign.get(column) != name:
-        raise ValueError(
-            f"{where}: say that {table}.{column} names these rows: tables.{table}.foreign: {{{column}: {name}}}"
-        )
+        way_out = f"tables.{table}.foreign: {{{column}: {name}}}"
+        raise ValueError(f"{where}: say that {table}.{column} names these rows: {way_out}")
     found = {"values_of": given, "files": source["files"], "format": source.get("format", "auto")}
-    return found | {"table": source.get("table", table), "key": column, "on_duplicate_id": "first"}
+    found |= {"table": source.get("table") or table, "key": column, "on_duplicate_id": "first"}
+    found |= {option: source[option] for option in _OF_FILES if option in source}
+    if value.get("key") == column and value.get("files") == found["files"]:
+        return value  # a recipe that was read before
+    more = sorted(value.keys() - {"values_of"})
+    if more:
+        raise ValueError(f"{where}: rows that are a column's values have nothing else; leave out {', '.join(more)}")
+    return found
 
 
-_FILLED = {"values_of", "files", "format", "table", "key", "on_duplicate_id"}
+_OF_FILES = ("delimiter", "header", "missing_values")
+"""What of a table's options says how its files are read."""
 
 
 def _known_kinds(value: Any) -> Any:

@@ -37,7 +37,7 @@ def label_profile(label: Array | None, manifest: DatasetManifest, layout: Layout
 
 def label_shares(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
     """Return the distribution of labels, int64 (n,) or float32 (n, T), of nodes or graphs: see `label_profile`."""
-    if manifest.task_type == "regression":
+    if manifest.task_type in ("regression", "ranking"):  # of a ranking: how many candidates are right
         values = np.asarray(label[:, 0], np.float64)
         values = values[~np.isnan(values)]
         shown = np.quantile(values, np.linspace(0, 1, _QUANTILES)) if len(values) else np.empty(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,6 +26,7 @@ from tasks.storage.graph_store import ALWAYS, GraphStore
 
 _NEVER = 1 << 62
 """The cut of a row that has no time: it sees everything."""
+_NOTHING: Mapping[int, Array | None] = {}
 _sorted: WeakKeyDictionary[GraphStore, RelationalEdges] = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -89,7 +90,7 @@ class TypedNeighborhoods:
         fanouts: Sequence[int] | Mapping[str, Sequence[int]],
         *,
         newest: bool,
-        numbered: Collection[int] = (),
+        numbered: Mapping[int, Array | None] = _NOTHING,
     ) -> None:
         """Open a graph.
 
@@ -97,13 +98,14 @@ class TypedNeighborhoods:
             store: the graph.
             fanouts: edges that a row takes of each relation, from the seeds outwards.
             newest: whether it takes the newest of more, else any.
-            numbered: types whose rows' numbers are told, for a model that learns a row for each.
+            numbered: types whose rows' numbers in their table are told, for a model that learns a row for each
+                (`RelationalModel.numbered`); None: the table has the rows in their order.
 
         Raises RecipeError, DataError: options or a graph that do not fit.
         """
         self.facts = graph_facts(store.manifest)
         self.moments = None if store.manifest.ranking else SeedMoments(store, self.facts)
-        self._numbered, self._node_ids = frozenset(numbered), store.get("node_ids")
+        self._numbered, self._node_ids = dict(numbered), store.get("node_ids")
         self._type_offsets = store.manifest.type_offsets
         edges = sorted_edges(store)
         known = {name: hops for name, hops in _lists(fanouts).items() if name == "default" or _sampled(edges, name)}
@@ -140,7 +142,8 @@ class TypedNeighborhoods:
         if t not in self._numbered:
             return None
         own = nodes if self._node_ids is None else self._node_ids[nodes]
-        return torch.from_numpy(np.asarray(own, np.int64) - self._type_offsets[t])
+        place, numbers = np.asarray(own, np.int64) - self._type_offsets[t], self._numbered[t]
+        return torch.from_numpy(place if numbers is None else numbers[place])
 
     def _inputs(self, t: int, nodes: Array, cut: Array | None) -> TypeInputs:
         facts = self.facts

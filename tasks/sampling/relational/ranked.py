@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from tasks.arrays import Array
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.links import ranked_links
 from tasks.storage.graph_store import ALWAYS, GraphStore
+
+_NOTHING: Mapping[int, Array | None] = {}
 
 
 @dataclass
@@ -40,7 +42,7 @@ class RankedNeighborhoods:
         fanouts: Sequence[int] | Mapping[str, Sequence[int]],
         *,
         newest: bool,
-        numbered: Collection[int] = (),
+        numbered: Mapping[int, Array | None] = _NOTHING,
     ) -> None:
         """Open a graph; arguments as of `TypedNeighborhoods`."""
         self.typed = TypedNeighborhoods(store, fanouts, newest=newest, numbered=numbered)

@@ -7,7 +7,7 @@ on nothing before it, so a run that resumes sees the batches that it would have 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -110,8 +110,8 @@ class TrainingData:
     """Whether the model reads the outermost hop only through a mean or sum (`GraphModel.reads_mean`)."""
     num_propagations: int = 0
     """How often the model propagates features without learning (`GraphModel.num_propagations`)."""
-    numbered: tuple[int, ...] = ()
-    """Types of nodes of which the model learns a row for each (`models.relational.encoders.RowVectors`)."""
+    numbered: dict[int, Any] = field(default_factory=dict)
+    """Types of nodes of which the model learns a row for each (`RelationalModel.numbered`)."""
     seed: int = 0
     """What loaders draw that lay out their own epochs, or estimate something once."""
     rank: int = 0
@@ -122,6 +122,6 @@ class TrainingData:
     @classmethod
     def of(cls, model: GraphModel, store: GraphStore, features: FeatureSource, **others: Any) -> TrainingData:
         """Take down what loaders ask of a model; `others` are further fields."""
-        numbered = getattr(model, "embedded", ())
+        numbered = getattr(model, "numbered", {})
         given = model.config.num_layers, model.reads_mean, model.num_propagations, numbered
         return cls(store, features, *given, **others)
