@@ -103,7 +103,7 @@ class RankedScores:
         """Raises DataError: the graph's relations are not those that the model was trained on."""
         facts = model.facts
         fanouts = dict(zip(store.manifest.edge_types, facts.fanouts, strict=True))
-        self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered)
+        self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered, walks=model.walks)
         self.links, self._scratch = self.near.links, scratch
 
     def ranked(

@@ -20,7 +20,7 @@ CUT_SHIFT = 40
 
 
 @njit(inline="always")
-def _home(key, mask):  # type: ignore[no-untyped-def]
+def home(key, mask):  # type: ignore[no-untyped-def]
     """Return where the search for a key starts."""
     return np.int64(output(np.uint64(key)) & mask)
 
@@ -47,9 +47,9 @@ def number_pairs(ids, counts, dst_cuts, keys, local, nodes, node_cuts, num_nodes
     count = np.int64(num_nodes)
     for e in range(len(ids)):
         if e + AHEAD < len(ids):
-            prefetch_item(table, 2 * _home(keys[e + AHEAD], mask))
+            prefetch_item(table, 2 * home(keys[e + AHEAD], mask))
         key = keys[e]
-        at = 2 * _home(key, mask)
+        at = 2 * home(key, mask)
         while table[at + 1] >= base and table[at] != key:
             at = (at + 2) & (len(table) - 1)
         if table[at + 1] < base:
@@ -66,7 +66,7 @@ def move_entries(old, table, base):  # type: ignore[no-untyped-def]
     mask = np.uint64(len(table) // 2 - 1)
     for entry in range(0, len(old), 2):
         if old[entry + 1] >= base:
-            at = 2 * _home(old[entry], mask)
+            at = 2 * home(old[entry], mask)
             while table[at + 1] >= base:
                 at = (at + 2) & (len(table) - 1)
             table[at], table[at + 1] = old[entry], old[entry + 1]
@@ -82,7 +82,7 @@ def number_cuts(cuts, numbers):  # type: ignore[no-untyped-def]
     mask, count = np.uint64(size - 1), 0
     distinct = np.empty(len(cuts), np.int64)
     for i in range(len(cuts)):
-        at = _home(cuts[i], mask)
+        at = home(cuts[i], mask)
         while table[at] >= 0 and distinct[table[at]] != cuts[i]:
             at = (at + 1) & (size - 1)
         if table[at] < 0:

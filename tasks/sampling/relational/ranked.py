@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from tasks.arrays import Array
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.links import ranked_links
 from tasks.storage.graph_store import ALWAYS, GraphStore
+
+if TYPE_CHECKING:
+    from models.relational.configs import WalksConfig
 
 _NOTHING: Mapping[int, Array | None] = {}
 
@@ -43,9 +47,10 @@ class RankedNeighborhoods:
         *,
         newest: bool,
         numbered: Mapping[int, Array | None] = _NOTHING,
+        walks: tuple[WalksConfig, int] | None = None,
     ) -> None:
         """Open a graph; arguments as of `TypedNeighborhoods`."""
-        self.typed = TypedNeighborhoods(store, fanouts, newest=newest, numbered=numbered)
+        self.typed = TypedNeighborhoods(store, fanouts, newest=newest, numbered=numbered, walks=walks)
         self.facts = self.typed.facts
         self.links = ranked_links(store)
 

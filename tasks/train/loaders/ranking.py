@@ -52,7 +52,9 @@ class RankingLoader(Loader):
         self.config, self.batch_size, self._seed = config, config.batch_size, derive_key(data.seed, data.rank)
         fanouts = config.fanouts(data.num_layers or 0)
         newest = config.takes_newest(store.manifest)
-        self.neighborhoods = RankedNeighborhoods(store, fanouts, newest=newest, numbered=data.numbered)
+        self.neighborhoods = RankedNeighborhoods(
+            store, fanouts, newest=newest, numbered=data.numbered, walks=data.walks
+        )
         self.links = self.neighborhoods.links
         tasks = np.asarray(store["train_idx"], np.int64)
         moments = self.links.moments(tasks)
