@@ -217,6 +217,12 @@ class TrainConfig(TrainBase, _GradientOptions):
         return self
 
 
+# MAP@10 of recommendations (600 generated products, 8 epochs) at 0.01, 0.03 and 0.1: 0.157, 0.165, 0.178. A row is met
+# in few steps, and has to move far in each (November 2026).
+_ROWS: dict[str, Any] = {"name": "sparse", "optimizer": "sparse_adam", "learning_rate": 0.1}
+"""Where learnt vectors of single rows live where nobody says otherwise."""
+
+
 class RelationalTrainConfig(TrainConfig):
     """Training of models of typed graphs, by gradients of batches."""
 
@@ -224,7 +230,7 @@ class RelationalTrainConfig(TrainConfig):
 
     loader: LoaderSection = Field(default="relational", validate_default=True)
     """How batches are made: around each seed, by relation, of what was there before its moment."""
-    embeddings: EmbeddingsSection = Field(default={"name": "sparse", "optimizer": "sparse_adam"}, validate_default=True)
+    embeddings: EmbeddingsSection = Field(default=_ROWS, validate_default=True)
     """Where the vectors live that are learnt of single rows (model.id_embedding): in CPU memory, a step touching those
     of its batch, or with `dense` as other weights do."""
 
@@ -235,7 +241,7 @@ class RelationalTrainConfig(TrainConfig):
         if isinstance(data, dict) and isinstance(data.get("loader"), dict):
             data = {**data, "loader": {"name": "relational", **data["loader"]}}
         if isinstance(data, dict) and isinstance(data.get("embeddings"), dict) and "name" not in data["embeddings"]:
-            data = {**data, "embeddings": {"name": "sparse", "optimizer": "sparse_adam", **data["embeddings"]}}
+            data = {**data, "embeddings": {**_ROWS, **data["embeddings"]}}
         return data
 
     @model_validator(mode="after")

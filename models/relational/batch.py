@@ -133,7 +133,7 @@ class TypedBatch(StepBatch):
 class RankingBatch(TypedBatch):
     """One step's work where candidates are ranked: seeds and n candidates, all as of one moment.
 
-    `target` is the column, among the candidates, of what is right for each seed, int64 (num_seeds,).
+    Scores are those of right pairs, and of all that is not right (`RankingHead.of_batch`); `target` is 0 for each.
     """
 
     candidate_rows: Tensor | None = None
@@ -144,7 +144,10 @@ class RankingBatch(TypedBatch):
     """int64 (2, m): seeds, and candidates that they were linked to before the moment."""
     pair_feat: Tensor | None = None
     """float32 (m, PAST): what is known of these links (`models.relational.ranking`)."""
+    right: Tensor | None = None
+    """int64 (2, m): seeds, and candidates that are right for them and learnt from."""
     left_out: Tensor | None = None
-    """int64 (2, k): seeds, and candidates that do not count for them: others that are right, or no candidates."""
+    """int64 (2, k): seeds, and candidates that nothing of theirs is compared with: all that are right, or no
+    candidates."""
     log_inclusion: Tensor | None = None
     """float32 (n,): log of the chance that a candidate is in the batch; None: all are."""

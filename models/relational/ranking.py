@@ -71,9 +71,10 @@ class RankingHead(nn.Module):
     def scores(self, source: Tensor, candidate: Tensor, popularity: Tensor | None) -> Tensor:
         """Score all candidates for all seeds: (B, width), (n, width), (n, POPULARITY) -> float32 (B, n)."""
         if self.mlp is None:
-            found = (source @ candidate.T).float() * self.scale
+            found = source @ candidate.T * self.scale
         else:
-            found = self.mlp(source.unsqueeze(1) * candidate.unsqueeze(0)).squeeze(2).float()
+            found = self.mlp(source.unsqueeze(1) * candidate.unsqueeze(0)).squeeze(2)
+        found = found.to(torch.promote_types(found.dtype, torch.float32))
         if self.popularity is not None:
             assert popularity is not None, "the loader counted no links"
             found = found + popularity @ self.popularity
@@ -86,18 +87,17 @@ class RankingHead(nn.Module):
         return scores.index_put((pairs[0], pairs[1]), features @ self.past, accumulate=True)
 
     def of_batch(self, source: Tensor, candidate: Tensor, batch: RankingBatch) -> Tensor:
-        """Return a batch's scores, float32 (B, n), so that their softmax is that over all candidates.
+        """Return for each right pair of a batch its score, and that of all others together: float32 (m, 2).
 
-        The sum over all candidates' exp(s) is estimated by the right one's and those of the batch over their chance to
-        be in it: -log(chance) is added to each but the right one, which is there for sure. What does not count for a
-        seed is left out.
+        The softmax of both is the right one's share among all candidates that are not right, and itself. Their sum of
+        exp(s) is estimated by those of the batch, each over its chance to be there (`log_inclusion`): Horvitz and
+        Thompson, 1952. The right one is there for sure, so its score is as it is.
         """
+        assert batch.right is not None
         found = self.add_past(self.scores(source, candidate, batch.popularity), batch.pairs, batch.pair_feat)
-        if batch.log_inclusion is not None:
-            rows = torch.arange(len(found), device=found.device)
-            corrected = found - batch.log_inclusion
-            found = corrected.index_put((rows, batch.target), batch.log_inclusion[batch.target], accumulate=True)
+        right = found[batch.right[0], batch.right[1]]
+        others = found if batch.log_inclusion is None else found - batch.log_inclusion
         if batch.left_out is not None:
-            masked = torch.full((1,), _MASKED, device=found.device)
-            found = found.index_put((batch.left_out[0], batch.left_out[1]), masked)
-        return found
+            masked = others.new_full((1,), _MASKED)
+            others = others.index_put((batch.left_out[0], batch.left_out[1]), masked)
+        return torch.stack([right, others.logsumexp(1)[batch.right[0]]], 1)

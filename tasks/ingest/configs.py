@@ -132,6 +132,11 @@ class SyntheticShopConfig(ComponentConfig):
     of staying."""
     plan_effect: float = Field(default=0.6, ge=0, le=20)
     """What the next better plan of a customer adds to them: all that the customer's own row tells."""
+    styles: int = Field(default=0, ge=0, le=10**6)
+    """Styles that products and customers have, each one: four in five items are of the customer's own. No column tells
+    them, only who bought what. 0: everybody buys anything."""
+    predict: Literal["churn", "products"] = "churn"
+    """Which customers leave, or which products they will order."""
     seed: int = Field(default=1, ge=0)
     """Seed of everything above."""
 

@@ -19,7 +19,8 @@ from tasks.leak_check.changed_data import change_from
 from tasks.leak_check.check import LeakCheck, check_leaks
 from tasks.leak_check.inputs import differences
 from tasks.preprocess import build
-from tasks.sampling.relational.batches import SeedMoments
+from tasks.sampling.relational.batches import SeedMoments, TypedNeighborhoods
+from tasks.sampling.relational.links import RankedLinks
 from tasks.stage import run_stage
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
@@ -235,3 +236,45 @@ def test_the_command(home: Home, shop: Recipe, capsys: pytest.CaptureFixture[str
     assert "b: no time" in found.out
     assert "leak     numbers of a: not the same for 3 of 7 seeds" in found.err
     assert "leak     column x tells the label by itself (r): is it the label" in found.err
+
+
+RECOMMEND = [
+    *("dataset.num_customers=400", "dataset.num_products=40", "dataset.reviews_a_quarter=200"),
+    *("dataset.predict=products", "dataset.styles=4"),
+]
+
+
+@pytest.mark.slow
+def test_recommendations_are_clean(home: Home) -> None:
+    found = check_leaks(load_recipe("shop", RECOMMEND), home, 20)
+    assert found.ok, found
+    assert found.seeds == 40
+
+
+@pytest.mark.parametrize(
+    ("leak", "finds"),
+    [
+        ("batch", "which rows of orders are there"),
+        ("popularity", "popularity of candidates"),
+        ("past", "what the entity was linked to before"),
+    ],
+)
+def test_what_recommendations_see_of_the_future_is_found(
+    home: Home, monkeypatch: pytest.MonkeyPatch, leak: str, finds: str
+) -> None:
+    """Each of what scores are made of: both neighbourhoods, popularity, and the entity's own past."""
+    if leak == "batch":
+        around = TypedNeighborhoods.around
+        monkeypatch.setattr(
+            TypedNeighborhoods, "around", lambda self, nodes, cuts, key: around(self, nodes, cuts + 30 * DAY, key)
+        )
+    elif leak == "popularity":
+        counted = RankedLinks.popularity
+        monkeypatch.setattr(
+            RankedLinks, "popularity", lambda self, columns, moment: counted(self, columns, moment + 30 * DAY)
+        )
+    else:
+        past = RankedLinks.past
+        monkeypatch.setattr(RankedLinks, "past", lambda self, who, moments: past(self, who, moments + 30 * DAY))
+    found = check_leaks(load_recipe("shop", RECOMMEND), home, 20)
+    assert found.changed.get(finds, 0) > 0, found.changed

@@ -34,7 +34,7 @@ class SyntheticShop(Dataset):
     Its tables are written as Parquet and go through the data set `database`; what is predicted is which customers who
     ordered within 90 days will not in the next 90. `shop_history` says how it comes about, and `shop_ceiling` what
     score is possible: by a customer's own row, by the reviews that are older than the moment, and if the quality of
-    products were known.
+    products were known. With `predict: products` it is what they will order (`styles`).
     """
 
     Config = SyntheticShopConfig
@@ -57,6 +57,8 @@ class SyntheticShop(Dataset):
             fields = ingest_database(shop_database(self.config, folder), context, Intake())
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        if self.config.predict == "products":
+            return fields
         known = ceilings(self.config)["test"]
         context.message(
             f"test rocauc possible: {known['plan']:.3f} by a customer's own row, {known['reviews']:.3f} by the reviews "
@@ -85,7 +87,7 @@ def shop_section(config: SyntheticShopConfig, folder: Path) -> dict[str, Any]:
     }
     predict = {
         "table": "customers",
-        "target": {"none": "orders"},
+        "target": {"none": "orders"} if config.predict == "churn" else {"links": "items.product_id"},
         "at": {"first": _date(2), "last": _date(config.num_quarters - 1), "every": "90d"},
         "horizon": "90d",
         "data_end": _date(config.num_quarters),

@@ -7,6 +7,8 @@
   else he never comes back.
 - All else (how many orders and items, which products, countries, prices, channels) is independent of that.
 
+- With `styles`, four in five items are of the customer's own style; no column tells whose style is which.
+
 So whether a customer leaves at a moment depends on his plan and on the quality of what he bought in the 90 days before,
 which shows in the ratings that others gave these products by then, and nowhere else.
 """
@@ -27,6 +29,9 @@ QUARTER = 90 * DAY
 BASE = 0.6
 """Log odds of staying of a customer of the middle plan with products of mean quality."""
 RATING_NOISE = 1.0
+OWN_STYLE = 0.8
+"""Share of items that are of the customer's own style, where there are styles."""
+_STYLES = 1_000_000
 _MORE_ORDERS, _MORE_ITEMS = 0.7, 0.8
 
 
@@ -98,6 +103,8 @@ def quarters(config: SyntheticShopConfig) -> Iterator[Quarter]:
         counts = 1 + random.poisson(_MORE_ITEMS, len(order_customer))
         item_order = np.repeat(np.arange(len(order_customer)), counts)
         item_product = _products(random, share, len(item_order))
+        if config.styles:
+            _keep_to_styles(config, number, item_product, order_customer[item_order])
         place = np.searchsorted(customers, order_customer[item_order])
         num_items = np.bincount(place, minlength=len(customers))
         total = np.bincount(place, weights=good[item_product], minlength=len(customers))
@@ -109,6 +116,27 @@ def quarters(config: SyntheticShopConfig) -> Iterator[Quarter]:
             start, customers, order_customer, order_time, item_order, item_product,
             *_reviews(random, config, who.joined, share, good, start), mean, num_items, stays,
         )  # fmt: skip
+
+
+def styles(config: SyntheticShopConfig) -> tuple[Array, Array]:
+    """Return the style of each customer and of each product, int64 (N,) and (P,)."""
+    random, count = _random(config, _STYLES), max(1, config.styles)
+    return random.integers(0, count, config.num_customers), random.integers(0, count, config.num_products)
+
+
+def _keep_to_styles(config: SyntheticShopConfig, number: int, item_product: Array, customer: Array) -> None:
+    """Put products of the customers' own styles, drawn by popularity, in the place of four in five items, (I,)."""
+    random = _random(config, _STYLES + 1 + number)
+    of_customer, of_product = styles(config)
+    own = np.flatnonzero(random.random(len(item_product)) < OWN_STYLE)
+    own = own[np.isin(of_customer[customer[own]], of_product)]  # a style may have no product
+    order = np.argsort(of_product, kind="stable")
+    weight = np.diff(popularity(config), prepend=0.0)[order]
+    cumulated = np.concatenate([[0.0], np.cumsum(weight)])
+    first, last = (np.searchsorted(of_product[order], of_customer[customer[own]], side=s) for s in ("left", "right"))
+    at = cumulated[first] + random.random(len(own)) * (cumulated[last] - cumulated[first])
+    place = np.clip(np.searchsorted(cumulated, at, side="right") - 1, first, last - 1)
+    item_product[own] = order[place]
 
 
 def log_odds(config: SyntheticShopConfig, plan: Array, mean_quality: Array) -> Array:

@@ -31,8 +31,8 @@ class Asked:
     """int64 (B,): all of one moment."""
     columns: Array
     """int64 (n,): the candidates, ascending, each once."""
-    own: Array
-    """int64 (B,): place among them of what is right and is asked for."""
+    right: Array
+    """int64 (2, m): places among the tasks, and among the candidates of what is right for them and learnt from."""
     log_inclusion: Array | None
     """float32 (n,): log of the chance that each candidate is there; None: all are."""
 
@@ -78,17 +78,15 @@ class RankedNeighborhoods:
     def training_batch(self, asked: Asked, moment: int, key: int) -> RankingBatch:
         """Return the batch, with what does not count for a seed left out."""
         batch = self.batch(asked.tasks, asked.columns, moment, key)
-        batch.target = torch.from_numpy(asked.own)
+        batch.right = torch.from_numpy(asked.right)
+        batch.target = torch.zeros(asked.right.shape[1], dtype=torch.int64)
         if asked.log_inclusion is not None:
             batch.log_inclusion = torch.from_numpy(asked.log_inclusion)
         batch.pairs, batch.pair_feat = self.past(asked.tasks, moment, asked.columns)
         indptr, right = self.links.right(asked.tasks)
-        seeds, at = _among(np.repeat(np.arange(len(asked.tasks)), np.diff(indptr)), right, asked.columns)
-        others = at != asked.own[seeds]
-        left_out = [np.stack([seeds[others], at[others]])]
-        if self.links.ranking.new_only and batch.pairs.shape[1]:
-            pairs = batch.pairs.numpy()
-            left_out.append(pairs[:, pairs[1] != asked.own[pairs[0]]])
+        left_out = [_among(np.repeat(np.arange(len(asked.tasks)), np.diff(indptr)), right, asked.columns)]
+        if self.links.ranking.new_only:
+            left_out.append(batch.pairs.numpy())
         batch.left_out = torch.from_numpy(np.concatenate(left_out, axis=1))
         return batch
 
@@ -116,8 +114,8 @@ class RankedNeighborhoods:
         return pairs, features
 
 
-def _among(rows: Array, columns: Array, chosen: Array) -> tuple[Array, Array]:
-    """Return the rows and places of those columns that are among the chosen ones, which are ascending."""
+def _among(rows: Array, columns: Array, chosen: Array) -> Array:
+    """Return the rows and places of those columns that are among the chosen ones, which are ascending: int64 (2, k)."""
     place = np.minimum(np.searchsorted(chosen, columns), len(chosen) - 1)
     there = np.flatnonzero(chosen[place] == columns)
-    return rows[there], place[there]
+    return np.stack([rows[there], place[there]])

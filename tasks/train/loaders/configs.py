@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # Link tasks: up to this many edges, encoding the whole graph costs no more than sampling around a batch of pairs, whose
 # neighbourhoods cover most of it.
 FULL_ENCODER_EDGES = 5_000_000
-_TYPED_FANOUT = (16, 8, 4)
 _RELATIONS_A_TYPE = 2  # into it; the graph's own number would be better known than this is needed
 _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known than this is needed
 
@@ -214,6 +213,7 @@ class RelationalConfig(SeedLoaderConfig):
     """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""
 
     name: str = "relational"
+    usual_fanout: ClassVar[tuple[int, ...]] = (16, 8, 4)
     families: ClassVar[tuple[str, ...]] = ("relational",)
     keeps_nodes: ClassVar[bool] = False
 
@@ -244,7 +244,8 @@ class RelationalConfig(SeedLoaderConfig):
     def fanouts(self, num_layers: int, *, evaluates: bool = False) -> FanoutByRelation:
         """Return the fan-out of every layer of a model, from the seeds outwards."""
         given = self.eval_fanout if evaluates and self.eval_fanout is not None else self.fanout
-        return given if given is not None else (_TYPED_FANOUT + _TYPED_FANOUT[-1:] * num_layers)[:num_layers]
+        usual = self.usual_fanout
+        return given if given is not None else (usual + usual[-1:] * num_layers)[:num_layers]
 
     def facts(self, model: ComponentConfig, manifest: GraphManifest) -> dict[str, Any]:
         """Let the model remember how its rows are sampled where it predicts."""

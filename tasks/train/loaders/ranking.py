@@ -1,7 +1,7 @@
 """Mini-batches in which candidates are ranked: what is right for a seed against others of its moment.
 
-Each batch is of one moment. A seed takes one of what is right for it, drawn anew in each epoch; what is right for other
-seeds, and candidates drawn besides, are what it is compared with. `models.relational.ranking` corrects for how likely
+Each batch is of one moment. A seed takes some of what is right for it, drawn anew in each epoch. It is compared with
+what is right for other seeds, and with candidates drawn besides; `models.relational.ranking` corrects for how likely
 each of them was to be there.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import gammaln
 
 from configs.registry import LOADERS
 from tasks.sampling.neighborhoods.neighbors import derive_key, shuffled
@@ -37,9 +38,10 @@ class _Moment:
     drawn: Array
     """float64 (C,): the chance that a draw takes each."""
     right: Array
-    """float64 (C,): the chance that what is right for a seed is each."""
+    """float64 (C,): the chance that a seed takes each as right."""
     cumulated: Array
     """float64 (c,): of `drawn[there]`."""
+    num_seeds: int
 
 
 @LOADERS.register("ranking")
@@ -89,18 +91,17 @@ class RankingLoader(Loader):
         random = np.random.Generator(np.random.Philox(key=key))
         moment = self._moment(of)
         indptr, right = self.links.right(tasks)
-        chosen = right[indptr[:-1] + random.integers(0, np.diff(indptr))]
+        row, chosen = _some_of_each(indptr, right, self.config.positives, random)
         if len(moment.there) <= self.config.negatives:
             columns, log_inclusion = np.union1d(moment.there, chosen), None
         else:
             drawn = np.searchsorted(moment.cumulated, random.random(self.config.negatives) * moment.cumulated[-1])
             drawn = moment.there[np.minimum(drawn, len(moment.there) - 1)]
             columns = np.union1d(drawn, chosen)
-            # Neither by a draw nor by another seed: log(1 - chance) summed over these.
             missed = self.config.negatives * np.log1p(-np.minimum(moment.drawn[columns], 0.999_999))
-            missed += (len(tasks) - 1) * np.log1p(-np.minimum(moment.right[columns], 0.999_999))
+            missed += _log_missed(moment.right[columns] * moment.num_seeds, moment.num_seeds, len(tasks))
             log_inclusion = np.log(np.maximum(-np.expm1(missed), 1e-30)).astype(np.float32)
-        return Asked(tasks, columns, np.searchsorted(columns, chosen), log_inclusion)
+        return Asked(tasks, columns, np.stack([row, np.searchsorted(columns, chosen)]), log_inclusion)
 
     def _moment(self, of: int) -> _Moment:
         """Return what is known of a moment."""
@@ -126,6 +127,27 @@ class RankingLoader(Loader):
         drawn[there] = weight / weight.sum()
         tasks = self.seeds[self._starts[of] : self._starts[of + 1]]
         indptr, columns = links.right(tasks)
-        share = np.repeat(1 / np.diff(indptr) / len(tasks), np.diff(indptr))
+        counts = np.diff(indptr)
+        share = np.repeat(np.minimum(1, self.config.positives / np.maximum(1, counts)) / len(tasks), counts)
         right = np.bincount(columns, weights=share, minlength=size)
-        return _Moment(there, drawn, right, np.cumsum(drawn[there]))
+        return _Moment(there, drawn, right, np.cumsum(drawn[there]), len(tasks))
+
+
+def _log_missed(having: Array, num_seeds: int, size: int) -> Array:
+    """Return the log of the chance that none of a batch's other seeds brings a candidate, which one has not.
+
+    having: how many of the moment's `num_seeds` bring it, float64 (n,); `size`: seeds of a batch. They are drawn
+    without replacement: C(N - 1 - m, B - 1) / C(N - 1, B - 1).
+    """
+    left = num_seeds - having - size + 1
+    found = gammaln(num_seeds - having) - gammaln(np.maximum(left, 1e-9))
+    found += gammaln(num_seeds - size + 1) - gammaln(num_seeds)
+    return np.where(left > 0, np.minimum(found, 0), -np.inf)
+
+
+def _some_of_each(indptr: Array, columns: Array, most: int, random: np.random.Generator) -> tuple[Array, Array]:
+    """Return row and column of at most so many columns of each row, each set of them equally likely."""
+    row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    order = np.lexsort((random.random(len(row)), row))
+    chosen = np.sort(order[np.arange(len(row)) - indptr[row] < most])
+    return row[chosen], columns[chosen]

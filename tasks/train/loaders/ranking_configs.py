@@ -21,8 +21,13 @@ class RankingLoaderConfig(RelationalConfig):
     """Neighbourhoods by relation of seeds and of what is recommended to them, all of one moment a batch."""
 
     name: str = "ranking"
+    usual_fanout: ClassVar[tuple[int, ...]] = (12, 4, 4)
     moved_keys: ClassVar[Mapping[str, str]] = {}
 
+    batch_size: int = Field(default=256, ge=1)
+    """Seeds (rows that something is recommended to) a step and rank."""
+    positives: int = Field(default=8, ge=1, le=10_000)
+    """Of what is right for a seed, so many are learnt from in an epoch at most, drawn anew in each."""
     negatives: int = Field(default=1024, ge=1, le=1_000_000)
     """Candidates that are drawn for a batch, beside what is right for its seeds; all there are, where these are no
     more."""
@@ -49,5 +54,5 @@ class RankingLoaderConfig(RelationalConfig):
 
 def ranking_options(options: RelationalConfig) -> RankingLoaderConfig:
     """Return the options of the loader `relational` as those of this one."""
-    given: dict[str, Any] = options.model_dump(exclude={"name"})
+    given: dict[str, Any] = options.model_dump(exclude={"name"}, exclude_unset=True)
     return RankingLoaderConfig(**given)

@@ -1,0 +1,139 @@
+"""A small shop in which products are recommended to customers, as preprocess would write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.stage import Parent
+from tasks.storage.graph_store import ALWAYS, ArrayWriter, GraphStore
+from tasks.storage.manifests import RankingTask, TypeColumns
+from tests.support import as_partition, finish
+
+DAY = 86_400
+NODE_TYPES = ("customers", "products", "task")
+EDGE_TYPES = (
+    "customers__buys__products",
+    "task__of__customers",
+    "task__links__products",
+    "products__rev_buys__customers",
+    "customers__rev_of__task",
+    "products__rev_links__task",
+)
+ENDS = ((0, 1), (2, 0), (2, 1), (1, 0), (0, 2), (1, 2))
+HORIZON = 50 * DAY
+MOMENTS = tuple(range(100 * DAY, 401 * DAY, HORIZON))
+"""The last one tests, the one before validates."""
+
+
+def store_of(parent: Parent) -> GraphStore:
+    """Open it."""
+    return GraphStore(parent.folder, parent.manifest)
+
+
+def ranked_shop(
+    folder: Path,
+    num_customers: int = 61,
+    num_products: int = 31,
+    buys: int = 2500,
+    seed: int = 0,
+    *,
+    styles: int = 4,
+    changed_after: int | None = None,
+    **ranking: Any,
+) -> Parent:
+    """Customers buy products of their own style, four times in five, which no column tells.
+
+    The price of a product is a column, and so is the age of a customer, and neither says anything. The last product is
+    there from the middle on only. `changed_after`: what is bought later is something else.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    of_customer = rng.integers(0, styles, num_customers)  # product p is of style p % styles
+    customer = rng.integers(0, num_customers, buys)
+    any_product, own = rng.integers(0, num_products, buys), rng.random(buys) < 0.8
+    own_product = rng.integers(0, num_products // styles, buys) * styles + of_customer[customer]
+    product = np.where(own, own_product, any_product)
+    time = rng.integers(0, MOMENTS[-1] + HORIZON, buys)
+    born = np.full(num_products, ALWAYS)
+    born[-1] = MOMENTS[3] + 1
+    time[product == num_products - 1] = np.maximum(time[product == num_products - 1], born[-1] + 1)
+    if changed_after is not None:
+        later = np.flatnonzero(time >= changed_after)
+        product[later] = np.random.default_rng(seed + 1).permutation(product[later])
+    new_only = bool(ranking.get("new_only"))
+    of, at, right = _tasks(customer, product, time, born, new_only=new_only)
+
+    sizes = [num_customers, num_products, len(of)]
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    num_nodes = int(first[-1])
+    place = np.random.default_rng(seed + 2).permutation(num_nodes)  # as a partition orders nodes
+    node_type, node_time = np.empty(num_nodes, np.int16), np.empty(num_nodes, np.int64)
+    node_type[place] = np.repeat(np.arange(3), sizes)
+    node_time[place] = np.concatenate([np.full(num_customers, ALWAYS), born, at])
+    feat = np.zeros((num_nodes, 2), np.float32)
+    feat[place[: first[1]], 0] = rng.standard_normal(num_customers)
+    feat[place[first[1] : first[2]], 1] = rng.standard_normal(num_products)
+
+    pairs = np.array([(row, one) for row, columns in enumerate(right) for one in columns], np.int64).reshape(-1, 2)
+    tails = [customer, first[2] + np.arange(len(of)), first[2] + pairs[:, 0]]
+    heads = [first[1] + product, of, first[1] + pairs[:, 1]]
+    src = place[np.concatenate([*tails, *heads])]
+    dst = place[np.concatenate([*heads, *tails])]
+    kind = np.repeat(np.arange(6), [*map(len, tails), *map(len, heads)])
+    edge_time = np.tile(np.concatenate([time, at, at[pairs[:, 0]]]), 2)
+    writer = ArrayWriter(folder)
+    order = np.lexsort((kind, src, dst))
+    writer.write("csc_indptr", np.searchsorted(dst[order], np.arange(num_nodes + 1)).astype(np.int64))
+    writer.write("csc_indices", src[order].astype(np.int32))
+    writer.write("edge_type", kind[order].astype(np.int16))
+    writer.write("edge_time", edge_time[order])
+    label = np.full((num_nodes, 1), np.nan, np.float32)
+    label[place[first[2] :], 0] = [len(columns) for columns in right]
+    arrays = {"node_type": node_type, "node_time": node_time, "feat": feat, "label": label}
+    for name, array in {**arrays, "node_ids": np.argsort(place).astype(np.int64)}.items():
+        writer.write(name, array)
+    tasks = place[first[2] :]
+    cuts = {"train": at < MOMENTS[-2], "valid": at == MOMENTS[-2], "test": at == MOMENTS[-1]}
+    for split, chosen in cuts.items():
+        writer.write(f"{split}_idx", np.sort(tasks[chosen]).astype(np.int32))
+    none = TypeColumns()
+    given: dict[str, Any] = {
+        "task_type": "ranking",
+        "num_classes": 0,
+        "metric": "map@10",
+        "node_types": NODE_TYPES,
+        "edge_types": EDGE_TYPES,
+        "relation_ends": ENDS,
+        "type_columns": {"customers": TypeColumns(numeric=(0,)), "products": TypeColumns(numeric=(1,)), "task": none},
+        "relation_columns": dict.fromkeys(EDGE_TYPES, none),
+        "type_offsets": tuple(int(n) for n in first),
+        "target_type": "task",
+        "fit_before": MOMENTS[-2],
+        "time_unit": "seconds",
+        "ranking": RankingTask(candidates="products", history=EDGE_TYPES[0], horizon=HORIZON, **ranking),
+    }
+    splits = {split: int(chosen.sum()) for split, chosen in cuts.items()}
+    parent = finish(folder, writer, num_nodes=num_nodes, num_edges=len(src), feature_dim=2, splits=splits, **given)
+    parent = as_partition(parent)
+    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
+    return parent
+
+
+def _tasks(
+    customer: np.ndarray, product: np.ndarray, time: np.ndarray, born: np.ndarray, *, new_only: bool
+) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
+    """Return customer, moment and what is right of each task that has anything."""
+    of, at, right = [], [], []
+    for moment in MOMENTS:
+        within = (time >= moment) & (time < moment + HORIZON) & (born[product] < moment)
+        for one in np.unique(customer[within]).tolist():
+            found = set(product[within & (customer == one)].tolist())
+            found -= set(product[(customer == one) & (time < moment)].tolist()) if new_only else set()
+            if found:
+                of.append(one)
+                at.append(moment)
+                right.append(sorted(found))
+    return np.array(of), np.array(at), right
