@@ -69,6 +69,9 @@ def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None
             chosen = rows[part]
             scores = np.array(score(tasks[chosen], moment), np.float32)
             scores[:, ~there] = -np.inf
+            own = links.own_columns(tasks[chosen])
+            if own is not None:
+                scores[np.arange(len(chosen)), own] = -np.inf
             if links.ranking.new_only:
                 indptr, column, _, _ = links.past(links.entities(tasks[chosen]), moments[chosen])
                 scores[np.repeat(np.arange(len(chosen)), np.diff(indptr)), column] = -np.inf

@@ -67,7 +67,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     with DatasetWriter(context.work) as writer:
         nodes, relations = _write(tables, columns, dealt, unit, writer, context)
         if tasks.links is not None:
-            made = write_links(tasks.links.all, tables, config.predict.table, writer)
+            made = write_links(tasks.links.all, tables, writer)
             relations += [] if made is None else [made]
             context.message(tell_ranking(tasks.links.all, tasks, unit))
         task_type, task_edges = _write_tasks(config, tables, tasks, dealt, unit, writer)
@@ -189,7 +189,7 @@ def _tasks(
     labels = config.predict.labels
     target = config.predict.target
     if target is not None:
-        if target.links is not None:
+        if target.is_ranked:
             return ranking_tasks(config, tables, unit, intake), unit
         return computed_tasks(config, tables, unit), unit
     assert labels is not None

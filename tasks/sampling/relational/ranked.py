@@ -87,6 +87,9 @@ class RankedNeighborhoods:
         left_out = [_among(np.repeat(np.arange(len(asked.tasks)), np.diff(indptr)), right, asked.columns)]
         if self.links.ranking.new_only:
             left_out.append(batch.pairs.numpy())
+        own = self.links.own_columns(asked.tasks)
+        if own is not None:
+            left_out.append(_among(np.arange(len(own)), own, asked.columns))
         batch.left_out = torch.from_numpy(np.concatenate(left_out, axis=1))
         return batch
 
