@@ -110,6 +110,22 @@ class ComponentConfig(ConfigModel):
     def check_recipe(self, recipe: Any) -> None:
         """Raise ValueError for options that cannot work with the recipe's other sections. Called when it is read."""
 
+    def reads_versions(self, by: str) -> bool:
+        """Of a data set: whether a snapshot is its tables as they were (`snapshot.by`), and no choice by times."""
+        if by == "versions":
+            raise ValueError(
+                f"snapshot.by=versions: {self.name} reads no tables that keep their versions; leave it out"
+            )
+        return False
+
+    def source_files(self) -> list[str]:
+        """Of a data set: its files as the recipe names them, where they may be tables that keep versions."""
+        return []
+
+    def with_versions(self, moment: str) -> ComponentConfig:
+        """Return a data set's options that read the tables as they were at a moment, where `reads_versions`."""
+        raise NotImplementedError(f"{self.name} says that it reads versions as of {moment}, and does not say how")
+
     @model_serializer(mode="wrap")
     def _name_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)

@@ -22,6 +22,7 @@ METRIC_NAMES: Final = (
     "f1_micro",
     "mae",
     "mrr",
+    "pr_auc",
     "r2",
     "rmse",
     "rocauc",
@@ -54,7 +55,7 @@ def telling(names: Iterable[str]) -> list[str]:
     a few thousandths for any model, or 0. Records and manifests keep them.
     """
     found = list(dict.fromkeys(names))
-    if not found or found[0] not in ("rocauc", "ap"):
+    if not found or found[0] not in ("rocauc", "ap", "pr_auc"):
         return found
     return [name for name in found if name != "mrr" and hits_of(name) is None]
 

@@ -33,6 +33,10 @@ class SnapshotConfig(ConfigModel):
     as_of: AsOf | None = None
     """Moment: `2023`, `2023-06`, `2023-06-30` (each means its end), a time stamp (UTC unless it says otherwise), or a
     whole number in the unit of the data's times. Nodes and edges that are newer do not exist. null: everything."""
+    by: Literal["auto", "times", "versions"] = "auto"
+    """times: nodes and edges that are newer do not exist; versions: tables of Delta Lake and Iceberg are read as they
+    were, and nothing is left out by its time. auto: versions in the data set `database`, and of `tables` where no table
+    names a time and one keeps versions."""
     unit: Literal["auto", "years", "seconds", "milliseconds", "number"] = "auto"
     """What the data's times count; auto: years in OGB's data, seconds in columns of dates and time stamps, else numbers
     that compare with a whole number alone."""
@@ -209,8 +213,21 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _components_fit(self) -> Recipe:
         self.dataset.check_recipe(self)
+        if self.dataset.reads_versions(self.snapshot.by) and self.snapshot.as_of is not None:
+            self.dataset.with_versions(self.snapshot.as_of)  # may refuse
         self.model.check_recipe(self)
         return self
+
+    @property
+    def version_moment(self) -> str | None:
+        """Moment as of which tables are read that keep their versions; None: no such moment."""
+        by_versions = self.snapshot.as_of is not None and self.dataset.reads_versions(self.snapshot.by)
+        return self.snapshot.as_of if by_versions else None
+
+    @property
+    def time_moment(self) -> str | None:
+        """Moment after which nodes and edges do not exist, by their times; None: all exist."""
+        return None if self.version_moment is not None else self.snapshot.as_of
 
     @model_validator(mode="after")
     def _shares_are_measured(self) -> Recipe:
@@ -228,7 +245,7 @@ class Recipe(ConfigModel):
 
     @model_validator(mode="after")
     def _warm_start_is_known(self) -> Recipe:
-        if self.snapshot.warm_start and self.train.family in ("table", "factors"):
+        if self.snapshot.warm_start and self.train.family in ("table", "factors", "multiplex"):
             raise ValueError(
                 f"snapshot.warm_start: vectors of {self.model.name} are learnt afresh in every snapshot; leave it out"
             )

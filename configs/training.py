@@ -373,6 +373,40 @@ class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
         return self
 
 
+class _MultiplexOptions(ConfigModel):
+    """What trainings of vectors by relation read."""
+
+    loader: LoaderSection = Field(default="walks", validate_default=True)
+    """Walks, each within one relation, and what of them is near."""
+    walks: int = Field(default=20, ge=1, le=1_000_000)
+    """Walks of an epoch from each node of each relation."""
+    epochs: int = Field(default=10, ge=1, le=1_000_000)
+    """Epochs at most; the best one's vectors are kept."""
+    batch_size: int = Field(default=65_536, ge=1, le=100_000_000)
+    """Pairs whose nodes' vectors are computed once, about; their gradients make one step."""
+    learning_rate: float = Field(default=0.01, gt=0, le=1000)
+    """Adam's, of what vectors are made of."""
+    pair_rate: float = Field(default=0.025, gt=0, le=1000)
+    """Of skip-gram's steps from pair to pair, by which contexts learn."""
+    patience: int | None = Field(default=2, ge=1, le=1_000_000)
+    """Stop after so many epochs without a better validation metric; null: never."""
+
+
+class MultiplexTrainConfig(TrainBase, _MultiplexOptions, _UsualComponents):
+    """Training of vectors by relation, in one process on the CPU."""
+
+    family: ClassVar[str] = "multiplex"
+    auto_takes_gpu: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _one_process(self) -> MultiplexTrainConfig:
+        if self.num_ranks * self.num_machines > 1:
+            raise ValueError("vectors by relation are learnt by one process: set num_ranks=1 and num_machines=1")
+        if self.device == "cuda":
+            raise ValueError("vectors by relation are learnt on the CPU: set device=cpu")
+        return self
+
+
 class FactorTrainConfig(TrainBase):
     """Vectors that are computed at once, by one process: there is nothing to choose but the threads."""
 
@@ -391,6 +425,7 @@ _SECTIONS: tuple[type[TrainBase], ...] = (
     RelationalTrainConfig,
     TableTrainConfig,
     KnowledgeTrainConfig,
+    MultiplexTrainConfig,
     FactorTrainConfig,
 )
 SECTIONS = {section.family: section for section in _SECTIONS}

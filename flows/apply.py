@@ -48,6 +48,7 @@ def predict_nodes(
     any_type: bool | None = None,
     output: str | None = None,
     format: str | None = None,
+    keep_layers: bool = False,
     recipe: str | None = None,
     overrides: list[str] | None = None,
     snapshot: str | None = None,
@@ -70,6 +71,8 @@ def predict_nodes(
         any_type: complete by entities of all types.
         output: file to write; default `NAME-vVERSION-predictions.parquet` in the current folder.
         format: `parquet` or `npy`, of completions `parquet` or `csv`; default by the output's ending.
+        keep_layers: keep the outputs of all layers in the home; rows that are those of an earlier graph, for which they
+            were kept, are taken from there.
         recipe: name or file of a recipe with other data, of which the `dataset` and the `snapshot` matter; none: the
             data of the training.
         overrides: `dotted.key=value` changes of the recipe.
@@ -81,7 +84,7 @@ def predict_nodes(
     """
     given = given_files(nodes=nodes, pairs=pairs, graphs=graphs, queries=queries)
     asked = Asked(head, relation, tail, k, known, type, any_type)
-    request = OutputRequest("predictions", output, format, given, asked=asked)
+    request = OutputRequest("predictions", output, format, given, asked=asked, keep_layers=keep_layers)
     return _run(model, request, Data(recipe, overrides, snapshot), home)
 
 

@@ -22,6 +22,7 @@ from flows.services.past_runs import PastRun, can_write, write_past_run
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import ReporterListener, current_reporter
 from tasks.apply.completion.asked import Asked
+from tasks.apply.layers import check_keeps, describe_kept
 from tasks.apply.needs import check_options
 from tasks.apply.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
@@ -81,6 +82,8 @@ class ModelUse:
         else:
             self.recipe = with_recorded_versions(load_recipe(data.recipe, texts), self.published.recipe)
         check_options(self.recipe, self.published.recipe)
+        if self.request.keep_layers:
+            check_keeps(self.published, self.recipe.train.device)
         check_snapshot(self.recipe)
 
     def make_listener(self) -> ReporterListener:
@@ -195,7 +198,8 @@ def requested_use(parameters: dict[str, Any]) -> ModelUse:
     files = given_files(**{name: given(name) for name in ("nodes", "pairs", "graphs", "queries")})
     what = given("what", "predictions")
     asked = Asked(**{one.name: given(one.name) for one in fields(Asked)})
-    request = OutputRequest(what, given("output"), given("format"), files, given("node_type"), asked)
+    keeps = bool(given("keep_layers"))
+    request = OutputRequest(what, given("output"), given("format"), files, given("node_type"), asked, keeps)
     data = Data(given("recipe"), given("overrides"))
     return ModelUse(parameters["model"], request, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
 
@@ -239,5 +243,6 @@ def describe_record(record: dict[str, Any]) -> list[tuple[str, str]]:
         own = "the training data" if data["of_training"] else "other data than the training's"
         sizes = f"{data['nodes']:,} nodes, {data['edges']:,} edges"
         lines += [("rows", size), ("data", f"{data['name']}{as_of}, {sizes}: {own}")]
+    lines += [("layers", describe_kept(record["kept"]))] if "kept" in record else []
     lines += [("ids", record["ids"])] if record.get("ids") else []
     return [*lines, ("time", format_seconds(record["seconds"]))]

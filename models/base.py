@@ -43,8 +43,12 @@ class GraphModel(nn.Module):
     uses_edge_types: ClassVar[bool] = False
     uses_node_types: ClassVar[bool] = False
     """Whether each type of nodes has its own map from numeric features to hidden_dim, where there are several types."""
+    scores_relations: ClassVar[bool] = False
+    """Whether `score` takes the relation, int64 (n,), that pairs are asked about behind their ends."""
     uses_edge_weights: ClassVar[bool] = False
     """Whether option `edge_weights` means something to the model."""
+    reads_degrees: ClassVar[bool] = True
+    """Whether what a node gets from a neighbour may follow from how many in-edges that neighbour has."""
     project_inputs: ClassVar[bool] = False
     """Whether the encoder maps numeric features to hidden_dim; else the first layer reads them as they are."""
     encoder_class: type[NodeEncoder] = NodeEncoder

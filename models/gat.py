@@ -124,5 +124,7 @@ class GatConv(Heads):
 class Gat(AttentionModel):
     """GAT: neighbours weighted by learnt attention."""
 
+    reads_degrees = False
+
     Config = GatConfig
     conv = GatConv

@@ -40,5 +40,7 @@ class Gatv2Conv(Heads):
 class Gatv2(AttentionModel):
     """GATv2: attention that ranks neighbours differently for each node."""
 
+    reads_degrees = False
+
     Config = Gatv2Config
     conv = Gatv2Conv

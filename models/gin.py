@@ -50,6 +50,8 @@ class GinConv(nn.Module):
 class Gin(GraphModel):
     """GIN: sums over neighbours through MLPs, with edge features and an optional virtual node; made for molecules."""
 
+    reads_degrees = False
+
     uses_edge_features = True
     project_inputs = True
 

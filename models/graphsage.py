@@ -54,6 +54,8 @@ class SageConv(nn.Module):
 class GraphSage(GraphModel):
     """GraphSAGE: own features and a mean, max or sum of the neighbours'; the robust first choice."""
 
+    reads_degrees = False
+
     uses_edge_weights = True
 
     Config = GraphSageConfig

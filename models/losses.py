@@ -47,11 +47,16 @@ def link_loss(scores: Tensor, target: Tensor) -> Tensor:
     return sum(sides, torch.zeros((), device=loss.device))
 
 
+def ranking_loss(scores: Tensor, target: Tensor) -> Tensor:
+    """Mean loss of right pairs (`models.relational.ranking`): of scores (m, 2) by softmax; (m, 1) are losses."""
+    return scores.mean() if scores.shape[1] == 1 else cross_entropy(scores, target)
+
+
 LOSSES: dict[str, Loss] = {
     "multiclass": cross_entropy,
     "binary": binary_cross_entropy,
     "multilabel": binary_cross_entropy,
     "regression": squared_error,
     "link": link_loss,
-    "ranking": cross_entropy,
+    "ranking": ranking_loss,
 }

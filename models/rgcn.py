@@ -88,6 +88,8 @@ class RelationalConv(nn.Module):
 class Rgcn(GraphModel):
     """R-GCN: a map for each relation, and for each node type's features; for graphs with several types of them."""
 
+    reads_degrees = False
+
     uses_edge_types = True
     uses_node_types = True
 

@@ -124,6 +124,35 @@ class SkipGramConfig(SampledConfig):
         return [Pairing("first", half, shared=True), Pairing("second", self.dim - half)]
 
 
+@MODELS.options("gatne", "gatne")
+class GatneConfig(RowsConfig):
+    """GATNE-T (KDD 2019): a vector for each node and relation, of a base and of its neighbours by relation.
+
+    For link tasks whose edges have several relations within one node type (multiplex graphs).
+    """
+
+    family: ClassVar[str] = "multiplex"
+    score: ClassVar[str] = "cosine"
+
+    edge_dim: int = Field(default=10, ge=1, le=1024)
+    """Width of the row that a node lends its neighbours, one for each relation."""
+    attention_dim: int = Field(default=20, ge=1, le=1024)
+    """Width of what the attention over relations is computed in."""
+    neighbors: int = Field(default=10, ge=1, le=1000)
+    """Neighbours by relation that are drawn for each node of a batch; at the end all are read."""
+    negatives: int = Field(default=5, ge=1, le=1000)
+    """Negative samples for each positive one."""
+    negative_power: float = Field(default=0.75, ge=0, le=4)
+    """Negatives are drawn in proportion to degree^this."""
+
+    def check_task(self, task: str | None) -> None:
+        """Refuse other tasks than links. Raises RecipeError."""
+        if task not in (None, "link"):
+            raise RecipeError(
+                f"model.name={self.name} predicts links by relation, and this is a {task} task; take skipgram or a GNN"
+            )
+
+
 class FactoredConfig(VectorsConfig):
     """Options of models that are computed from the graph at once."""
 

@@ -61,7 +61,7 @@ class VectorModel(RowsModel):
         config.check_task(facts.task)
         self.config, self.facts = config, facts
         rows_alone = replace(facts, feature_dim=0, categories=())
-        self.encoder = NodeEncoder(rows_alone, config.dim, project=False)
+        self.encoder = NodeEncoder(rows_alone, self.vector_dim, project=False)
         self.lengths: Tensor
         self.register_buffer("lengths", torch.ones(facts.num_nodes))
         """float32 (N,): length of each node's vector as it was learnt."""

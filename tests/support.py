@@ -126,6 +126,48 @@ def link_graph(folder: Path, num_nodes: int = 200, dim: int = 0, seed: int = 0) 
     )
 
 
+def multiplex_graph(folder: Path, num_nodes: int = 150, seed: int = 0) -> Parent:
+    """A graph with two relations, each with communities of its own; a tenth of the edges validates, a tenth tests.
+
+    Pairs are asked about in a relation; those of `valid_negative` are drawn.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed + 1)
+    found = [planted_edges(num_nodes, classes, 30, seed + classes)[0] for classes in (3, 4)]
+    edges = np.concatenate(found, 1)
+    relation = np.repeat([0, 1], [one.shape[1] for one in found]).astype(np.int32)
+    order = rng.permutation(edges.shape[1])
+    edges, relation = edges[:, order].astype(np.int32), relation[order]
+    tenth = len(relation) // 10
+    cuts = {"valid": slice(0, tenth), "test": slice(tenth, 2 * tenth), "train": slice(2 * tenth, None)}
+    writer = ArrayWriter(folder)
+    (src, dst), kinds = edges[:, cuts["train"]], np.tile(relation[cuts["train"]], 2)
+    src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+    rows = np.unique(np.stack([dst, src, kinds], 1), axis=0)
+    writer.write("csc_indptr", np.searchsorted(rows[:, 0], np.arange(num_nodes + 1)).astype(np.int64))
+    writer.write("csc_indices", rows[:, 1].astype(np.int32))
+    writer.write("edge_type", rows[:, 2].astype(np.int16))
+    for split, part in cuts.items():
+        writer.write(f"{split}_edges", np.ascontiguousarray(edges[:, part].T))
+        writer.write(f"{split}_relation", relation[part])
+        if split != "train":
+            writer.write(f"{split}_negative", rng.integers(0, num_nodes, (300, 2)).astype(np.int32))
+            writer.write(f"{split}_negative_relation", np.arange(300, dtype=np.int32) % 2)
+    writer.write("node_ids", np.arange(num_nodes, dtype=np.int64))
+    return finish(
+        folder,
+        writer,
+        task="link",
+        task_type="link",
+        metric="rocauc",
+        num_relations=2,
+        edge_types=("node__likes__node", "node__knows__node"),
+        num_nodes=num_nodes,
+        num_edges=len(rows),
+        splits={split: len(relation[part]) for split, part in cuts.items()},
+    )
+
+
 def molecule_graph(folder: Path, num_graphs: int = 120, seed: int = 0) -> Parent:
     """A graph-classification set: rings against paths, categorical node and edge features, a binary label."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ print(made["evaluate"].manifest.metrics["test"][made["evaluate"].manifest.metric
             ],
             0.3,
         ),
-        ("knowledge-graph", ["train.epochs=10"], 0.2),
+        pytest.param("knowledge-graph", ["train.epochs=10"], 0.2, marks=pytest.mark.slow),
     ],
 )
 def test_models_train_without_what_orchestrates(

@@ -27,7 +27,10 @@ def _backfill(
         str | None, typer.Option("--from", metavar="DATE", help="First snapshot: 2021, 2021-06-30.")
     ] = None,
     last: Annotated[str | None, typer.Option("--to", metavar="DATE", help="Last snapshot.")] = None,
-    every: Annotated[str | None, typer.Option("--every", help="year, month, week, day or hour.")] = None,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", help="year, month, week, day or hour; or version, of tables that keep them."),
+    ] = None,
     at: Annotated[str | None, typer.Option("--at", metavar="A,B,...", help="These snapshots.")] = None,
     grid: Annotated[
         list[str] | None, typer.Option("--grid", metavar="KEY=VALUES", help="seed=0..4, train.epochs=5,9.")
@@ -56,7 +59,7 @@ def _backfill(
     from flows.backfill.spec import Backfill, check_choice, check_id, default_id, parse_grid
 
     if every is not None:
-        check_choice("--every", every, ("year", "month", "week", "day", "hour"))
+        check_choice("--every", every, ("year", "month", "week", "day", "hour", "version"))
     check_choice("--reprocess", reprocess, ("missing", "failed", "all"))
     axes = [*(grid or ()), *(more or ())]
     moments = tuple(text.strip() for text in (at or "").split(",") if text.strip())
@@ -117,9 +120,11 @@ def create(
     `graphmill backfill create nightly --grid model.name=gcn,graphsage seed=0..4`
     """
     from flows.backfill import actions, tables
+    from flows.backfill.versions import over_versions
     from flows.terminal.console import err, print_result
 
     with home_server(home) as (place, client):
+        backfill = over_versions(client, backfill)
         if dry_run:
             _show_plan(client, place, backfill, as_json)
             return
@@ -137,8 +142,10 @@ def create(
 @_describes_backfill
 def plan(backfill: Any, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Say what a backfill would run, partition by partition and stage by stage; the same as `create --dry-run`."""
+    from flows.backfill.versions import over_versions
+
     with home_server(home) as (place, client):
-        _show_plan(client, place, backfill, as_json)
+        _show_plan(client, place, over_versions(client, backfill), as_json)
 
 
 @app.command(name="list")

@@ -16,7 +16,7 @@ from configs.matching import did_you_mean
 from configs.yaml_reader import parse_yaml
 from flows.parameters import BACKFILL_TAG
 
-Every = Literal["year", "month", "week", "day", "hour"]
+Every = Literal["year", "month", "week", "day", "hour", "version"]
 Reprocess = Literal["missing", "failed", "all"]
 MAX_PARTITIONS = 10_000
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
@@ -77,7 +77,9 @@ class Backfill(BaseModel, frozen=True):
     def partitions(self) -> list[Partition]:
         """Return all partitions in the order in which they run. Raises RecipeError."""
         moments: list[tuple[str, str | None]] = [(text, text) for text in self.at]
-        if self.every is not None:
+        if self.every == "version":  # which there are is known where the tables are (`versions.over_versions`)
+            moments = [*moments, ("version", None)]
+        elif self.every is not None:
             moments = [*moments, *_moments(self.first or "", self.last or "", self.every)]
         if self.reverse:
             moments.reverse()
@@ -156,7 +158,7 @@ def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]
 
     As everywhere (`configs.moments`) a bare year, month, day or hour is the whole of it: `last` counts to its end.
     """
-    (begin, _), (_, end) = _span("--from", first), _span("--to", last)
+    (begin, _), (_, end) = span("--from", first), span("--to", last)
     if end < begin:
         raise RecipeError(f"--from {first} is after --to {last}; --reverse runs the newest first")
     unit = _UNITS[every]
@@ -174,7 +176,7 @@ def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]
     return found
 
 
-def _span(option: str, text: str) -> tuple[Moment, Moment]:
+def span(option: str, text: str) -> tuple[Moment, Moment]:
     """Return the first and the last minute of what is named: `2021` is all of that year."""
     if not text:
         raise RecipeError(f"{option} is missing: --from, --to and --every go together")

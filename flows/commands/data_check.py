@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from configs.errors import RecipeError, UserError
-from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.evaluators.measurable import check_graph, split_labels
-from tasks.ingest.stage import checked_fields, refuse_too_large
+from tasks.ingest.stage import checked_fields, open_dataset, refuse_too_large
 from tasks.ingest.tables.problems import TableError
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import describe_files
@@ -140,7 +139,7 @@ def _context(stage: str, home: Home, place: Path, listener: Listener) -> StageCo
 
 def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck) -> Parent:
     context = _context("ingest", home, place, listener)
-    dataset = DATASETS.create(recipe.dataset)
+    dataset = open_dataset(recipe)
     try:
         fields = checked_fields(recipe, dataset.ingest(context))
     finally:
@@ -169,7 +168,7 @@ def _preprocess(
     graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
     found.splits = graph.manifest.splits
     dataset = DatasetStore(ingested.folder, ingested.manifest)
-    if graph.manifest.task == "triple" and recipe.snapshot.as_of is not None:
+    if graph.manifest.task == "triple" and recipe.time_moment is not None:
         found.relations, found.edges = _relation_counts(dataset, graph), {}
     labels = split_labels(graph)
     if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):

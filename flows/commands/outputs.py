@@ -54,6 +54,13 @@ TypeOption = Annotated[
     ),
 ]
 AnyTypeOption = Annotated[bool | None, typer.Option("--any-type", help="Complete by entities of all types.")]
+KeepOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-layers",
+        help="Keep all layers' outputs, and compute only what changed since an earlier graph's were kept.",
+    ),
+]
 DataArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECIPE|KEY=VALUE", help="Recipe of other data, and changes; default: the training's own."),
@@ -189,6 +196,7 @@ def predict(
     any_type: AnyTypeOption = None,
     output: OutputOption = None,
     format: FormatOption = None,
+    keep_layers: KeepOption = False,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -218,6 +226,7 @@ def predict(
         "any_type": any_type,
         "output": output,
         "format": format,
+        "keep_layers": keep_layers,
         "recipe": recipe,
         "overrides": overrides,
     }

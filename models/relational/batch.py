@@ -149,5 +149,7 @@ class RankingBatch(TypedBatch):
     left_out: Tensor | None = None
     """int64 (2, k): seeds, and candidates that nothing of theirs is compared with: all that are right, or no
     candidates."""
+    hard: Tensor | None = None
+    """int64 (2, h): seeds, and candidates that theirs are compared with for sure, each once."""
     log_inclusion: Tensor | None = None
     """float32 (n,): log of the chance that a candidate is in the batch; None: all are."""

@@ -38,6 +38,10 @@ class RankingHeadConfig(ConfigModel):
     times as long."""
     dim: int | None = Field(default=None, ge=1, le=65_536)
     """Columns of these vectors; null: hidden_dim."""
+    loss: Literal["softmax", "max_margin"] = "softmax"
+    """What is learnt: that a right one is the likeliest of all, or that its score is above each other's by `margin`."""
+    margin: float = Field(default=1.0, gt=0, le=1000)
+    """With loss=max_margin."""
     popularity: bool = True
     """Add how often a candidate was linked to before the moment, and within a horizon before it."""
     history: bool = True

@@ -1,7 +1,7 @@
 """A preprocessed graph as a file for DGL or PyG, which the data sets `dgl` and `pyg` read again.
 
 DGL's is made by `dgl.save_graphs`; PyG's is what `HeteroData.to_dict()` or `Data.to_dict()` gives, by `torch.save`:
-plain dictionaries of tensors, which `torch.load(weights_only=True)` reads and which no version of PyG outgrows. Fields
+plain dictionaries of tensors, which torch reads with weights_only=True and which no version of PyG outgrows. Fields
 have the names that the data sets look for; of DGL: `feat`, `feat_cat`, `label`, `weight`, `time`, `train_mask`,
 `val_mask`, `test_mask`, `original_id`. Labels and masks of graphs, and the pairs of link tasks (`train_edges`,
 `valid_negative`, ...), are named tensors of the file. Edges are those that messages pass along, in CSC order.
@@ -65,7 +65,7 @@ def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
 
 
 def write_pyg(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str, int]:
-    """As `write_dgl`, for PyG: `HeteroData.from_dict(torch.load(path))`, or `Data` where there is one type of each.
+    """As `write_dgl`, for PyG: for `HeteroData.from_dict`, or `Data.from_dict` where there is one type of each.
 
     Raises DataError for graph tasks, and for ids that are too long for a tensor.
     """

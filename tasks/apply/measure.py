@@ -25,6 +25,7 @@ from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.evaluators import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
+from tasks.inference.predictor import link_relations
 from tasks.ranking.triples import Triples
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.supervise import finish_job, report_progress
@@ -74,7 +75,9 @@ class Rows:
     negative: Array | None
     """Link and triple tasks: int64 (m, 2) or (n, K, 2)."""
     relations: Array | None = None
-    """Triple tasks: int64 (n,)."""
+    """Triple tasks, and link tasks by relation: int (n,)."""
+    negative_relations: Array | None = None
+    """Link tasks by relation: int (m,)."""
 
     def without(self, left_out: Array) -> Rows:
         """Leave rows out, bool (n,). A pool of negatives belongs to no row and stays."""
@@ -85,6 +88,7 @@ class Rows:
             None if self.label is None else self.label[keep],
             self.negative[keep] if each and self.negative is not None else self.negative,
             None if self.relations is None else self.relations[keep],
+            self.negative_relations,
         )
 
 
@@ -93,7 +97,8 @@ def rows_of(opened: Opened) -> Rows:
     store, task = opened.store, opened.store.manifest.task
     if task == "link":
         positive, negative = (np.asarray(pairs) for pairs in opened.predictor.link_pairs(SPLIT))
-        return Rows(opened.ids.dense(positive), None, opened.ids.dense(negative))
+        relations = link_relations(store, SPLIT) or (None, None)
+        return Rows(opened.ids.dense(positive), None, opened.ids.dense(negative), *relations)
     if task == "triple":
         found = opened.predictor.triple_splits.triples(SPLIT)
         given = None if found.candidates is None else opened.ids.dense(found.candidates)
@@ -122,8 +127,10 @@ def predict(opened: Opened, rows: Rows, classes: list[str] | None, names: list[s
     model, predictor, task = opened.model, opened.predictor, opened.store.manifest.task
     if task == "link":
         assert rows.negative is not None
-        pairs = (find_nodes(opened.store, ids) for ids in (rows.items, rows.negative))
-        return predictor.link_scores(model, *pairs)
+        positive, negative = (find_nodes(opened.store, ids) for ids in (rows.items, rows.negative))
+        asked_about = rows.relations, rows.negative_relations
+        relations = None if asked_about[0] is None or asked_about[1] is None else (asked_about[0], asked_about[1])
+        return predictor.link_scores(model, positive, negative, relations)
     if task == "triple":
         assert isinstance(model, KnowledgeModel)
         assert rows.relations is not None

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import Asked
 from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE
+from tasks.apply.layers import keeping
 from tasks.apply.needs import label_columns, label_order
 from tasks.apply.published import Published
 from tasks.processes.memory import PeakMemory
@@ -56,6 +57,8 @@ class OutputRequest:
     node_type: str | None = None
     asked: Asked = field(default_factory=Asked)
     """What is asked of a model of triples."""
+    keep_layers: bool = False
+    """Whether all layers' outputs are kept, and taken from those of an earlier graph where they are the same."""
 
     def placed(self, stem: str, task: str) -> OutputRequest:
         """Return it with where to write and the format; `stem` is the name where none is given.
@@ -156,7 +159,11 @@ def write_outputs(
     store = DatasetStore(ingest.folder, ingest.manifest)
     labels = published.needs.labels if published.needs is not None and request.what == "predictions" else None
     order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
-    with _work_folder(home, request.output) as work:
+    with ExitStack() as stack:
+        work = stack.enter_context(_work_folder(home, request.output))
+        kept = None
+        if request.keep_layers:
+            kept = stack.enter_context(keeping(home, listener, published, parents, recipe.snapshot.as_of))
         job = ServeJob(
             what=request.what,
             format=request.format or "parquet",
@@ -170,7 +177,8 @@ def write_outputs(
             classes=published.classes(store),
             batch_size=recipe.evaluate.batch_size,
             memory=recipe.evaluate.memory,
-            device=recipe.train.device,
+            device="cpu" if request.keep_layers else recipe.train.device,
+            keep=None if kept is None else kept.job,
             threads=recipe.train.threads,
             asked=request.asked,
             is_shown=request.output is None,
@@ -181,6 +189,9 @@ def write_outputs(
             fields = run_job("tasks.apply.worker", job, context)
         for warning in fields.pop("warnings", ()):
             context.warn(warning)
+        if kept is not None:
+            kept.finish(fields.pop("kept"), context.warn)
+            fields["kept"] = kept.written
         files = fields.pop("files")
         ids = None if request.output is None else _put(work, files, Path(request.output), job.format)
     return {"output": request.output, "ids": ids, **fields, "peak_bytes": memory.peak_bytes}

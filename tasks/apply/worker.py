@@ -27,8 +27,10 @@ from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
 from tasks.evaluate.predictions import PredictionWriter
 from tasks.evaluate.ranked import list_length
+from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob, open_model
 from tasks.storage.file_names import file_name
+from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
 from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import SPLITS
@@ -66,6 +68,8 @@ class ServeJob(ScoringJob):
     """What is asked of a model of triples."""
     is_shown: bool = False
     """Whether completions of triples are returned, not written."""
+    keep: KeepJob | None = None
+    """Where outputs of all layers are kept, and those of an earlier graph; None: nowhere."""
     label_order: list[int] | None = None
     """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
 
@@ -91,20 +95,29 @@ class Serving:
         """Write what is wanted; returns the files (in the work folder), rows and columns."""
         from tasks.inference.predictor import evaluating
 
-        task, embeddings = self.manifest.task, self.job.what == "embeddings"
         with evaluating(self.model):
-            if task == "link" and not embeddings:
-                return self._write_pairs()
-            if task == "triple" and not embeddings:
-                return self._write_relations() if self.job.what == "relations" else self._complete()
-            items = self._graphs() if task == "graph" else self._wanted_nodes()
-            if not len(items):
-                raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
-            if self.manifest.ranking is not None and not embeddings:
-                return {"rows": len(items), "warnings": self.warnings, **self._write_lists(items)}
-            outputs = self._graph_outputs(items) if task == "graph" else self._node_outputs(items)
-            write = self._write_embeddings if embeddings else self._write_predictions
-            return {"rows": len(items), "warnings": self.warnings, **write(items, outputs)}
+            if self.job.keep is None:
+                return self._write()
+            from tasks.inference.kept_layers import keep_layers
+
+            kept = keep_layers(self.model, self.store, self.dataset, self.job.keep, self.job.work)
+            self.predictor.kept = kept
+            return {**self._write(), "kept": kept.told.record()}
+
+    def _write(self) -> dict[str, Any]:
+        task, embeddings = self.manifest.task, self.job.what == "embeddings"
+        if task == "link" and not embeddings:
+            return self._write_pairs()
+        if task == "triple" and not embeddings:
+            return self._write_relations() if self.job.what == "relations" else self._complete()
+        items = self._graphs() if task == "graph" else self._wanted_nodes()
+        if not len(items):
+            raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
+        if self.manifest.ranking is not None and not embeddings:
+            return {"rows": len(items), "warnings": self.warnings, **self._write_lists(items)}
+        outputs = self._graph_outputs(items) if task == "graph" else self._node_outputs(items)
+        write = self._write_embeddings if embeddings else self._write_predictions
+        return {"rows": len(items), "warnings": self.warnings, **write(items, outputs)}
 
     # ---- which nodes and graphs
 
@@ -171,14 +184,14 @@ class Serving:
 
     def _node_outputs(self, nodes: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of nodes, int64 (n,), some at a time."""
-        if 2 * len(nodes) > self.manifest.num_nodes and not self._samples:
+        if self.job.keep is not None or (2 * len(nodes) > self.manifest.num_nodes and not self._samples):
             vectors, rows = self.predictor.node_vectors(self.model), nodes
         else:
             distinct, rows = np.unique(nodes, return_inverse=True)
             vectors = self.predictor.node_vectors(self.model, distinct)
         finish = self.model.finish if self.job.what == "embeddings" else self.model.score
         for part in slices(len(nodes), _ROWS):
-            values = finish(self.predictor.tensor(vectors[rows[part]]))
+            values = self.predictor.by_rows(finish, self.predictor.tensor(vectors[rows[part]]))
             mixed = self._mixes_types
             ids = {"id": self.ids.lookup(nodes[part], typed=True)} if mixed else self.ids.columns(nodes[part])
             yield part, ids, finite(values.cpu().numpy())
@@ -262,14 +275,27 @@ class Serving:
                 ends.append(self.ids.find(ids, kind, rows, row_column))
             check_known(path, column, ids, ends[-1])
         pairs = np.stack(ends, 1)
-        distinct, place = np.unique(pairs, return_inverse=True)
-        vectors, place = self.predictor.node_vectors(self.model, distinct), place.reshape(pairs.shape)
+        if self.job.keep is not None:
+            vectors, place = self.predictor.node_vectors(self.model), pairs
+        else:
+            distinct, place = np.unique(pairs, return_inverse=True)
+            vectors, place = self.predictor.node_vectors(self.model, distinct), place.reshape(pairs.shape)
         with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
             for part in slices(len(pairs), _ROWS):
                 named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
-                writer.pairs(named, finite(self.predictor.pair_scores(self.model, vectors, place[part])))
+                if self.model.scores_relations:
+                    self._write_by_relation(writer, named, vectors, place[part])
+                else:
+                    writer.pairs(named, finite(self.predictor.pair_scores(self.model, vectors, place[part])))
                 report_progress(part.stop, len(pairs), "pairs", "predictions")
         return {"files": [writer.path.name], "rows": len(pairs)}
+
+    def _write_by_relation(self, writer: Any, named: dict[str, pa.Array], vectors: Any, pairs: Array) -> None:
+        """Write pairs once for each relation that links are predicted in."""
+        for number, name in enumerate(relations_of(self.manifest)):
+            relation = np.full(len(pairs), number, np.int64)
+            scores = finite(self.predictor.pair_scores(self.model, vectors, pairs, relation))
+            writer.pairs({**named, "relation": pa.repeat(name, len(pairs))}, scores)
 
     def _complete(self) -> dict[str, Any]:
         from tasks.apply.completion.worker import Completion

@@ -104,7 +104,11 @@ class NodeFilter:
             stay = self._write_candidates(f"{split}_negative", candidates, stay)
         elif candidates is not None:
             pool = self.new_id[candidates]
-            self.writer.write(f"{split}_negative", pool[(pool >= 0).all(1)])
+            there = (pool >= 0).all(1)
+            self.writer.write(f"{split}_negative", pool[there])
+            relation = self.store.get(f"{split}_negative_relation")
+            if relation is not None:
+                self.writer.write(f"{split}_negative_relation", relation[there])
         self.writer.write(f"{split}_edges", pairs[stay])
         for name in (f"{split}_edge_weight", f"{split}_relation"):
             values = self.store.get(name)

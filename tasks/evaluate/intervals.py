@@ -152,6 +152,8 @@ def _taken(prediction: Prediction, rows: Array) -> Prediction:
     found = {name: values[rows] for name in names if (values := getattr(prediction, name)) is not None}
     if prediction.ranks is not None:
         found["ranks"] = prediction.ranks.taken(rows)
+    if prediction.relations is not None:
+        found["relations"] = prediction.relations[0][rows], prediction.relations[1]
     if prediction.ranked is not None:
         found["ranked"] = prediction.ranked.taken(rows)
     return replace(prediction, **found)

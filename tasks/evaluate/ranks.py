@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,14 @@ class RankedPredictor(Predictor):
         with self._all_ranks(_SPLIT, split):
             return self._parts.predict(model, split)
 
-    def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
+    def link_scores(
+        self, model: GraphModel, positive: Array, negative: Array, relations: tuple[Array, Array] | None = None
+    ) -> Prediction:
         """Score pairs that only this rank knows."""
         with self._all_ranks(_PAIRS, None):
-            return self._parts.link_scores(model, positive, negative)
+            scores = self._parts.link_scores(model, positive, negative)
+            kinds = self.store.manifest.negative_kinds if negative.ndim == 3 else ()
+            return replace(scores, relations=relations, negative_kinds=kinds)
 
 
 def _node_scores(parts: PartPredictor, model: GraphModel, nodes: Array) -> Array:

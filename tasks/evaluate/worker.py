@@ -32,8 +32,11 @@ from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.opened import Opened, ScoringJob, open_model
+from tasks.inference.predictor import link_relations
 from tasks.processes.mapped import rows_at_random
 from tasks.sampling.relational.links import ranked_links
+from tasks.storage.controls import CONSTANT_CONTROLS
+from tasks.storage.graph_facts import relations_of
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import GraphManifest
 from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, write_error
@@ -50,6 +53,8 @@ _SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "triple": ({"name": "mrr"},),
     "ranking": (),
 }
+_BY_RELATION = ({"name": "rocauc"}, {"name": "pr_auc"}, {"name": "f1"}, {"name": "average_precision"})
+"""Of links that are predicted by relation, as GATNE (KDD 2019) has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +100,7 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
+        by_part: dict[str, dict[str, Any]] = {}
         telling: dict[str, int] = {}
         intervals: dict[str, dict[str, Any]] = {}
         splits, manifest = self.job.splits, self.store.manifest
@@ -120,8 +126,11 @@ class Evaluation:
                 if split == drawn:
                     report = {"split": split, **self._diagnosed(split, prediction)}
                 decided.see(split, prediction)
+                for what, found in self._tell_parts(split, prediction, controls).items():
+                    by_part.setdefault(what, {}).update(found)
                 report_progress(number, len(splits), "splits", split)
         report.update(decided.found)
+        report.update(by_part)
         self.notes += controls.notes
         report.update(self._vectors())
         if self.notes:
@@ -140,6 +149,28 @@ class Evaluation:
             },
             "rows": self.rows,
         }
+
+    def _by_part(self, split: str, prediction: Prediction) -> tuple[str, dict[str, dict[str, float]]]:
+        """Return the metrics of a split's parts, whose mean its own are, and what these are."""
+        what, parts = "by_negatives", dict(prediction.by_kind())
+        if prediction.relations is not None:
+            names = relations_of(self.store.manifest)
+            what, parts = "by_relation", {names[relation]: own for relation, own in prediction.by_relation()}
+        return what, {name: self._measure(own) for name, own in parts.items()}
+
+    def _tell_parts(self, split: str, prediction: Prediction, controls: Controls) -> dict[str, dict[str, Any]]:
+        """Return the metrics of a split's parts, the model's and the controls', and note the first one's."""
+        what, parts = self._by_part(split, prediction)
+        if not parts:
+            return {}
+        found = {"model": parts}
+        found |= {name: self._by_part(split, own)[1] for name, own in controls.predictions(split, prediction)}
+        metric = self.evaluator.metric
+        for name, values in found.items():
+            if name not in CONSTANT_CONTROLS:
+                each = ", ".join(f"{part} {own[metric]:.4f}" for part, own in values.items())
+                self.notes.append(f"{split}, {metric} {what.replace('_', ' ')}, {name}: {each}")
+        return {what: {split: found}}
 
     def _reading(self) -> AbstractContextManager[None]:
         """Read the rows of a model's table, where it has one, as they are asked for."""
@@ -230,10 +261,11 @@ class Evaluation:
             self.rows += positive.size + negative.size
             if self.job.predictions:
                 rank = metrics.ranks(positive, negative)
-                self._pairs(self.store[f"{split}_edges"], split, 1, positive, rank)
+                true, false = link_relations(self.store, split) or (None, None)
+                self._pairs(self.store[f"{split}_edges"], split, 1, positive, rank, true)
                 given = self.store.get(f"{split}_negative")
                 if given is not None and negative.size <= _MAX_NEGATIVE_ROWS:
-                    self._pairs(given.reshape(-1, 2), split, 0, negative.ravel(), None)
+                    self._pairs(given.reshape(-1, 2), split, 0, negative.ravel(), None, false)
                 else:
                     why = "drawn at random" if given is None else "too many"
                     self.notes.append(f"{negative.size:,} negative edges of {split} are left out of the file: {why}")
@@ -266,9 +298,13 @@ class Evaluation:
         splits, names = self.predictor.triple_splits, relation_names(self.opened.dataset)
         return diagnose_triples(self.model, splits, split, prediction.true_ranks(), names.to_pylist())
 
-    def _pairs(self, pairs: Array, split: str, label: int, score: Array, rank: Array | None) -> None:
+    def _pairs(
+        self, pairs: Array, split: str, label: int, score: Array, rank: Array | None, relation: Array | None = None
+    ) -> None:
         pairs = np.asarray(pairs)
         ends = self.ids.columns(pairs[:, 0], "source") | self.ids.columns(pairs[:, 1], "target")
+        if relation is not None:
+            ends["relation"] = pa.array(relations_of(self.store.manifest)).take(pa.array(relation))
         self.writer.edges(ends, split, label, score, rank)
 
 
@@ -280,12 +316,16 @@ def fitted_controls(opened: Opened, work: Path) -> Iterator[Controls]:
     model = opened.model
     with tempfile.TemporaryDirectory(dir=work) as scratch:
         graph = ControlledGraph(opened.store, opened.dataset, opened.ids, opened.predictor, Path(scratch))
-        yield Controls(graph, opened.model.facts.out_dim, model if isinstance(model, VectorModel) else None)
+        vectors = model if isinstance(model, VectorModel) and not model.scores_relations else None
+        yield Controls(graph, opened.model.facts.out_dim, vectors)
 
 
 def secondary_evaluators(graph: GraphManifest, primary: Evaluator) -> list[Evaluator]:
     """Return further metrics that cost little, beside the one that a model is judged by."""
-    made = [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in _SECONDARY[graph.task_type]]
+    wanted = _SECONDARY[graph.task_type]
+    if graph.task_type == "link" and graph.num_relations:
+        wanted = _BY_RELATION
+    made = [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in wanted]
     return [extra for extra in made if extra.metric != primary.metric]
 
 

@@ -18,7 +18,7 @@ class AccuracyConfig(ComponentConfig):
 
 @EVALUATORS.options("f1", "evaluators")
 class F1Config(ComponentConfig):
-    """F1 score, macro (classes weigh alike) or micro (rows weigh alike)."""
+    """F1, macro (classes weigh alike) or micro (rows weigh alike); of links, of as many best ones as are edges."""
 
     average: Literal["macro", "micro"] = "macro"
     """`macro`: mean of the classes' F1; `micro`: over all decisions at once."""
@@ -32,6 +32,11 @@ class RocAucConfig(ComponentConfig):
 @EVALUATORS.options("average_precision", "evaluators")
 class AveragePrecisionConfig(ComponentConfig):
     """Average precision: mean over label columns as OGB; one versus rest for classes; edges against negatives."""
+
+
+@EVALUATORS.options("pr_auc", "evaluators")
+class PrAucConfig(ComponentConfig):
+    """Area under the curve of precision and recall, by trapezoids between its points: edges against negatives."""
 
 
 @EVALUATORS.options("rmse", "evaluators")

@@ -41,7 +41,17 @@ class Evaluator:
             )
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
-        """Measure; the first key is the primary metric. Values are as the field prints them."""
+        """Measure; the first key is the primary metric. Values are as the field prints them.
+
+        Of links that are predicted by relation, the mean over relations; so too of kinds of negatives.
+        """
+        found = [self.values(own) for own in prediction.groups()]
+        if not found:
+            raise DataError("no relation has both edges and negatives on this split; there is nothing to rank")
+        return {name: float(np.mean([values[name] for values in found])) for name in found[0]}
+
+    def values(self, prediction: Prediction) -> dict[str, float]:
+        """Measure pairs of one relation, or anything else."""
         value = self.measure(prediction)
         if np.isnan(value):
             raise DataError(f"{self.metric} is not defined on this split: it needs labelled rows of both kinds")
@@ -71,14 +81,18 @@ class Accuracy(Evaluator):
 
 @EVALUATORS.register("f1")
 class F1(Evaluator):
-    """F1 score, macro (classes weigh alike) or micro (rows weigh alike)."""
+    """F1, macro (classes weigh alike) or micro (rows weigh alike); of links, of as many best ones as are edges."""
+
+    task_types = _CLASSIFY | {"link"}
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
-        self.metric = f"f1_{self.config.average}"
+        self.metric = "f1" if graph.task_type == "link" else f"f1_{self.config.average}"
 
     def measure(self, prediction: Prediction) -> float:
         """F1 in 0..1."""
+        if prediction.positive is not None:
+            return metrics.f1_of_pairs(*prediction.pairs())
         if prediction.single_label:
             label, predicted = prediction.classes()
             return metrics.f1_of_classes(label, predicted, self.config.average, prediction.num_classes)
@@ -114,6 +128,17 @@ class AveragePrecision(Evaluator):
         if prediction.positive is not None:
             return metrics.average_precision_of_pairs(*prediction.pairs())
         return metrics.mean_over_tasks(*prediction.columns(), metrics.average_precision)
+
+
+@EVALUATORS.register("pr_auc")
+class PrAuc(Evaluator):
+    """Area under the curve of precision and recall, by trapezoids between its points: edges against negatives."""
+
+    task_types = frozenset({"link"})
+
+    def measure(self, prediction: Prediction) -> float:
+        """Area in 0..1; average precision has steps where this has lines."""
+        return metrics.pr_auc_of_pairs(*prediction.pairs())
 
 
 @EVALUATORS.register("rmse")
@@ -157,7 +182,7 @@ class Mrr(Evaluator):
 
     task_types = frozenset({"link", "triple"})
 
-    def __call__(self, prediction: Prediction) -> dict[str, float]:
+    def values(self, prediction: Prediction) -> dict[str, float]:
         """MRR, then the hits that OGB prints beside it; of triples the mean rank, and the MRR if ties were won or lost.
 
         Triples are judged by the middle rank, as PyKEEN ("realistic") and LibKGE do.
@@ -198,6 +223,7 @@ _BY_METRIC: dict[str, dict[str, Any]] = {
     "auc": {"name": "rocauc"},
     "ap": {"name": "average_precision"},
     "average_precision": {"name": "average_precision"},
+    "pr_auc": {"name": "pr_auc"},
     "rmse": {"name": "rmse"},
     "mae": {"name": "mae"},
     "r2": {"name": "r2"},

@@ -75,6 +75,31 @@ def average_precision_of_pairs(positive: Floats, negative: Floats) -> float:
     return float(np.sum(count * (true_positives / (true_positives + not_lower))) / positive.size)
 
 
+def pr_auc_of_pairs(positive: Floats, negative: Floats) -> float:
+    """Area under the curve of precision over recall, by trapezoids: `auc(*precision_recall_curve)` of scikit-learn.
+
+    Pairs of equal score enter together. The curve begins at recall 0 and precision 1.
+    """
+    score = np.concatenate([positive.ravel(), negative.ravel()])
+    order = np.argsort(-score, kind="stable")
+    true = np.cumsum(order < positive.size)
+    last = np.append(np.flatnonzero(np.diff(score[order])), len(order) - 1)  # of each score
+    recall = np.append(0.0, true[last] / positive.size)
+    precision = np.append(1.0, true[last] / (last + 1))
+    return float(np.sum(np.diff(recall) * (precision[1:] + precision[:-1]) / 2))
+
+
+def f1_of_pairs(positive: Floats, negative: Floats) -> float:
+    """F1 where as many of the best pairs are taken as edges as there are; all that tie with the last one too.
+
+    So links are measured in the field where no threshold is given (GATNE, KDD 2019).
+    """
+    score = np.concatenate([positive.ravel(), negative.ravel()])
+    threshold = np.partition(score, len(score) - positive.size)[len(score) - positive.size]
+    true = np.count_nonzero(positive >= threshold)
+    return float(2 * true / (positive.size + np.count_nonzero(score >= threshold)))
+
+
 def _negatives_above(positive: Floats, negative: Floats) -> tuple[Array, Array, Array]:
     """Return how many positives have each distinct score, ascending, and how many negatives are above and not below it.
 

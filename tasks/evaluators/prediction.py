@@ -15,6 +15,7 @@ A model may know classes that the data has not (`Prediction.num_classes`): guess
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,10 @@ class Prediction:
     positive: Array | None = None
     negative: Array | None = None
     ranks: Ranks | None = None
+    relations: tuple[Array, Array] | None = None
+    """Relations of the positive pairs (n,) and of the negative ones (m,), where links are predicted by relation."""
+    negative_kinds: tuple[str, ...] = ()
+    """Kinds of negatives, (n, K), as many of one as of another, where there are several."""
     num_classes: int | None = None
     """Classes of the data, where scores of others may stand behind theirs; None: all are the data's."""
     ranked: RankedRows | None = None
@@ -53,6 +58,33 @@ class Prediction:
         if not len(self.positive) or not self.negative.size:
             raise DataError("the split has no positive or no negative edges; there is nothing to rank")
         return finite(self.positive), finite(self.negative)
+
+    def groups(self) -> list[Prediction]:
+        """Return the parts whose mean a metric is: relations, or kinds of negatives; one where there are none."""
+        if self.relations is not None:
+            return [own for _, own in self.by_relation()]
+        return [own for _, own in self.by_kind()] or [self]
+
+    def by_kind(self) -> Iterator[tuple[str, Prediction]]:
+        """Yield each kind of negatives, and all edges with their negatives of that kind."""
+        assert self.negative is not None or not self.negative_kinds
+        for number, kind in enumerate(self.negative_kinds):
+            assert self.negative is not None
+            width = self.negative.shape[1] // len(self.negative_kinds)
+            own = np.ascontiguousarray(self.negative[:, number * width : (number + 1) * width])
+            yield kind, Prediction(positive=self.positive, negative=own)
+
+    def by_relation(self) -> Iterator[tuple[int, Prediction]]:
+        """Yield each relation that has positive and negative pairs, and what is said of those."""
+        assert self.relations is not None
+        assert self.positive is not None
+        assert self.negative is not None
+        true, false = self.relations
+        for relation in np.intersect1d(true, false).tolist():
+            yield (
+                relation,
+                Prediction(positive=self.positive[true == relation], negative=self.negative[false == relation]),
+            )
 
     def true_ranks(self) -> Ranks:
         """Ranks of true entities, at least one."""

@@ -173,7 +173,12 @@ class PartPredictor:
                 pairs = self.graph.even_rows(name)
                 scores = self.pair_scores(model, vectors, pairs.reshape(-1, 2))
                 found.append(self.ranges.to_main(scores.reshape(pairs.shape[:-1])))
-        return Prediction(positive=found[0], negative=found[1])
+        relations, by_relation = None, [f"{split}_relation", f"{split}_negative_relation"]
+        if all(name in self.graph for name in by_relation):
+            true, false = (self.ranges.to_main(self.graph.even_rows(name)) for name in by_relation)
+            relations = true, false
+        kinds = self.graph.manifest.negative_kinds
+        return Prediction(positive=found[0], negative=found[1], relations=relations, negative_kinds=kinds)
 
     def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
         """Score pairs as `Predictor.link_scores` does; each rank gives some of its own, or none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -20,8 +20,10 @@ from models.knowledge import KnowledgeModel
 from models.relational.base import RelationalModel
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
+from tasks.inference.kept_layers import KeptLayers
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
 from tasks.inference.ranked import Lists, RankedScores
+from tasks.inference.row_stable import by_rows
 from tasks.inference.sampled import SampledScores
 from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
@@ -69,6 +71,8 @@ class Predictor:
         self.whole_graph_bytes = whole_graph_bytes
         self.chunk_edges = chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
+        self.kept: KeptLayers | None = None
+        """Where set, vectors of all nodes come from there, and each row's bits are its own."""
         self._layerwise: Layerwise | None = None
         self._sampled: dict[Any, SampledScores] = {}  # by fan-outs
         self._ranked: dict[Any, RankedScores] = {}
@@ -82,7 +86,7 @@ class Predictor:
         """
         task = self.store.manifest.task
         if task == "link":
-            return self.link_scores(model, *self.link_pairs(split))
+            return self.link_scores(model, *self.link_pairs(split), link_relations(self.store, split))
         if task == "triple":
             assert isinstance(model, KnowledgeModel)
             return Prediction(ranks=self.triple_splits.ranks(model, self.triple_splits.triples(split)))
@@ -148,13 +152,20 @@ class Predictor:
             negative = self._drawn_negatives(split, len(positive))
         return positive, negative
 
-    def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
-        """Score positive and negative pairs as `link_pairs` gives them."""
+    def link_scores(
+        self, model: GraphModel, positive: Array, negative: Array, relations: tuple[Array, Array] | None = None
+    ) -> Prediction:
+        """Score positive and negative pairs as `link_pairs` gives them; `relations`: those asked about."""
+        of_true, of_false = relations if relations is not None and model.scores_relations else (None, None)
         with evaluating(model):
             vectors = self.node_vectors(model)
             return Prediction(
-                positive=self.pair_scores(model, vectors, positive),
-                negative=self.pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
+                positive=self.pair_scores(model, vectors, positive, of_true),
+                negative=self.pair_scores(model, vectors, negative.reshape(-1, 2), of_false).reshape(
+                    negative.shape[:-1]
+                ),
+                relations=relations,
+                negative_kinds=self.store.manifest.negative_kinds if negative.ndim == 3 else (),
             )
 
     def _drawn_negatives(self, split: str, count: int) -> Array:
@@ -166,14 +177,23 @@ class Predictor:
             self._negatives[split] = np.stack([pool["src"], pool["dst"]], 1)
         return self._negatives[split]
 
-    def pair_scores(self, model: GraphModel, vectors: Any, pairs: Array) -> Array:
-        """Score pairs of rows of `vectors` (see `node_vectors`), int (n, 2): float32 (n,). Inside of `evaluating`."""
+    def pair_scores(self, model: GraphModel, vectors: Any, pairs: Array, relation: Array | None = None) -> Array:
+        """Score pairs of rows of `vectors` (see `node_vectors`), int (n, 2): float32 (n,). Inside of `evaluating`.
+
+        `relation`: that of each pair, int (n,), for models that score pairs by it.
+        """
         scores = np.empty(len(pairs), np.float32)
         for part in slices(len(pairs), self.batch_size):
             ends = np.asarray(pairs[part], np.int64)
-            source, target = self.tensor(vectors[ends[:, 0]]), self.tensor(vectors[ends[:, 1]])
-            scores[part] = model.score(source, target).cpu().numpy()
+            both = [self.tensor(vectors[ends[:, end]]) for end in (0, 1)]
+            if relation is not None:
+                both.append(self.tensor(np.asarray(relation[part], np.int64)))
+            scores[part] = self.by_rows(model.score, *both).cpu().numpy()
         return scores
+
+    def by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+        """Return function(*rows), which maps tensors (n, ...) row by row."""
+        return function(*rows) if self.kept is None else by_rows(function, *rows)
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
@@ -205,6 +225,8 @@ class Predictor:
                 return self._ranked_scores(model).seed_vectors(model, nodes, self.device)
             return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
         features = FeatureSource.of(self.store, model)
+        if self.kept is not None:
+            return self.kept.vectors(model, nodes)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:
                 self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)
@@ -243,6 +265,15 @@ class Predictor:
     def tensor(self, values: Any) -> Tensor:
         """Return rows as a tensor on the device."""
         return (values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))).to(self.device)
+
+
+def link_relations(graph: GraphStore, split: str) -> tuple[Array, Array] | None:
+    """Return the relations of a split's edges and negatives, int32 each; None: links are not predicted by relation."""
+    names = f"{split}_relation", f"{split}_negative_relation"
+    if graph.manifest.task != "link" or any(name not in graph for name in names):
+        return None
+    true, false = (np.asarray(graph[name]) for name in names)
+    return true, false
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from configs.registry import DATASETS
 DATASETS.options_in("database", "database.configs")
 DATASETS.options_in("dgl", "dgl.configs")
 DATASETS.options_in("pyg", "dgl.configs")
+DATASETS.options_in("relbench", "database.relbench_configs")
 DATASETS.options_in("tables", "tables.configs")
 DATASETS.options_in("triples", "triples.configs")
 
@@ -145,6 +146,11 @@ class SyntheticShopConfig(ComponentConfig):
         from tasks.ingest.database.configs import check_moments_are_kept
 
         check_moments_are_kept(self.name, recipe)
+        if recipe.snapshot.as_of is not None:
+            raise ValueError(
+                f"snapshot.as_of: {self.name} has moments of its own, of which each sees only what is older; leave it "
+                "out"
+            )
 
 
 @DATASETS.options("npz", "npz")

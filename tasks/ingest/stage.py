@@ -16,6 +16,13 @@ from tasks.storage.manifests import SPLITS, DatasetManifest
 from tasks.storage.source_digests import SourceDigests
 
 
+def open_dataset(recipe: Recipe) -> Dataset:
+    """Return the recipe's data set; where a snapshot is the tables as they were, with these."""
+    moment, options = recipe.version_moment, recipe.dataset
+    dataset: Dataset = DATASETS.create(options if moment is None else options.with_versions(moment))
+    return dataset
+
+
 def config(recipe: Recipe) -> dict[str, Any]:
     """Return the data set's options."""
     return {"dataset": cache_view(recipe.dataset)}
@@ -23,14 +30,13 @@ def config(recipe: Recipe) -> dict[str, Any]:
 
 def source(recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
     """Return the fingerprint of the data set's source."""
-    dataset: Dataset = DATASETS.create(recipe.dataset)
-    return dataset.fingerprint(digests)
+    return open_dataset(recipe).fingerprint(digests)
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Ingest the recipe's data set and refuse what no later stage could use."""
     refuse_too_large(recipe, context.work)
-    dataset: Dataset = DATASETS.create(recipe.dataset)
+    dataset = open_dataset(recipe)
     return checked_fields(recipe, dataset.ingest(context))
 
 

@@ -13,7 +13,7 @@ ids are delta-packed, which makes them almost free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -247,3 +247,10 @@ def written_pairs(writer: DatasetWriter) -> Callable[[], Iterator[tuple[Array, A
                         yield rows["src"].to_numpy(), rows["dst"].to_numpy()
 
     return read
+
+
+def written_columns(writer: DatasetWriter, split: str, columns: Sequence[str]) -> list[Array]:
+    """Return columns of a split's table, which is closed."""
+    paths = sorted((writer.folder / "split" / split).glob("*.parquet"))
+    table = pa.concat_tables([pq.read_table(path, columns=list(columns)) for path in paths])
+    return [table[name].to_numpy() for name in columns]

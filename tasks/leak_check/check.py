@@ -14,6 +14,7 @@ from configs.schema import Recipe
 from tasks.arrays import Array
 from tasks.calls import load_stage
 from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.stage import open_dataset
 from tasks.leak_check.changed_data import change_from
 from tasks.leak_check.changed_tables import change_tables
 from tasks.leak_check.inputs import SeedInputs, differences
@@ -148,7 +149,8 @@ class _State:
 
 def _own_files(recipe: Recipe) -> DatabaseConfig | None:
     """Return the data set's options where it is tables in the user's own files."""
-    return recipe.dataset if isinstance(recipe.dataset, DatabaseConfig) else None
+    options = open_dataset(recipe).config
+    return options if isinstance(options, DatabaseConfig) else None
 
 
 def _needs_rows(recipe: Recipe) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ class SeedInputs:
         found = getattr(recipe.model, "walks", None)
         # Draws of walks go by nodes' numbers, which change where rows come: then the edges are compared that they see.
         draws_are_kept = found is not None and not isinstance(recipe.dataset, DatabaseConfig)
-        walks = (found, getattr(recipe.model, "num_layers", 0)) if draws_are_kept else None
+        walks: Any = (found, getattr(recipe.model, "num_layers", 0)) if draws_are_kept else None
         is_ranked = store.manifest.ranking is not None
         self._ranked = RankedNeighborhoods(store, fanouts, newest=newest, walks=walks) if is_ranked else None
         self._neighborhoods = (

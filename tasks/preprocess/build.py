@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.errors import RecipeError
 from configs.schema import Recipe
 from tasks.arrays import Array, blocks
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
@@ -56,6 +57,11 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message("the data set's edges have no direction, and preprocess.symmetrize=false adds no reverses")
     writer = ArrayWriter(context.work)
     snapshot = take_snapshot(recipe, store, source)
+    if snapshot is not None and ingested.task == "link" and ingested.num_relations:
+        raise RecipeError(
+            "snapshot.as_of is not for links that are predicted by relation; leave it out, and split by time with "
+            "dataset.split.by=time"
+        )
     if snapshot is not None:  # from here on there is nothing but what exists
         store, layout = snapshot.store, snapshot.layout
     write_nodes(store, layout, writer, snapshot)
@@ -74,7 +80,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     if held_out is not None:
         splits = held_out.sizes
         held_out.report_counts(context)
-        complete_negatives(context, graph, writer, directed=held_out.directed)
+        of_events = bool(ingested.negative_kinds)
+        complete_negatives(context, graph, writer, directed=held_out.directed, may_be_edges=of_events)
     train_rows = training_rows(ingested, graph)
     built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:
@@ -90,7 +97,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         labels = label_profile(graph.get("label"), ingested, layout)
         report["snapshot"] = {"unit": dealt.unit, "times": dealt.times, "labels": labels}
         rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
-        _report_snapshot(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
+        _report_snapshot(context, str(recipe.time_moment), dealt, layout.num_nodes, num_edges)
     return {
         **ingested.own_fields(TaskManifest),
         "num_nodes": layout.num_nodes,
@@ -129,7 +136,7 @@ def _take_vectors(
         recipe.name,
         manifest.task,
         manifest.directed and not graph.symmetric,
-        recipe.snapshot.as_of,
+        recipe.time_moment,
         "number" if snapshot is None else snapshot.unit,
     )
     chosen = from_models(recipe.preprocess.transforms)
@@ -140,10 +147,11 @@ def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer:
     """Return what keeps a link task's held-out pairs out of the rest; None for other tasks."""
     if ingested.task != "link":
         return None
-    rule: Rule = "keep" if ingested.ogb_name else "hold_out"
-    if recipe.snapshot.as_of is not None and recipe.snapshot.split == "time":
+    rule: Rule = "keep" if ingested.ogb_name or ingested.keep_known_pairs else "hold_out"
+    if recipe.time_moment is not None and recipe.snapshot.split == "time":
         rule = "first_split"
-    return HeldOut(writer, layout.num_nodes, rule, directed=ingested.directed and not layout.symmetrize)
+    directed = ingested.directed and not layout.symmetrize
+    return HeldOut(writer, layout.num_nodes, rule, directed=directed, num_relations=ingested.num_relations)
 
 
 def _report_snapshot(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:

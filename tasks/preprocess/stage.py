@@ -25,9 +25,9 @@ def config(recipe: Recipe) -> dict[str, Any]:
 def snapshot_view(recipe: Recipe) -> dict[str, Any]:
     """Return the options that decide what a snapshot holds, for the stage's key; empty without a moment."""
     options = recipe.snapshot
-    if options.as_of is None:
+    if recipe.time_moment is None:
         return {}
-    view = {"as_of": options.as_of, "unit": options.unit, "split": options.split}
+    view = {"as_of": recipe.time_moment, "unit": options.unit, "split": options.split}
     if options.split == "time":
         view |= {name: getattr(options, name) for name in ("train", "valid", "test", "seed")}
     return {"snapshot": view}

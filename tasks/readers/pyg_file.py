@@ -16,10 +16,11 @@ import numpy as np
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.readers.dgl_file import SavedGraph, SavedGraphs, Triplet
-from tasks.readers.limits import MAX_COUNT
+from tasks.readers.limits import MAX_COUNT, check_memory
 from tasks.readers.torch_files import load_torch
 
 _ONE = ("_N", "_E", "_N")
+_NODE_BYTES = 24  # of a node without anything, while tables are written
 
 
 class _Held:
@@ -50,7 +51,12 @@ def read_pyg_file(path: Path, fields: Collection[str]) -> SavedGraphs:
     Raises:
         DataError: it holds something else, or is damaged; a type whose count nothing says; counts that differ.
     """
-    return _Graph(path, set(fields)).read(load_torch(path, _STAND_INS))
+    try:
+        return _Graph(path, set(fields)).read(load_torch(path, _STAND_INS))
+    except DataError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # a damaged pickle can put anything anywhere
+        raise DataError(f"is damaged ({str(error)[:200]}); fetch it again", path=path) from error
 
 
 class _Graph:
@@ -109,6 +115,7 @@ class _Graph:
         if given is not None:
             if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or not 0 <= given <= MAX_COUNT:
                 raise DataError(f"nodes of {kind} say num_nodes={given!r}", path=self.path)
+            check_memory(_NODE_BYTES * int(given), f"{int(given):,} nodes of {kind}", self.path)
             return int(given)
         rows = {
             name: len(value)

@@ -51,6 +51,10 @@ CONTROLS = {
     ),
     "degree": Control("degrees", "the product of the ends' degrees", gates=False),
     "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have", gates=False),
+    "edge_bank": Control("EdgeBank", "EdgeBank, whether the pair was an edge in training", gates=False),
+    "edge_bank_recent": Control(
+        "EdgeBank, recent", "EdgeBank, whether the pair was an edge at the end of training", gates=False
+    ),
     "dot": Control("dot product", "the dot product of the same vectors", gates=False),
     "cosine": Control("cosine", "the cosine of the same vectors", gates=False),
     "adamic_adar": Control("Adamic-Adar", "Adamic-Adar, common neighbours by the inverse log of degrees", gates=False),

@@ -29,6 +29,12 @@ def task_relation(manifest: GraphManifest) -> tuple[int, int] | None:
     return None
 
 
+def relations_of(manifest: GraphManifest) -> list[str]:
+    """Return the names of the relations that links are predicted in: those of users' tables, in files' letters."""
+    kind = manifest.target_type
+    return [name.removeprefix(f"{kind}__").removesuffix(f"__{kind}") for name in manifest.edge_types]
+
+
 def graph_facts(manifest: GraphManifest) -> GraphFacts:
     """Return what a model needs to know. Raises DataError for a label that no head fits."""
     if manifest.task_type == "multiclass":

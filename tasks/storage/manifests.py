@@ -170,7 +170,12 @@ class TaskManifest(Manifest):
     splits: dict[str, int]
     """Split to number of nodes, edges, graphs or triples in it."""
     num_relations: int = 0
-    """Relations that triples have (triple tasks)."""
+    """Relations that triples have (triple tasks), or that links are predicted in, where there are several of them and
+    pairs say which (link tasks); relation i is that of `edge_types[i]` then."""
+    keep_known_pairs: bool = False
+    """Link tasks: whether held-out pairs that stand among other edges too stay there."""
+    negative_kinds: tuple[str, ...] = ()
+    """Link tasks of events: kinds of the negatives of each edge, as many of one as of another, kind by kind."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
     fit_before: int | None = None
@@ -182,7 +187,15 @@ class TaskManifest(Manifest):
     """What is ranked (task type ranking)."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset(
-        {"num_relations", "relation_feature_dim", "fit_before", "time_unit", "ranking"}
+        {
+            "num_relations",
+            "keep_known_pairs",
+            "negative_kinds",
+            "relation_feature_dim",
+            "fit_before",
+            "time_unit",
+            "ranking",
+        }
     )
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
@@ -331,6 +344,29 @@ class VectorsManifest(Manifest):
     """`.npy`, id (n,): rows of nodes whose labels chose the checkpoint."""
     sources: dict[str, str] = {}
     """Models whose vectors were its own features: `NAME@VERSION` to key."""
+
+
+LAYERS = "layers"
+"""Stage of `LayersManifest`: no stage of a run either."""
+
+
+class LayersManifest(Manifest):
+    """All layers' outputs of one graph by one registered model; predictions for a newer graph take what is the same."""
+
+    model_name: str
+    """`NAME@VERSION` that computed them."""
+    ingest: str
+    """Key of the data's artifact."""
+    partition: str
+    """Key of the graph's artifact."""
+    as_of: str | None
+    num_nodes: int
+    computed: tuple[int, ...]
+    """Rows of each layer that were computed; the others were taken from the graph before."""
+    full_seconds: float
+    """What the newest pass took in which all rows were computed."""
+    full_nodes: int
+    """Nodes that it went through."""
 
 
 class RunResult(Manifest):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +24,17 @@ def check_snapshot(recipe: Recipe) -> None:
         RecipeError: the data has no times, or they do not compare with `snapshot.as_of`.
         DataError: a file or a column is missing.
     """
+    moment = recipe.version_moment
+    if moment is not None and re.fullmatch(r"[+-]?\d+", moment) and len(moment) != len("2026"):
+        raise RecipeError(f"snapshot.as_of={moment}: versions of tables are made at dates; give one: 2026-06-30")
     if recipe.snapshot.as_of is not None:
         last_time(recipe.snapshot.as_of, time_unit(recipe))
 
 
 def time_unit(recipe: Recipe) -> TimeUnit:
     """Return what the times of the recipe's data count. Raises as `check_snapshot` does."""
+    if recipe.version_moment is not None:
+        return "seconds"
     dataset = DATASETS.create(recipe.dataset)
     # A user's own data set need not have the method; preprocessing sees whether its tables have times.
     found: TimeUnit | None = dataset.time_unit() if hasattr(dataset, "time_unit") else "number"
@@ -125,7 +131,8 @@ def _options(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _split(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config["snapshot"].items() if key not in ("as_of", "warm_start")}
+    options = {"by": "auto"} | config["snapshot"]  # an earlier graphmill knew no other
+    return {key: value for key, value in options.items() if key not in ("as_of", "warm_start")}
 
 
 def _newer_first(

@@ -52,6 +52,10 @@ def family_of(train: TrainBase) -> Family:
         from tasks.train.knowledge import family as knowledge
 
         return knowledge
+    if train.family == "multiplex":
+        from tasks.train.multiplex import family as multiplex
+
+        return multiplex
     if train.family == "factors":
         from tasks.train.factors import family as factors
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
-from configs.training import RelationalTrainConfig, TrainConfig
+from configs.training import FactorTrainConfig, RelationalTrainConfig, TrainBase, TrainConfig
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.graph_facts import graph_facts, task_relation
 from tasks.storage.manifests import PartitionManifest, RunResult
@@ -57,13 +57,21 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,
         "threads": job.train.threads,
-        "strategy": strategy.name if (strategy := getattr(recipe.train, "strategy", None)) else "",
+        "strategy": _strategy(recipe.train),
         "best_checkpoint": BEST,
         "last_checkpoint": LAST,
         "metrics_file": METRICS,
         "warm_start": record,
         **{name: result[name] for name in (*_PROGRESS_FIELDS, *_SPEED_FIELDS)},
     }
+
+
+def _strategy(train: TrainBase) -> str:
+    """Return how ranks share the work; empty where there are no steps to share."""
+    strategy = getattr(train, "strategy", None)
+    if strategy is not None:
+        return str(strategy.name)
+    return "" if train.family == FactorTrainConfig.family else "one_process"
 
 
 def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:

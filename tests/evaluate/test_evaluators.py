@@ -7,10 +7,12 @@ import threading
 import time
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.metrics
 import torch
 
 from configs.errors import DataError, RecipeError
@@ -448,3 +450,49 @@ def test_ogb_waits_for_what_another_thread_imports(monkeypatch: pytest.MonkeyPat
     assert evaluator(Prediction(scores=scores, label=np.array([[0.0], [1.0], [0.0]]))) == {"rocauc": 1.0}
     importing.join()
     monkeypatch.delitem(sys.modules, "polars")
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_pr_auc_and_f1_of_pairs(ties: bool) -> None:
+    """Of scikit-learn's curve by trapezoids; of as many pairs as there are edges."""
+    rng = np.random.default_rng(0)
+    positive, negative = rng.normal(0.7, 1, 37), rng.normal(0, 1, 61)
+    if ties:
+        positive, negative = positive.round(), negative.round()
+    label, score = np.repeat([1, 0], [37, 61]), np.concatenate([positive, negative])
+    precision, recall, _ = sklearn.metrics.precision_recall_curve(label, score)
+    assert metrics.pr_auc_of_pairs(positive, negative) == pytest.approx(sklearn.metrics.auc(recall, precision))
+    threshold = np.sort(score)[-37]
+    assert metrics.f1_of_pairs(positive, negative) == pytest.approx(sklearn.metrics.f1_score(label, score >= threshold))
+
+
+def test_links_by_relation_are_measured_in_each() -> None:
+    """The mean over relations that have both edges and negatives, wherever the pairs lie among the others."""
+    rng = np.random.default_rng(0)
+    positive, negative = rng.normal(0.7, 1, 50), rng.normal(0, 1, 80)
+    relations = rng.integers(0, 3, 50), rng.integers(0, 2, 80)
+    graph: Any = SimpleNamespace(task_type="link", dataset="some")
+    prediction = Prediction(positive=positive, negative=negative, relations=relations)
+    for name in ("rocauc", "average_precision", "pr_auc", "f1", "mrr"):
+        evaluator = make_evaluator(EVALUATORS.config({"name": name}), graph)
+        found = evaluator(prediction)
+        each = [
+            evaluator(Prediction(positive=positive[relations[0] == r], negative=negative[relations[1] == r]))
+            for r in (0, 1)
+        ]
+        assert found == pytest.approx({key: (each[0][key] + each[1][key]) / 2 for key in each[0]})
+        shifted = positive + 9 * relations[0], negative + 9 * relations[1]
+        moved = Prediction(positive=shifted[0], negative=shifted[1], relations=relations)
+        assert evaluator(moved) == pytest.approx(found)
+
+
+def test_kinds_of_negatives_are_measured_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    positive, negative = rng.normal(0.7, 1, 40), rng.normal(0, 1, (40, 6)) + np.repeat([0, 1, 2], 2)
+    graph: Any = SimpleNamespace(task_type="link", dataset="some")
+    prediction = Prediction(positive=positive, negative=negative, negative_kinds=("a", "b", "c"))
+    for name in ("rocauc", "average_precision", "mrr"):
+        evaluator = make_evaluator(EVALUATORS.config({"name": name}), graph)
+        each = [evaluator(Prediction(positive=positive, negative=negative[:, i : i + 2])) for i in (0, 2, 4)]
+        mean = {key: sum(values[key] for values in each) / 3 for key in each[0]}
+        assert evaluator(prediction) == pytest.approx(mean)

@@ -21,7 +21,7 @@ def ingest(home: Home) -> Ingest:
     """Run the stage on a dataset section; returns the store of what it wrote."""
 
     def run(**section: Any) -> DatasetStore:
-        recipe: Any = SimpleNamespace(dataset=DATASETS.config(section))
+        recipe: Any = SimpleNamespace(dataset=DATASETS.config(section), version_moment=None)
         outcome = run_stage(STAGE, recipe, {}, home)
         return DatasetStore(outcome.folder, outcome.manifest)
 

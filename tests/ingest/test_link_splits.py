@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from configs.errors import DataError
@@ -114,3 +115,106 @@ def test_ends_of_two_kinds_without_a_table_of_nodes(ingest: Ingest, folder: Path
     with pytest.raises(DataError, match=message) as caught:
         ingest(**edge_list("e.csv"))
     assert repr(odd) in str(caught.value)
+
+
+def multiplex_files() -> None:
+    save(
+        "e.csv",
+        pa.table({"a": ["x", "y", "z", "x"], "b": ["y", "z", "x", "z"], "layer": ["view", "buy", "view", "buy"]}),
+    )
+    pairs = {"layer": ["buy", "view", "buy", "view"], "a": ["x", "y", "z", "y"], "b": ["z", "x", "y", "y"]}
+    for name in ("valid", "test"):
+        save(f"{name}.csv", pa.table({**pairs, "is_edge": [1, 0, 0, 1]}))
+
+
+MULTIPLEX: dict[str, Any] = {
+    "name": "tables",
+    "task": "link",
+    "edges": {"files": "e.csv", "source": "a", "target": "b", "relation_column": "layer"},
+}
+BY_FILES: dict[str, Any] = {
+    "by": "files",
+    "files": {"valid": "valid.csv", "test": "test.csv"},
+    "header": True,
+    "relation_column": "layer",
+    "label": "is_edge",
+}
+
+
+def test_pairs_of_files_have_relations_and_labels(ingest: Ingest, folder: Path) -> None:
+    multiplex_files()
+    store = ingest(**MULTIPLEX, split=BY_FILES)
+    manifest = store.manifest
+    assert [edge_type.relation for edge_type in manifest.edge_types] == ["view", "buy"]
+    assert manifest.num_relations == 2
+    for name in ("valid", "test"):
+        rows = {kind: store.read(f"split/{name}{kind}").to_pydict() for kind in ("", "_negative")}
+        assert rows[""] == {"src": [0, 1], "dst": [2, 1], "relation": [1, 0]}
+        assert rows["_negative"] == {"src": [1, 2], "dst": [0, 1], "relation": [0, 1]}
+    assert store.column("split/train", "relation").tolist() == [0, 1, 0, 1]
+    assert not manifest.keep_known_pairs
+    assert ingest(**MULTIPLEX, split={**BY_FILES, "known_pairs": "keep"}).manifest.keep_known_pairs
+
+
+@pytest.mark.parametrize("by", ["ratio", "column"])
+def test_relations_are_dealt_out_and_negatives_follow(ingest: Ingest, folder: Path, by: str) -> None:
+    rng = np.random.default_rng(0)
+    ends = np.unique(rng.integers(0, 60, (900, 2)), axis=0)
+    layer = np.where(rng.random(len(ends)) < 0.25, "rare", "usual")
+    part = rng.choice(["train", "valid", "test"], len(ends))
+    save("e.csv", pa.table({"a": ends[:, 0], "b": ends[:, 1], "layer": layer, "part": part}))
+    split = {"by": by, "column": "part"} if by == "column" else {"by": by}
+    store = ingest(**MULTIPLEX, nodes={"count": 60}, split=split, num_negatives=400, directed=True)
+    names = [edge_type.relation for edge_type in store.manifest.edge_types]
+    known = {(int(a), int(b)): str(kind) for (a, b), kind in zip(ends, layer, strict=True)}
+    for name in ("train", "valid", "test"):
+        rows = store.read(f"split/{name}").to_pydict()
+        assert [known[pair] for pair in zip(rows["src"], rows["dst"], strict=True)] == [
+            names[number] for number in rows["relation"]
+        ]
+        if name != "train":
+            tables = f"split/{name}_negative", f"split/{name}"
+            negative, own = (np.bincount(store.column(table, "relation"), minlength=2) for table in tables)
+            np.testing.assert_allclose(negative / negative.sum(), own / own.sum(), atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("layer", "like", "valid.csv.*row 1.*layer.*no edge of relation 'like' trains; known: view, buy"),
+        ("layer", "", "the relation is missing"),
+        ("is_edge", 2, "the label 2 is neither 1"),
+        ("b", "w", "'w'"),
+    ],
+)
+def test_mistakes_in_files_of_pairs(ingest: Ingest, folder: Path, column: str, value: Any, message: str) -> None:
+    multiplex_files()
+    rows = pa.csv.read_csv("valid.csv").to_pydict()
+    rows[column][1] = value
+    save("valid.csv", pa.table(rows))
+    with pytest.raises(DataError, match=message):
+        ingest(**MULTIPLEX, split=BY_FILES)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ({**BY_FILES, "relation_column": None}, "edges.relation_column needs split.relation_column"),
+        ({"label": "is_edge"}, "split.label is for `by: files`"),
+        ({"known_pairs": "keep"}, "split.known_pairs is for `by: files or time`"),
+        ({**BY_FILES, "label": "nowhere"}, "nowhere"),
+    ],
+)
+def test_options_of_pairs_that_do_not_fit(ingest: Ingest, folder: Path, split: Any, message: str) -> None:
+    multiplex_files()
+    with pytest.raises((ValueError, DataError), match=message):
+        ingest(**MULTIPLEX, split=split)
+
+
+def test_a_relation_of_which_nothing_trains(ingest: Ingest, folder: Path) -> None:
+    ends = np.arange(30)
+    layer, part = np.where(ends < 25, "view", "buy"), np.array(["train", "valid", "test"])[ends % 3]
+    part[ends >= 25] = "test"
+    save("e.csv", pa.table({"a": ends, "b": ends + 1, "layer": layer, "part": part}))
+    with pytest.raises(DataError, match="no edge of relation 'buy' trains"):
+        ingest(**MULTIPLEX, split={"by": "column", "column": "part"}, num_negatives=20)

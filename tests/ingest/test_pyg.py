@@ -152,6 +152,8 @@ def changed(kind: Any, field: str, value: Any) -> dict[Any, Any]:
     [
         (changed("venue", "num_nodes", None), r"how many nodes of venue there are; set data\['venue'\].num_nodes"),
         (changed("venue", "num_nodes", -2), r"venue say num_nodes=-2"),
+        (changed("venue", "num_nodes", 10**11), r"100,000,000,000 nodes of venue takes .* GB of memory"),
+        (changed("venue", "num_nodes", 10**13), r"venue say num_nodes=1000"),
         (changed("paper", "y", torch.zeros(3)), r"nodes of paper\['y'\].*\(3,\).*7 rows are needed"),
         (changed(WRITES, "edge_index", None), r"author writes paper\['edge_index'\].*is missing"),
         (changed(WRITES, "edge_index", torch.zeros(3, 2)), r"edge_index'\].*has the shape \(3, 2\)"),

@@ -341,7 +341,7 @@ def test_same_seed_same_split_and_new_files_new_key(ingest: Ingest, folder: Path
 MISTAKES = [
     ({"edges": {"files": "e.csv", "sorce": "a"}}, "did you mean 'source'"),
     ({"task": "nodes"}, "task"),
-    ({"task": "graph"}, r"task: tables hold one graph.*many graphs: dataset dgl"),
+    ({"task": "graph"}, r"which graph a node is in"),
     ({"split": {"by": "ratio", "train": 0.9}}, "add up to"),
     ({"split": {"by": "column"}}, "go together"),
     ({"task": "link"}, "no labels"),

@@ -186,3 +186,48 @@ def test_tables(run: Run, by: str, directed: bool) -> None:
     assert trains == carries
     assert not trains & {frozenset("ef"), frozenset("cd")}
     assert any("2 of 2 held-out pairs stood among" in warning for warning in found.manifest.warnings)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+def test_pairs_that_name_a_relation_leave_that_one(
+    make_dataset: Any, preprocess: Any, directed: bool, keep: bool
+) -> None:
+    """That a pair is joined in another relation stays known; `keep`: all stay."""
+    rng = np.random.default_rng(int(directed))
+    edges = rng.integers(0, NODES, (160, 2))
+    relation = np.sort(rng.integers(0, 3, 160))
+    held = np.concatenate([edges[rng.permutation(160)[:20]], rng.integers(0, NODES, (10, 2))])
+    if not directed:
+        held[:10] = held[:10, ::-1]
+    of_held = rng.integers(0, 3, 30)
+    tables: dict[str, Any] = {"split/train": ends(edges, relation=relation)}
+    for name, part in (("valid", slice(0, 15)), ("test", slice(15, 30))):
+        tables[f"split/{name}"] = ends(held[part], relation=of_held[part])
+        tables[f"split/{name}_negative"] = ends(held[part] * 0 + [[0, 1]], relation=of_held[part])
+    dataset = make_dataset(
+        {"node": (NODES, {})},
+        {("node", f"r{r}", "node"): ends(edges[relation == r]) for r in range(3)},
+        tables,
+        task="link",
+        task_type="link",
+        metric="rocauc",
+        directed=directed,
+        num_relations=3,
+        keep_known_pairs=keep,
+    )
+    graph = preprocess(dataset, symmetrize=not directed, self_loops="keep")
+
+    def named(pairs: np.ndarray, kinds: np.ndarray) -> set[Any]:
+        ordered = np.asarray(pairs) if directed else np.sort(pairs, 1)
+        return set(zip(*ordered.T.tolist(), np.asarray(kinds).tolist(), strict=True))
+
+    test = named(held[15:], of_held[15:])
+    valid = named(held[:15], of_held[:15])
+    gone = set() if keep else valid | test
+    train = named(edges, relation) - gone
+    assert named(graph["train_edges"], graph["train_relation"]) == train
+    assert named(graph["valid_edges"], graph["valid_relation"]) == (valid if keep else valid - test)
+    assert named(graph["test_edges"], graph["test_relation"]) == test
+    target = np.repeat(np.arange(NODES), np.diff(graph["csc_indptr"]))
+    assert named(np.stack([graph["csc_indices"], target], 1), graph["edge_type"]) == train

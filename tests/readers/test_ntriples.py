@@ -106,9 +106,10 @@ def random_line(rng: random.Random) -> str:
     return gap.join(random_term(rng, place) for place in range(3)) + end
 
 
-def test_like_a_plain_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(0)
-    for case in range(30):
+@pytest.mark.parametrize(("seed", "cases"), [(0, 10), pytest.param(1, 30, marks=pytest.mark.slow)])
+def test_like_a_plain_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, cases: int) -> None:
+    rng = random.Random(seed)
+    for case in range(cases):
         block = rng.choice((7, 100, 1 << 20))
         # Every block costs as much as many lines: of the smallest, few lines have enough.
         text = "\n".join(random_line(rng) for _ in range(10 if block == 7 else 50))

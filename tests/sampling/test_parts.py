@@ -10,7 +10,10 @@ from tests.sampling.part_graphs import rich_graph
 from tests.train.two_processes import run_program
 
 
-@pytest.mark.parametrize(("world_size", "local_size"), [(2, 1), (3, 1), pytest.param(4, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("world_size", "local_size"),
+    [pytest.param(2, 1, marks=pytest.mark.slow), (3, 1), pytest.param(4, 2, marks=pytest.mark.slow)],
+)
 def test_neighborhoods_equal_those_of_the_whole_graph(tmp_path: Path, world_size: int, local_size: int) -> None:
     rich_graph(tmp_path)
     run_program("tests.sampling.part_ranks", world_size, str(tmp_path), str(local_size))

@@ -124,7 +124,7 @@ def test_trains_links_as_on_the_whole_graph(tmp_path: Path, world_size: int) -> 
     run_ranks("tests.train.partitioned_ranks", world_size, *jobs)
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 3, pytest.param(2, marks=pytest.mark.slow)])
 def test_trains_as_on_the_whole_graph(tmp_path: Path, world_size: int) -> None:
     graph = rich_graph(tmp_path / "graph")
     common = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=3", f"train.num_ranks={world_size}")
@@ -156,7 +156,15 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize(("task", "world_size"), [("node", 1), ("node", 2), ("node", 3), ("link", 2)])
+@pytest.mark.parametrize(
+    ("task", "world_size"),
+    [
+        ("node", 1),
+        ("node", 2),
+        pytest.param("node", 3, marks=pytest.mark.slow),
+        pytest.param("link", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_trains_with_rows_on_devices_as_with_rows_in_cpu_memory(tmp_path: Path, task: str, world_size: int) -> None:
     graph = rich_graph(tmp_path / "graph", task)
     loader = "neighbor" if task == "node" else "edge"
@@ -296,7 +304,7 @@ def without_nodes_on(graph: Any, rank: int, ranks: int) -> Any:
     return Parent(manifest, graph.folder)
 
 
-@pytest.mark.parametrize("empty", [0, 1])
+@pytest.mark.parametrize("empty", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_machine_without_nodes_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: int) -> None:
     """Partitioners may leave parts empty; with seeds=shuffled its rank has seeds nevertheless."""
     monkeypatch.setenv("GRAPHMILL_TEST_MACHINES", "1")

@@ -26,12 +26,12 @@ from tasks.sampling.relational.ranked import RankedNeighborhoods
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import SparseEmbedding
-from tasks.train.job import BEST, RESULT
+from tasks.train.job import BEST, LAST, RESULT
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.ranking import RankingLoader, _some_of_each
 from tasks.train.loaders.ranking_configs import RankingLoaderConfig
-from tasks.train.state.checkpoint import load_model
+from tasks.train.state.checkpoint import load, load_model
 from tests.ranked_shop import HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
@@ -405,3 +405,41 @@ def test_learnt_rows_are_found_by_ids(tmp_path: Path) -> None:
     assert notes == [
         "1 of 3 rows of products were not in the training's data: they are scored by their columns and neighbours alone"
     ]
+
+
+def test_a_training_that_was_interrupted_ends_with_the_same_bits(tmp_path: Path) -> None:
+    parent = ranked_shop(tmp_path / "graph")
+    states = []
+    for name in ("whole", "interrupted"):
+        job = make_job(recipe("train.epochs=2"), parent, tmp_path / name)
+        with own_settings():
+            trainer = make_trainer(job)
+            if name == "interrupted":
+                finish = trainer._finish_round
+
+                def stop(finish: Any = finish) -> None:
+                    finish()
+                    raise KeyboardInterrupt
+
+                trainer._finish_round = stop  # type: ignore[method-assign]
+                with pytest.raises(KeyboardInterrupt):
+                    trainer.run()
+                trainer = make_trainer(job)
+                assert trainer.progress.epoch == 1
+            trainer.run()
+        states.append(load(tmp_path / name / LAST)["model"])
+    assert states[0].keys() == states[1].keys()
+    for name, weight in states[0].items():
+        assert torch.equal(weight, states[1][name]), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["model.ranking.score=mlp", "train.loader.draw=uniform", "train.precision=bfloat16"])
+def test_other_options_learn_too(tmp_path: Path, change: str) -> None:
+    parent = ranked_shop(tmp_path / "graph")
+    job = make_job(recipe("train.epochs=6", "train.loader.negatives=9", change), parent, tmp_path / "work")
+    with own_settings():
+        make_trainer(job).run()
+    store = GraphStore.open(parent.folder)
+    popular = next(measure_ranked(rows, 10)["map@10"] for _, rows in RecommendationControls(store).ranked("valid"))
+    assert json.loads((tmp_path / "work" / RESULT).read_text())["best_metric"] > 1.2 * popular

@@ -6,6 +6,8 @@ and added to the neighbours'; here both are written where they belong.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -98,12 +100,31 @@ def reference_convolve(
     return x[: adj.num_dst] @ own_weight.t() + pooled @ neighbor_weight.t() + bias
 
 
+_by_widths = False
+
+
+@contextmanager
+def mapping_by_widths() -> Iterator[None]:
+    """Let widths alone say what comes first, the map or the sum, so that a row's bits do not follow from its batch.
+
+    It holds for the whole process meanwhile.
+    """
+    global _by_widths
+    before, _by_widths = _by_widths, True
+    try:
+        yield
+    finally:
+        _by_widths = before
+
+
 def _maps_first(adj: Adjacency, weight: Tensor) -> bool:
     """Whether to map all sources and sum narrower rows, or to sum wider rows and map the destinations alone.
 
     A column of an edge costs about as much as 40 multiplications (Zen 4, November 2026).
     """
     out, width = weight.shape
+    if _by_widths:
+        return out < width
     return out < width and (adj.num_src - adj.num_dst) * out * width < 40 * adj.num_edges * (width - out)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from configs.metric_names import hits_of
 from models.vectors import VectorModel
 from tasks.arrays import sample_rows
 from tasks.evaluate.controls.association import AssociationControl
+from tasks.evaluate.controls.edge_bank import EdgeBank
 from tasks.evaluate.controls.features import ControlledGraph, has_vectors
 from tasks.evaluate.controls.moments import MomentControl, fit_controls
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
@@ -63,6 +65,7 @@ class Controls:
         is_link = graph.store.manifest.task == "link"
         self._vectors = vectors
         self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
+        self._bank = EdgeBank(graph) if is_link and graph.store.manifest.negative_kinds else None
         self._linear: dict[str, PairControl | RowControl | MomentControl] = {}
         if task_relation(graph.store.manifest) is not None:
             self._linear = dict(fit_controls(graph, num_scores))
@@ -96,12 +99,15 @@ class Controls:
                 for metric in values.keys() & self._constants.keys():
                     values[metric] = measure(self._constant_prediction(metric, control.label))[metric]
             elif name in CONSTANT_CONTROLS and control.negative is not None:
-                candidates = 1 + control.negative.shape[-1]
-                values = {metric: _chance(metric, candidates, value) for metric, value in values.items()}
+                values = {metric: _chance(metric, control, value) for metric, value in values.items()}
             yield name, values
 
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield name and scores of each control on the rows that `prediction`, the model's, is about."""
+        for name, found in self._predictions(split, prediction):
+            yield name, replace(found, relations=prediction.relations, negative_kinds=prediction.negative_kinds)
+
+    def _predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         if not self._constants:
             positive, negative = prediction.pairs()
             yield "chance", Prediction(positive=np.zeros_like(positive), negative=np.zeros_like(negative))
@@ -154,6 +160,7 @@ class Controls:
         if scores is None:
             self.notes.append(f"{split} has too many pairs to look at the neighbours of each")
         further = scores_by_vectors(self._vectors, pairs) if self._vectors is not None else {}
+        further |= self._bank.scores(pairs, split) if self._bank is not None else {}
         for name, found in {**(scores or {}), **further}.items():
             yield name, Prediction(positive=found[: len(true)], negative=found[len(true) :].reshape(false.shape[:-1]))
 
@@ -162,11 +169,15 @@ class Controls:
         return Prediction(scores=scores, label=label)
 
 
-def _chance(metric: str, candidates: int, value: float) -> float:
-    """Return the mean of a metric over random orders of `candidates`; else `value`, that of equal scores.
+def _chance(metric: str, pairs: Prediction, value: float) -> float:
+    """Return the mean of a metric over random orders of each edge's candidates; else `value`, that of equal scores.
 
     Equal scores would all miss Hits@K, which counts a tie as a miss, and all have the middle rank.
     """
+    assert pairs.negative is not None
+    if pairs.relations is not None or pairs.negative_kinds:
+        return float(np.mean([_chance(metric, own, value) for own in pairs.groups()]))
+    candidates = 1 + pairs.negative.shape[-1]
     if metric == "mrr":
         return float(np.mean(1 / np.arange(1, candidates + 1)))
     most = hits_of(metric)

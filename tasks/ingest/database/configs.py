@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from configs.base import ComponentConfig
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
+from configs.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.database.link_paths import link_path
 from tasks.ingest.database.predict_configs import PredictConfig
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
@@ -131,6 +132,36 @@ class DatabaseConfig(ComponentConfig):
     def check_recipe(self, recipe: Any) -> None:
         """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
         check_moments_are_kept(self.name, recipe)
+        if recipe.snapshot.as_of is not None and recipe.snapshot.warm_start:
+            raise ValueError("snapshot.warm_start is for snapshots by times of nodes and edges; leave it out")
+
+    def reads_versions(self, by: str) -> bool:
+        """Whether a snapshot is the tables as they were: always, since times say what a row sees. Raises ValueError."""
+        if by == "times":
+            raise ValueError(f"snapshot.by=times: rows of {self.name} have moments of their own; leave it out")
+        return True
+
+    def source_files(self) -> list[str]:
+        """Return the files of all tables as the recipe names them."""
+        labels = self.predict.labels
+        sections = [*self.tables.values(), *([] if labels is None else [labels])]
+        return [file for section in sections for file in section.files]
+
+    def with_versions(self, moment: str) -> DatabaseConfig:
+        """Return the options with each table of which no version is named as of a moment. Raises ValueError."""
+        labels = self.predict.labels
+        if not open_references(self.source_files()):
+            raise ValueError(
+                f"snapshot.as_of: {self.name} has moments of its own (dataset.predict.at), and {NO_VERSIONS}"
+            )
+        tables = {
+            name: table.model_copy(update={"files": as_of(table.files, moment)}) for name, table in self.tables.items()
+        }
+        predict = self.predict
+        if labels is not None:
+            labels = labels.model_copy(update={"files": as_of(labels.files, moment)})
+            predict = predict.model_copy(update={"labels": labels})
+        return self.model_copy(update={"tables": tables, "predict": predict})
 
 
 def check_moments_are_kept(name: str, recipe: Any) -> None:
@@ -145,11 +176,6 @@ def check_moments_are_kept(name: str, recipe: Any) -> None:
                 f"preprocess.transforms: {transform.name} counts edges of all times, and a row of {name} must see only "
                 "those before its moment; leave it out"
             )
-    if recipe.snapshot.as_of is not None:
-        raise ValueError(
-            f"snapshot.as_of: {name} has moments of its own (dataset.predict.at), of which each sees only what is "
-            "older; move those"
-        )
 
 
 def _listed(names: Iterable[str]) -> str:

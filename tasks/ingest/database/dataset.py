@@ -8,7 +8,7 @@ from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.tables.paths import named_files
+from tasks.ingest.tables.paths import describe_tables, tell_versions
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -35,12 +35,13 @@ class Database(Dataset):
         """What was met in the tables, once they were read; also where that ended with mistakes."""
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """Names and contents of all files, in the order in which they are read; files that are missing count none."""
+        """Names and contents of all files, in the order in which they are read, or versions of tables."""
+        return {"reader": _READER, **describe_tables(self._files(), digests)}
+
+    def _files(self) -> dict[str, tuple[str, ...]]:
         config = self.config
         tables = {name: table.files for name, table in config.tables.items()}
-        labels = {"predict.labels": config.predict.labels.files} if config.predict.labels else {}
-        files = digests.describe({table: named_files(files) for table, files in (tables | labels).items()})
-        return {"reader": _READER, **files}
+        return tables | ({"predict.labels": config.predict.labels.files} if config.predict.labels else {})
 
     def time_unit(self) -> TimeUnit | None:
         """None: moments are the recipe's own, and no snapshot is taken."""
@@ -52,4 +53,5 @@ class Database(Dataset):
         from tasks.ingest.tables.intake import Intake
 
         self.intake = Intake()
+        tell_versions(self._files(), context)
         return ingest_database(self.config, context, self.intake)

@@ -23,6 +23,7 @@ from tasks.ingest.database.targets import (
     PositiveLinks,
     Tasks,
     check_end,
+    data_end,
     moments_of,
     presence_of,
     refuse_empty,
@@ -105,11 +106,12 @@ def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit:
     assert predict.horizon is not None
     links = read_links(config, tables)
     presence = presence_of(config, tables, unit)
-    moments = moments_of(predict.at, unit)
     horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
     timed = next(tables[name] for name in links.path.tables if tables[name].time is not None)
+    end = data_end(predict, timed, unit)
+    moments = moments_of(predict.at, unit, end - horizon)
     check_end(predict, timed, moments, horizon, unit)
-    later = unlabelled_moments(predict, moments, unit)
+    later = unlabelled_moments(predict, moments, unit, end)
     targets = tables[links.path.target]
     parts: list[tuple[Array, ...]] = []
     count = without = too_young = 0

@@ -118,6 +118,16 @@ class LabelTableConfig(DatabaseFilesConfig):
         return self
 
 
+NEWEST = "newest"
+
+
+def _or_newest(value: object) -> str:
+    return NEWEST if value == NEWEST else normalise_moment(value)
+
+
+MomentOrNewest = Annotated[str, BeforeValidator(_or_newest), WithJsonSchema(_TEXT_OR_NUMBER)]
+
+
 class MomentsConfig(ConfigModel):
     """Moments at which entities are predicted; rows from the moment on are never read."""
 
@@ -125,8 +135,9 @@ class MomentsConfig(ConfigModel):
     """Each by itself; or first, last and every."""
     first: Moment | None = None
     """The first one."""
-    last: Moment | None = None
-    """The last one, or where `every` does not meet it the one before."""
+    last: MomentOrNewest | None = None
+    """The last one, or where `every` does not meet it the one before; newest: the last one whose horizon is over by the
+    end of the data, so that moments come as the data grows."""
     every: Length | None = None
     """From one to the next: 90d, say."""
 
@@ -173,8 +184,9 @@ class PredictConfig(ConfigModel):
     """Moments: a list of dates, or `{first: 2023-01-01, last: 2024-03-31, every: 90d}`; days begin at midnight UTC."""
     horizon: Length | None = None
     """How far from a moment the target looks: 90d, say. It ends before moment + horizon."""
-    unlabelled: tuple[Moment, ...] = ()
-    """Moments of which nothing is known yet: their rows are in no split, and `graphmill predict` predicts them."""
+    unlabelled: tuple[MomentOrNewest, ...] = ()
+    """Moments of which nothing is known yet: their rows are in no split, and `graphmill predict` predicts them. newest:
+    the end of the data (see `data_end`)."""
     active: ActiveConfig | None = None
     """Which entities count at a moment: `{any: orders, within: 180d}`; null: all that are there."""
     split: MomentSplitConfig | None = None

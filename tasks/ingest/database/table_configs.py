@@ -61,7 +61,8 @@ class DatabaseFilesConfig(FilesConfig):
 
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/orders-*.parquet`), or one DuckDB file; all have the same columns. Compressed:
-    .gz, .zst."""
+    .gz, .zst. Or a table that keeps its versions: `delta:PATH`, `delta:PATH@12`, `delta:PATH@2025-06-30`,
+    `iceberg:CATALOG.NAMESPACE.TABLE@SNAPSHOT`."""
     format: Literal["auto", "parquet", "csv", "tsv", "duckdb"] = "auto"  # type: ignore[assignment] # no edge lists
     """auto: by the name's ending."""
     table: str | None = None

@@ -16,7 +16,7 @@ from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
-from tasks.ingest.database.predict_configs import MomentsConfig, PredictConfig
+from tasks.ingest.database.predict_configs import NEWEST, MomentsConfig, PredictConfig
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
@@ -60,16 +60,22 @@ class Tasks(NamedTuple):
     """Of a ranking."""
 
 
-def moments_of(at: MomentsConfig, unit: TimeUnit) -> Array:
-    """Return the moments, int64, ascending. Raises RecipeError."""
+def moments_of(at: MomentsConfig, unit: TimeUnit, newest: int) -> Array:
+    """Return the moments, int64, ascending; `newest` is the last one that the data can tell of. Raises RecipeError."""
     option = "dataset.predict.at"
     if at.moments:
         return np.array(sorted(moment_time(moment, unit, option) for moment in at.moments), np.int64)
     assert at.first is not None
     assert at.last is not None
     assert at.every is not None
-    first, last = (moment_time(moment, unit, option) for moment in (at.first, at.last))
+    first = moment_time(at.first, unit, option)
+    last = newest if at.last == NEWEST else moment_time(at.last, unit, option)
     step = length_time(at.every, unit, f"{option}.every")
+    if last < first and at.last == NEWEST:
+        raise RecipeError(
+            f"{option}: the horizon of the first moment, {at.first}, is not over by the end of the data: the last one "
+            f"that it tells of is {time_text(newest, unit)}; name an earlier one"
+        )
     if last < first:
         raise RecipeError(f"{option}: the last moment, {at.last}, is before the first, {at.first}")
     if (last - first) // step >= _MOST_MOMENTS:
@@ -127,11 +133,12 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     assert target is not None
     assert predict.at is not None
     assert predict.horizon is not None
-    moments = moments_of(predict.at, unit)
     horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
     rows, presence = tables[target.table], presence_of(config, tables, unit)
+    end = data_end(predict, rows, unit)
+    moments = moments_of(predict.at, unit, end - horizon)
     check_end(predict, rows, moments, horizon, unit)
-    later = unlabelled_moments(predict, moments, unit)
+    later = unlabelled_moments(predict, moments, unit, end)
     events = _events(rows, config.key_to_entity(target.table, "predict.target", predict.via), target.column, tables)
     found: list[tuple[Array, Array, Array]] = []
     for moment in sorted([*moments.tolist(), *later]):
@@ -152,25 +159,30 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     return Tasks(entity, moment_of, labels.astype(np.float32)[:, None], task_type, classes)
 
 
-def unlabelled_moments(predict: PredictConfig, moments: Array, unit: TimeUnit) -> set[int]:
+def unlabelled_moments(predict: PredictConfig, moments: Array, unit: TimeUnit, end: int) -> set[int]:
     """Return the moments of which nothing is known yet. Raises RecipeError for one that is among the others."""
     option = "dataset.predict.unlabelled"
-    later = {moment_time(moment, unit, option) for moment in predict.unlabelled}
+    later = {end if moment == NEWEST else moment_time(moment, unit, option) for moment in predict.unlabelled}
     both = sorted(later & set(moments.tolist()))
     if both:
         raise RecipeError(f"{option}: {time_text(both[0], unit)} stands in dataset.predict.at too; take it out of one")
     return later
 
 
+def data_end(predict: PredictConfig, rows: TableRows, unit: TimeUnit) -> int:
+    """Return the first time of which nothing can be known: `data_end`, or the end of the newest row's day."""
+    if predict.data_end is not None:
+        return moment_time(predict.data_end, unit, "dataset.predict.data_end")
+    assert rows.newest is not None
+    return end_of_data(rows.newest, unit)
+
+
 def check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: int, unit: TimeUnit) -> None:
     """Refuse moments whose horizon reaches beyond the newest row: what is not there yet would count as nothing."""
-    newest = rows.newest
+    newest, end = rows.newest, data_end(predict, rows, unit)
     assert newest is not None
     if predict.data_end is None:
-        end = end_of_data(newest, unit)
         _tell_stragglers(rows, int(moments[-1]), horizon, unit)
-    else:
-        end = moment_time(predict.data_end, unit, "dataset.predict.data_end")
     late = moments[moments + horizon > end]
     if not len(late):
         return

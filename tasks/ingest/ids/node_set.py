@@ -31,7 +31,9 @@ class NodeSet:
     ) -> None:
         """`text_ids`: whole numbers are texts too. `section`, `key`: names of options."""
         self.kind, self.config, self.text_ids = kind, config, text_ids
-        self._section, self._key = section, key
+        self._key = key
+        self.way_out_of_repeats = f"{section}.on_duplicate_id can take the first or the last row"
+        """What one may do about an id that stands twice, for messages."""
         self.index: IdIndex | None = IdIndex()
         """None once ids turn out to be 0..n-1 already."""
         self.num_nodes = 0
@@ -111,7 +113,7 @@ class NodeSet:
             words = f"the id {value!r} stands in the table twice"
             if texts is not None and texts[row].as_py().strip() != str(value):
                 return f"{words}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
-            return f"{words}; {self._section}.on_duplicate_id can take the first or the last row"
+            return f"{words}; {self.way_out_of_repeats}"
 
         column = self._id_column
         batch.wrong(repeated, column, "the id stands in the table twice", message)

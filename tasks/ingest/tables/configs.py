@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from configs.base import ComponentConfig, ConfigModel, StrTuple
 from configs.matching import did_you_mean
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
+from configs.versioned_tables import NO_VERSIONS, as_of, check_files, open_references
+from tasks.ingest.tables.graph_options import check_graph_tables
 from tasks.ingest.tables.policies import (
     Column,
     Columns,
     Header,
     Missing,
     MissingOption,
-    TableTask,
     Texts,
     check_columns,
     check_time_format,
@@ -25,6 +26,8 @@ from tasks.ingest.tables.policies import (
 )
 from tasks.storage.manifests import SPLITS
 
+NEGATIVE_KINDS = ("random", "historical", "inductive")
+"""Of events (Poursafaei and others, NeurIPS 2022, arXiv:2207.10128)."""
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 
@@ -34,7 +37,9 @@ class FilesConfig(ConfigModel):
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})  # what the files hold is the source's fingerprint
 
     files: StrTuple = ()
-    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
+    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst. Or a table
+    that keeps its versions: `delta:PATH`, `delta:PATH@12`, `delta:PATH@2025-06-30`,
+    `iceberg:CATALOG.NAMESPACE.TABLE@SNAPSHOT`."""
     format: Literal["auto", "parquet", "csv", "tsv", "edgelist"] = "auto"
     """auto: by the name's ending. edgelist: numbers (or texts) separated by blanks, # or % comments, columns `0`, `1`,
     ..."""
@@ -47,6 +52,12 @@ class FilesConfig(ConfigModel):
     """Texts that stand for an empty cell, in all formats: `["", NA]`, say. In columns of numbers NaN does too, and so
     does a number that such a text writes (`"-999"`)."""
 
+    @field_validator("files")
+    @classmethod
+    def _versioned_tables(cls, files: tuple[str, ...]) -> tuple[str, ...]:
+        check_files(files)
+        return files
+
     @property
     def names(self) -> str:
         """The files as the recipe names them, for messages."""
@@ -57,6 +68,7 @@ class NodesConfig(FilesConfig):
     """Nodes of one type, a row a node. Without files they are found in the edges."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files", "feature_file"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
 
     type: str = Field(default="node", pattern=_WORD)
     """Name of the node type."""
@@ -73,6 +85,8 @@ class NodesConfig(FilesConfig):
     label: Columns = ()
     """Column of the label; several for multilabel and regression. Empty: not labelled; of classes that are numbers from
     0, -1 too."""
+    graph: Column | None = None
+    """Graph tasks: column of the id of the graph that the node is in."""
     time: Column | None = None
     """Column of a whole number, a date or a time stamp (kept as seconds)."""
     time_format: str | None = None
@@ -95,7 +109,10 @@ class NodesConfig(FilesConfig):
         where = f"nodes of type {self.type}"
         refuse_repeated(where, (*self.features, *self.categorical))
         check_columns(
-            where, {"id": self.id if self.files else None, "time": self.time}, self.label, self.missing_by_column
+            where,
+            {"id": self.id if self.files else None, "time": self.time, "graph": self.graph},
+            self.label,
+            self.missing_by_column,
         )
         if self.on_duplicate_id != "error" and (self.feature_file or self.id is None):
             raise ValueError(f"{where}: on_duplicate_id needs a column `id`, and does not go with feature_file")
@@ -117,6 +134,8 @@ class NodesConfig(FilesConfig):
 class EdgesConfig(FilesConfig):
     """Edges, a row an edge."""
 
+    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
+
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
     source: Column = "src"
@@ -131,6 +150,8 @@ class EdgesConfig(FilesConfig):
     """Name of the relation."""
     relation_column: Column | None = None
     """Column that names each edge's relation, instead of one for all."""
+    graph: Column | None = None
+    """Graph tasks: column of the graph's id, where ids of nodes begin anew in each graph; null: an id is one node's."""
     weight: Column | None = None
     """Column of weights."""
     time: Column | None = None
@@ -159,6 +180,7 @@ class EdgesConfig(FilesConfig):
         if "mean" in self.missing_by_column.values():
             raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
         roles = {"source": self.source, "target": self.target, "relation_column": self.relation_column}
+        roles |= {"graph": self.graph}
         check_columns(where, {**roles, "weight": self.weight, "time": self.time}, (), self.missing_by_column)
         check_time_format(where, self.time, self.time_format)
         return self
@@ -209,6 +231,9 @@ class SplitConfig(ConfigModel):
     """Which nodes (or edges) train, validate and test."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})
+    later_fields: ClassVar[frozenset[str]] = frozenset(
+        {"source", "target", "relation_column", "label", "known_pairs", "negatives", "per_edge"}
+    )
 
     by: Literal["ratio", "stratified", "time", "column", "files"] = "ratio"
     """ratio: at random; stratified: the same shares of each class; time: oldest train, newest test; column or files:
@@ -229,6 +254,31 @@ class SplitConfig(ConfigModel):
     neither train nor carry messages, whether or not they stand in the edge table too)."""
     header: bool = False
     """Whether the split's CSV files begin with a line of names."""
+    source: Column | None = None
+    """Files of pairs: column of the source, by name or place; null: the first one, or where the other columns are named
+    what it is called in the edge table."""
+    target: Column | None = None
+    """Files of pairs: column of the target; null: the second one, or as in the edge table."""
+    relation_column: Column | None = None
+    """Files of pairs: column of the relation that a pair is asked about, where edges have several."""
+    label: Column | None = None
+    """Files of pairs: column of 1 for edges and 0 for negatives, which then are given; null: all are edges, and
+    negatives are drawn."""
+    known_pairs: Literal["take_out", "keep"] = "take_out"
+    """Link tasks by files or time: what becomes of held-out pairs that stand among the training edges too. take_out:
+    they neither train nor carry messages. keep: they do, counted and warned of: for published splits, whose scores
+    would not compare else, and for events, which repeat and are to be foreseen from earlier ones."""
+    negatives: StrTuple = ()
+    """Link tasks by time: kinds of negatives that each edge is ranked against; scores are means over them. random: its
+    source and any target that is no edge of the split; historical: pairs that were edges in training and are none in
+    the split; inductive: edges of the split at other times that training has not. Empty: a pool of random pairs."""
+    per_edge: int = Field(default=1, ge=1, le=1000)
+    """Negatives of each kind for an edge."""
+
+    @property
+    def names_columns(self) -> bool:
+        """Whether files of pairs are read by their columns' names."""
+        return any((self.source, self.target, self.relation_column, self.label))
 
     @model_validator(mode="after")
     def _consistent(self) -> SplitConfig:
@@ -242,6 +292,23 @@ class SplitConfig(ConfigModel):
         for name in self.files:
             if name not in SPLITS:
                 raise ValueError(f"unknown split {name!r}{did_you_mean(name, SPLITS)} in split.files")
+        of_events = ("known_pairs", "negatives", "per_edge")
+        for option in sorted(self.later_fields):
+            fits = {"files"} if option not in of_events else {"time"} if option != "known_pairs" else {"files", "time"}
+            if self.by not in fits and getattr(self, option) != type(self).model_fields[option].default:
+                raise ValueError(f"split.{option} is for `by: {' or '.join(sorted(fits))}` of links; leave it out")
+        for kind in self.negatives:
+            if kind not in NEGATIVE_KINDS:
+                known = ", ".join(NEGATIVE_KINDS)
+                raise ValueError(
+                    f"split.negatives: unknown kind {kind!r}{did_you_mean(kind, NEGATIVE_KINDS)}; known: {known}"
+                )
+        if len(set(self.negatives)) < len(self.negatives):
+            raise ValueError("split.negatives: a kind stands twice")
+        if self.negatives and self.known_pairs != "keep":
+            raise ValueError("split.negatives: edges that come again are to be foreseen: set split.known_pairs: keep")
+        if self.per_edge > 1 and not self.negatives:
+            raise ValueError("split.per_edge counts negatives of each kind: name the kinds, split.negatives")
         return self
 
 
@@ -255,10 +322,10 @@ class TablesConfig(ComponentConfig):
 
     title: str = Field(default="tables", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
     """Name of the data set, for people."""
-    task: TableTask = "node"
-    """What is predicted: a property of nodes, or missing edges."""
+    task: Literal["node", "link", "graph"] = "node"
+    """What is predicted: a property of nodes, missing edges, or a property of whole graphs (nodes.graph)."""
     task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
-    """Kind of label (node tasks)."""
+    """Kind of label (node and graph tasks)."""
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
     """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
     metric: MetricName | None = None
@@ -289,13 +356,40 @@ class TablesConfig(ComponentConfig):
         if len(set(types)) != len(types):
             raise ValueError(f"nodes: a type stands twice: {', '.join(types)}")
         labelled = [nodes.type for nodes in self.nodes if nodes.label]
-        if self.task == "node":
+        check_graph_tables(self)
+        if self.task != "link":
             self._check_labels(labelled)
+            if self.split.names_columns or self.split.known_pairs != "take_out" or self.split.negatives:
+                raise ValueError(f"split.{', '.join(sorted(self.split.later_fields))} are for link tasks")
         else:
             self._check_link(labelled)
         self._check_split_column()
         self._check_added()
         return self
+
+    def reads_versions(self, by: str) -> bool:
+        """Whether a snapshot of these tables is the tables as they were, and not rows picked by their times."""
+        if by == "auto":
+            has_times = any(nodes.time for nodes in self.nodes) or any(edges.time for edges in self.edges)
+            return not has_times and open_references(self.source_files())
+        return by == "versions"
+
+    def with_versions(self, moment: str) -> TablesConfig:
+        """Return the options with each table of which no version is named as of a moment. Raises ValueError."""
+        if not open_references(self.source_files()):
+            raise ValueError(f"snapshot.as_of={moment}: {NO_VERSIONS}")
+        tables = {
+            name: tuple(table.model_copy(update={"files": as_of(table.files, moment)}) for table in getattr(self, name))
+            for name in ("nodes", "edges")
+        }
+        labels = self.labels
+        labels = None if labels is None else labels.model_copy(update={"files": as_of(labels.files, moment)})
+        return self.model_copy(update={**tables, "labels": labels})
+
+    def source_files(self) -> list[str]:
+        """Return the files of all tables as the recipe names them."""
+        tables = (*self.nodes, *self.edges, *([] if self.labels is None else [self.labels]))
+        return [file for table in tables for file in table.files]
 
     def _check_split_column(self) -> None:
         tables: tuple[NodesConfig | EdgesConfig, ...] = self.edges if self.task == "link" else self.nodes
@@ -351,8 +445,20 @@ class TablesConfig(ComponentConfig):
         if labelled or self.labels:
             raise ValueError("a link task has no labels: leave out `label` and `labels`")
         edges = self.edges[0]
-        if len(self.edges) != 1 or edges.relation_column or edges.source_type != edges.target_type:
-            raise ValueError("a link task needs one edge table, of one relation within one node type")
+        if len(self.edges) != 1 or edges.source_type != edges.target_type:
+            raise ValueError(
+                "a link task needs one edge table within one node type; several relations go into one table with a "
+                "column that names them (edges.relation_column)"
+            )
+        if self.split.by == "files" and (edges.relation_column is None) != (self.split.relation_column is None):
+            given, missing = "edges", "split"
+            if edges.relation_column is None:
+                given, missing = missing, given
+            raise ValueError(
+                f"{given}.relation_column needs {missing}.relation_column: a pair is asked about in a relation"
+            )
+        if edges.relation_column and self.split.negatives:
+            raise ValueError("split.negatives are drawn for edges of one relation; leave edges.relation_column out")
         if self.split.by == "stratified":
             raise ValueError("a link task has no classes to stratify by")
         if self.split.by == "files" and set(self.split.files) != {"valid", "test"}:

@@ -9,7 +9,7 @@ from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
 from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.paths import named_files
+from tasks.ingest.tables.paths import describe_tables, tell_versions
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -32,14 +32,17 @@ class Tables(Dataset):
         """What was met in the tables, once they were read; also where that ended with mistakes."""
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """Names and contents of all files, in the order in which they are read; files that are missing count none."""
+        """Names and contents of all files, in the order in which they are read, or versions of tables."""
+        return describe_tables(self._files(), digests)
+
+    def _files(self) -> dict[str, tuple[str, ...]]:
         config = self.config
         tables = {f"nodes {nodes.type}": nodes.files for nodes in config.nodes if nodes.files}
         tables |= {f"feature_file {nodes.type}": (nodes.feature_file,) for nodes in config.nodes if nodes.feature_file}
         tables |= {f"edges {number}": edges.files for number, edges in enumerate(config.edges)}
         tables |= {"labels": config.labels.files} if config.labels else {}
         tables |= {f"split {name}": (path,) for name, path in config.split.files.items()}
-        return digests.describe({table: named_files(files) for table, files in tables.items()})
+        return tables
 
     def time_unit(self) -> TimeUnit | None:
         """What the time columns count, by their first rows; None where no table names one.
@@ -75,4 +78,5 @@ class Tables(Dataset):
         from tasks.ingest.tables.intake import Intake
 
         self.intake = Intake()
+        tell_versions(self._files(), context)
         return ingest_tables(self.config, context, self.intake)

@@ -5,9 +5,9 @@ Memory: one batch, plus 8 bytes an edge only where a link task is split by time 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -54,14 +54,73 @@ class _Sink(NamedTuple):
     check: EdgeCheck
 
 
+class RelationNames:
+    """Numbers the relations that a column names, in the order in which they come up."""
+
+    def __init__(self, column: str | None) -> None:
+        self.column = column
+        self.names: list[str] = []
+
+    def codes(self, batch: TableBatch, column: str | None = None, *, known_only: bool = False) -> Array:
+        """Return the number of each row's relation, int32 (n,).
+
+        Args:
+            batch: rows; what is wrong with them is gathered.
+            column: another one than the edge table's.
+            known_only: whether relations that did not come up yet are wrong.
+        """
+        column = column or self.column
+        assert column is not None
+        values = batch.column(column)
+        batch.wrong(compute.is_null(values), column, "the relation is missing")
+        if pa.types.is_nested(values.type):
+            batch.wrong_column(column, f"holds {values.type}; relations are texts or whole numbers")
+            return np.zeros(len(values), np.int32)
+        encoded = compute.dictionary_encode(compute.fill_null(values.cast(pa.string()), "-"))
+        numbers = {name: code for code, name in enumerate(self.names)}
+        for name in encoded.dictionary.to_pylist():
+            if not known_only:
+                numbers.setdefault(name, len(numbers))
+        self.names = list(numbers)
+        found = np.array([numbers.get(name, -1) for name in encoded.dictionary.to_pylist()], np.int32)
+        codes: Array = found[np.asarray(encoded.indices)]
+
+        def message(row: int) -> str:
+            return f"no edge of relation {values[row].as_py()!r} trains; known: {', '.join(self.names[:10])}"
+
+        batch.wrong((codes < 0) & ~np.asarray(compute.is_null(values)), column, "unknown relation", message)
+        return np.maximum(codes, 0)
+
+
+class Ends(Protocol):
+    """What becomes of the ends of edges in a graph of many."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns of a CSV that must be read as texts."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns that it reads."""
+
+    def named(self, batch: TableBatch) -> TableBatch:
+        """Return the batch with ids that are one node's each."""
+
+    def placed(self, batch: TableBatch, parts: dict[str, Array]) -> dict[str, Array]:
+        """Return `src` and `dst`, where nodes get other numbers; those of two graphs are gathered."""
+
+
 class EdgeReader:
     """Reads one edge table into one table for each relation."""
 
-    def __init__(self, edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
-        self.edges, self.intake = edges, intake
+    def __init__(
+        self, edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake, graphs: Ends | None = None
+    ) -> None:
+        self.edges, self.intake, self.graphs = edges, intake, graphs
         self.source, self.target = nodes[edges.source_type], nodes[edges.target_type]
         self.features = FeatureReader(edges.features, edges.categorical, edges.missing_by_column)
         self.times = TimeReader(edges.time, edges.time_format) if edges.time else None
+        self.relations = RelationNames(edges.relation_column)
         self.sinks: dict[str, _Sink] = {}
         self.num_dropped = 0
         self._heaviest = 0.0
@@ -79,6 +138,8 @@ class EdgeReader:
         texts = [*edges.categorical, *((edges.relation_column,) if edges.relation_column else ())]
         texts += [*self.source.texts(edges.source), *self.target.texts(edges.target)]
         texts += self.times.texts if self.times else ()
+        if self.graphs is not None:
+            columns, texts = [*columns, *self.graphs.columns], [*texts, *self.graphs.texts]
         if splits is not None and splits.column:
             columns.append(splits.column)
             texts.append(splits.column)
@@ -88,13 +149,14 @@ class EdgeReader:
         with ExitStack() as stack:
             inferred = self.times.inferred if self.times else ()
             for whole in self.intake.batches(edges, columns, texts, values, inferred):
-                batch, parts = self._ends(whole)
+                batch, parts = self._ends(whole if self.graphs is None else self.graphs.named(whole))
+                parts = parts if self.graphs is None else self.graphs.placed(batch, parts)
                 parts |= self._columns(batch)
                 if splits is not None:
                     parts = splits.deal(batch, parts, count)
                 count += whole.num_rows
                 if not self.intake.problems:
-                    self._deliver(batch, parts, writer, stack, taken)
+                    self._deliver(parts, writer, stack, taken)
                 context.progress(count, count, "edges")
             if count == 0:
                 raise DataError("has no edges", path=edges.names)
@@ -125,7 +187,7 @@ class EdgeReader:
         edges = self.edges
         parts: dict[str, Array] = {}
         if edges.relation_column:
-            self._check_relation(batch, edges.relation_column)
+            parts["relation"] = self.relations.codes(batch)
         if edges.weight:
             weight = numbers(batch, edges.weight, way_out="; an edge without a weight has to be left out, or given one")
             if weight.ndim != 1:
@@ -149,13 +211,6 @@ class EdgeReader:
         self._heaviest = max(self._heaviest, float(np.abs(weight).max(initial=0)))
         return float32(batch, column, usable)
 
-    @staticmethod
-    def _check_relation(batch: TableBatch, column: str) -> None:
-        names = batch.column(column)
-        batch.wrong(compute.is_null(names), column, "the relation is missing")
-        if pa.types.is_nested(names.type):
-            batch.wrong_column(column, f"holds {names.type}; relations are texts or whole numbers")
-
     def _note_policies(self, context: StageContext) -> None:
         self.intake.adjust(self.edges, "edges with an unknown end dropped", self.num_dropped)
         for column, count in self.features.num_empty.items():
@@ -166,22 +221,22 @@ class EdgeReader:
                 "no table of nodes (on_unknown_id: drop)"
             )
 
-    def _deliver(
-        self, batch: TableBatch, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]
+    def _deliver(self, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]) -> None:
+        if self.edges.relation_column is None:
+            self._write(self.edges.relation, parts, writer, stack, taken)
+            return
+        codes = parts.pop("relation")
+        for code in np.unique(codes):
+            own = codes == code
+            columns = {column: values[own] for column, values in parts.items()}
+            self._write(self.relations.names[code], columns, writer, stack, taken)
+
+    def _write(
+        self, relation: str, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]
     ) -> None:
-        by_relation: Iterable[tuple[str, dict[str, Array]]] = [(self.edges.relation, parts)]
-        if self.edges.relation_column is not None:
-            names = batch.column(self.edges.relation_column)
-            encoded = compute.dictionary_encode(compute.fill_null(names.cast(pa.string()), "-"))
-            codes = np.asarray(encoded.indices)
-            by_relation = (
-                (name, {column: values[codes == code] for column, values in parts.items()})
-                for code, name in enumerate(encoded.dictionary.to_pylist())
-            )
-        for relation, columns in by_relation:
-            sink = self._sink(relation, writer, stack, taken)
-            sink.check.add(columns["src"], columns["dst"])
-            sink.table.write(columns)
+        sink = self._sink(relation, writer, stack, taken)
+        sink.check.add(parts["src"], parts["dst"])
+        sink.table.write(parts)
 
     def _sink(self, relation: str, writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]) -> _Sink:
         if relation not in self.sinks:
@@ -201,9 +256,10 @@ class EdgeReader:
         return self.sinks[relation]
 
     def describe(self) -> list[EdgeType]:
-        """Return the manifest's entries."""
+        """Return the manifest's entries: relations in the order of their codes."""
         features, found = self.features.describe(), []
-        for (source, relation, target), _, check in self.sinks.values():
+        names = [name for name in self.relations.names if name in self.sinks] or list(self.sinks)
+        for (source, relation, target), _, check in (self.sinks[name] for name in names):
             count = check.num_edges
             found.append(EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features))
         return found

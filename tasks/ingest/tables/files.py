@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Literal, cast
 
@@ -12,12 +13,14 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from configs.errors import DataError
+from configs.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.edge_lists import EdgeList
 from tasks.ingest.tables.paths import files_of
 from tasks.readers.csv_tables import Watched, as_texts, check_delimiter, open_table, read_rows, refuse_hexadecimal
 from tasks.readers.duckdb_tables import duckdb_columns, read_duckdb
 from tasks.readers.numbers.reader import count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
+from tasks.readers.table_formats.tables import VersionedTable, open_versioned
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "duckdb"]
 
@@ -73,8 +76,16 @@ class TableFiles:
             check_delimiter(self.delimiter)
 
     def paths(self) -> list[Path]:
-        """Return the files in their order. Raises as `files_of` does."""
-        return files_of(self.patterns)
+        """Return the files in their order; of a versioned table what messages call it. Raises as `files_of` does."""
+        versioned = self.versioned
+        return files_of(self.patterns) if versioned is None else [versioned.path]
+
+    @cached_property
+    def versioned(self) -> VersionedTable | None:
+        """The table of Delta Lake or Iceberg that the files are; None: plain files. Raises DataError."""
+        if len(self.patterns) != 1 or not is_versioned(self.patterns[0]):
+            return None
+        return open_versioned(parse_reference(self.patterns[0]))
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str] = (), numbers: Sequence[str] = ()
@@ -89,7 +100,9 @@ class TableFiles:
         wanted = list(dict.fromkeys(columns))
         for path in self.paths():
             kind, row = self._kind(path), 0
-            if kind == "parquet":
+            if self.versioned is not None:
+                read = self.versioned.read(wanted)
+            elif kind == "parquet":
                 read = read_parquet(path, wanted)
             elif kind == "duckdb":
                 read = read_duckdb(path, self._table(path), wanted)
@@ -119,6 +132,8 @@ class TableFiles:
         """Return the columns of the first file. Raises DataError."""
         path = self.paths()[0]
         kind = self._kind(path)
+        if self.versioned is not None:
+            return self.versioned.column_names()
         if kind == "parquet":
             with open_parquet(path) as file:
                 return list(file.schema_arrow.names)
@@ -163,6 +178,8 @@ class TableFiles:
         return self.delimiter or ("\t" if kind == "tsv" else ",")
 
     def _kind(self, path: Path) -> Format:
+        if self.versioned is not None:
+            return "parquet"  # columns have types
         if self.format != "auto":
             return self.format
         suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zst")]

@@ -16,11 +16,13 @@ from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.configs import EdgesConfig, TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
+from tasks.ingest.tables.graphs import ingest_graphs
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.labels import LabelStore, read_labels
+from tasks.ingest.tables.link_splits import LinkSplitter
 from tasks.ingest.tables.memberships import Memberships
 from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
-from tasks.ingest.tables.splits import LinkSplitter, node_splits
+from tasks.ingest.tables.splits import node_splits
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
@@ -68,6 +70,8 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
     config = _settled(config, intake)
     for note in intake.notes:
         context.message(note)
+    if config.task == "graph":
+        return ingest_graphs(config, context, intake)
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
     labels = _label_store(config)
@@ -117,6 +121,9 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         "node_types": tuple(node_types),
         "edge_types": tuple(edge_type for reader in readers for edge_type in reader.describe()),
         "target_type": target,
+        "num_relations": len(readers[0].relations.names) if config.task == "link" else 0,
+        "keep_known_pairs": config.task == "link" and config.split.known_pairs == "keep",
+        "negative_kinds": config.split.negatives if config.task == "link" else (),
         "splits": sizes,
         "num_self_loops": sum(sink.check.num_self_loops for sink in sinks),
         "num_duplicate_edges": total_duplicates([sink.check for sink in sinks]),
@@ -291,7 +298,7 @@ def _write_edges(
         with intake.problems.gathering(f"{edges.names} behind that mistake"):
             reader = EdgeReader(edges, nodes, intake)
             if config.task == "link":
-                splitter = LinkSplitter(config, nodes[edges.source_type], edges, writer, intake)
+                splitter = LinkSplitter(config, reader, writer)
             reader.read(writer, context, taken, splitter)
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now

@@ -8,6 +8,7 @@ an id 9 bytes a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,11 @@ class SplitColumn:
 
     def __init__(self, column: str) -> None:
         self.column = column
+        self.texts: tuple[str, ...] = (column,)
+
+    def named(self, batch: TableBatch) -> TableBatch:
+        """Return the batch."""
+        return batch
 
     def codes(self, batch: TableBatch) -> Array:
         """Return 0, 1, 2 or -1 (none), int8 (n,)."""
@@ -54,8 +60,24 @@ class SplitColumn:
         return out
 
 
-def scan_nodes(nodes: NodeSet, intake: Intake, labels: LabelStore | None, split: SplitColumn | None) -> Array | None:
-    """Read ids, labels, times and the split column of a node table; return the split of each node, int8, or None."""
+class Coded(Protocol):
+    """A column of which each node has a whole number."""
+
+    column: str
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns of a CSV that must be read as texts."""
+
+    def codes(self, batch: TableBatch) -> Array:
+        """Return a number for each row (n,)."""
+
+    def named(self, batch: TableBatch) -> TableBatch:
+        """Return the batch with ids that are one node's each."""
+
+
+def scan_nodes(nodes: NodeSet, intake: Intake, labels: LabelStore | None, split: Coded | None) -> Array | None:
+    """Read ids, labels, times and the split column of a node table; return the codes of each node, or None."""
     table = nodes.config
     assert table is not None
     if not table.files:
@@ -64,7 +86,7 @@ def scan_nodes(nodes: NodeSet, intake: Intake, labels: LabelStore | None, split:
         return None
     clock = TimeReader(table.time, table.time_format) if table.time else None
     kinds = {"texts": (), "numbers": ()} | (labels.csv_kinds(table.label) if labels else {})
-    texts = [*kinds["texts"], *(clock.texts if clock else ()), *((split.column,) if split else ())]
+    texts = [*kinds["texts"], *(clock.texts if clock else ()), *(split.texts if split else ())]
     texts += nodes.texts(table.id) if table.id else ()
     wanted = [name for name in (table.id, table.time) if name]
     wanted += [*(table.label if labels else ()), *((split.column,) if split else ())]
@@ -72,6 +94,7 @@ def scan_nodes(nodes: NodeSet, intake: Intake, labels: LabelStore | None, split:
     columns = wanted or [*table.features, *table.categorical, *table_files(table).column_names()][:1]
     owners, times, count = [], [], 0
     for whole in intake.batches(table, columns, texts, kinds["numbers"], clock.inferred if clock else ()):
+        whole = split.named(whole) if split else whole
         batch, rows = nodes.add_rows(whole) if table.id else (whole, np.arange(count, count + whole.num_rows))
         count += batch.num_rows
         if labels:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
+from configs.versioned_tables import is_versioned, parse_reference
+from tasks.readers.table_formats.tables import open_versioned
+from tasks.stage import StageContext
+from tasks.storage.source_digests import SourceDigests
 
 
 def files_of(patterns: Sequence[str]) -> list[Path]:
@@ -45,6 +50,32 @@ def _hint(path: Path) -> str:
     if not is_folder(path.parent):
         return f": there is no folder {path.parent} (relative paths start at {Path.cwd()})"
     return did_you_mean(path.name, [p.name for p in names_in(path.parent)]) or f" in {path.parent.resolve()}"
+
+
+def describe_tables(tables: Mapping[str, Sequence[str]], digests: SourceDigests) -> dict[str, dict[str, Any]]:
+    """Return what identifies each table's content: of files what they hold, else the table's version.
+
+    Files and tables that are missing count none: whoever reads them says so.
+    """
+    described = digests.describe({name: named_files(files) for name, files in tables.items() if not _versioned(files)})
+    for name, files in tables.items():
+        if _versioned(files):
+            try:
+                described[name] = open_versioned(parse_reference(files[0])).facts
+            except DataError:
+                described[name] = {"format": files[0].partition(":")[0]}
+    return {name: described[name] for name in tables}
+
+
+def tell_versions(tables: Mapping[str, Sequence[str]], context: StageContext) -> None:
+    """Say which versions are read of tables that keep them."""
+    for name, files in tables.items():
+        if _versioned(files):
+            context.message(f"{name} is {open_versioned(parse_reference(files[0])).text}")
+
+
+def _versioned(files: Sequence[str]) -> bool:
+    return len(files) == 1 and is_versioned(files[0])
 
 
 def named_files(patterns: Sequence[str]) -> list[tuple[str, Path]]:

@@ -66,17 +66,6 @@ def _known_header(value: Any) -> Any:
 Header = Annotated[bool | Literal["auto"], BeforeValidator(_known_header)]
 
 
-def _table_task(value: Any) -> Any:
-    if value == "graph":
-        raise ValueError(
-            "tables hold one graph, for node and link tasks; many graphs: dataset dgl (a file of "
-            "dgl.save_graphs) or ogb (a folder)"
-        )
-    return value
-
-
-TableTask = Annotated[Literal["node", "link"], BeforeValidator(_table_task)]
-
 RESERVED = frozenset({"node_id", "src", "dst", "label", "time", "weight", "feat"})
 
 

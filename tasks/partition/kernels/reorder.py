@@ -21,7 +21,11 @@ _CHUNK_BYTES = 1 << 26
 _ROWS_AHEAD = 4  # rows of a part lie some rows apart
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
 _PAIRS = ("train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")
-_UNCHANGED = ("relation_feat", *(f"{split}_{name}" for split in SPLITS for name in ("edge_weight", "relation")))
+_UNCHANGED = (
+    "relation_feat",
+    *(f"{split}_{name}" for split in SPLITS for name in ("edge_weight", "relation", "negative_relation")),
+)
+_OF_TRAINING_EDGES = ("train_edge_weight", "train_relation")
 _ADJACENCY = ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices", "csr_eids")
 
 
@@ -62,7 +66,7 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
     for name in _NODE_SPLITS:
         if name in names:
             writer.write(name, np.sort(order.old_to_new[store[name]]))
-    by_part = ("train_edges", "train_edge_weight") if store.manifest.task == "link" else ()
+    by_part = ("train_edges", *_OF_TRAINING_EDGES) if store.manifest.task == "link" else ()
     if by_part:
         _write_by_part(store, writer, order)
     for name in _PAIRS:
@@ -78,21 +82,21 @@ def _write_by_part(store: GraphStore, writer: ArrayWriter, order: Order) -> None
 
     Memory: 8 bytes for each edge of a chunk.
     """
-    edges, weight = store["train_edges"], store.get("train_edge_weight")
+    edges, beside = store["train_edges"], {name: store[name] for name in _OF_TRAINING_EDGES if name in store}
     chunk = _CHUNK_BYTES // 16
     sizes = np.zeros(len(order.part_offsets) - 1, np.int64)
     for some in blocks(len(edges), chunk):
         sizes += np.bincount(order.part[edges[some, 1]], minlength=len(sizes))
     cursor = offsets(sizes)[:-1]
     written = writer.create("train_edges", edges.shape, edges.dtype)
-    weights = None if weight is None else writer.create("train_edge_weight", weight.shape, weight.dtype)
+    moved = {name: writer.create(name, values.shape, values.dtype) for name, values in beside.items()}
     for some in blocks(len(edges), chunk):
         ends = np.asarray(edges[some])
         places = np.empty(len(ends), np.int64)
         _next_places(order.part[ends[:, 1]], cursor, places)
         written[places] = order.old_to_new[ends]
-        if weight is not None and weights is not None:
-            weights[places] = weight[some]
+        for name, values in beside.items():
+            moved[name][places] = values[some]
 
 
 @njit(cache=True, nogil=True)

@@ -122,6 +122,7 @@ class _Merge:
         self.threads = config.workers or os.cpu_count() or 1
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
+        self.relations: dict[ShardRef, int] = {}  # number of each shard's table
         for index, edge_type in enumerate(store.manifest.edge_types):
             plan = ShardPlan(
                 src_offset=source.offset(edge_type.source),
@@ -133,6 +134,7 @@ class _Merge:
                 keep_rows=layout.carries_data,
             )
             for shard in store.shards(f"edges/{edge_type.name}"):
+                self.relations[shard] = index
                 self.jobs.append(ShardJob(sort_edge_shard, SORT_VERSION, shard, vars(plan), context.cache, plan))
                 self.bases.append(int(layout.table_starts[index]) + shard.first_row)
 
@@ -170,7 +172,7 @@ class _Merge:
         runs = Runs(*(found[name] for name in Runs._fields))
         if self.existing is not None:
             runs = self.existing(runs, job.shard)
-        return runs if self.held_out is None else self.held_out(runs)
+        return runs if self.held_out is None else self.held_out(runs, self.relations[job.shard])
 
     def _place(self, indptr: Array) -> tuple[Array, Array]:
         """Put every shard's runs into their rows."""

@@ -148,7 +148,7 @@ def _check_overlap(ids: Array, seen: Array, number: int, split: str) -> None:
 
 
 def _write_link_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> dict[str, int]:
-    kinds = _link_ends(store, layout)
+    manifest, kinds = store.manifest, _link_ends(store, layout)
     sizes = {}
     for split in SPLITS:
         pairs = read_pairs(store, layout, f"split/{split}", kinds)
@@ -164,6 +164,11 @@ def _write_link_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter)
                     path=table,
                 )
             writer.write(f"{split}_negative", negatives)
+        for name in (split, f"{split}_negative") if manifest.num_relations else ():
+            if f"split/{name}" in store:
+                relation = store.column(f"split/{name}", "relation").astype(np.int32)
+                _check_range(relation, manifest.num_relations, f"split/{name}", "relation")
+                writer.write(f"{name}_relation", relation)
     if "weight" in store.table("split/train").columns:
         writer.write("train_edge_weight", store.column("split/train", "weight").astype(np.float32))
     return sizes

@@ -6,12 +6,12 @@ A pair of nodes belongs to one split. Which one keeps a pair that stands in seve
 |---|---|---|
 | `hold_out` | a data set's own split | is tested, else validated; its other edges are taken out |
 | `first_split` | snapshots by time | stays where it came up first: what trains now trains in all later snapshots |
-| `keep` | data sets that OGB lists | stays in all, as OGB has it: else scores would not compare with published ones |
+| `keep` | data sets that OGB lists, `known_pairs: keep` | stays in all, for scores that compare with published ones |
 
 Whatever the rule, an edge that carries messages goes if its pair is held out and does not train. Where edges have no
-direction, or preprocess adds reverses, both directions are one pair. Held-out edges name no relation, so a pair is
-taken out of all relations. Parallel edges go all; self-loops are pairs like any other (those that preprocess adds come
-later and stay).
+direction, or preprocess adds reverses, both directions are one pair. Where held-out edges name no relation, a pair is
+taken out of all relations; where they do, out of that one: that it is joined in another is what a model may learn from.
+Parallel edges go all; self-loops are pairs like any other (those that preprocess adds come later and stay).
 
 Memory: some 50 bytes a held-out edge; the training edges are read in pieces, and in whole where some of them go.
 """
@@ -42,14 +42,21 @@ _MESSAGES = 8
 class HeldOut:
     """Takes the pairs of a link task's validation and test splits out of the rest."""
 
-    def __init__(self, writer: ArrayWriter, num_nodes: int, rule: Rule, *, directed: bool) -> None:
+    def __init__(
+        self, writer: ArrayWriter, num_nodes: int, rule: Rule, *, directed: bool, num_relations: int = 0
+    ) -> None:
         """Settle which split each pair belongs to; `directed`: a pair and its reverse are two.
+
+        `num_relations`: of those that pairs name; 0: they name none.
 
         `writer` has the edges of the splits and what goes with them, which are written anew where some go. Raises
         DataError where a split would be empty.
         """
         self.writer, self.num_nodes, self.rule, self.directed = writer, num_nodes, rule, directed
-        self.pairs = PairSet(sum(self._size(split) for split in SPLITS[1:]), num_nodes, directed=directed)
+        self.num_relations = num_relations
+        # Pairs of relations have their ends in order already, and the relation in the first one.
+        held_out = sum(self._size(split) for split in SPLITS[1:])
+        self.pairs = PairSet(held_out, num_nodes, directed=directed or num_relations > 0)
         for split in SPLITS[1:]:
             for src, dst in self._chunks(split):
                 self.pairs.add(src, dst, _IN[split])
@@ -66,20 +73,27 @@ class HeldOut:
             self.left_out[split] = self._drop(split, marks)
         self._refuse_empty()
         # Pairs that train by right may carry messages.
-        self._lookup = self._both_ways(*self.pairs.pairs(without=0 if rule == "hold_out" else _IN["train"]))
-        self._met = np.zeros(len(self._lookup), np.bool_)
+        src, dst = self.pairs.pairs(without=0 if rule == "hold_out" else _IN["train"])
+        relation = src // num_nodes
+        self._lookups = [
+            self._both_ways(src[own] % num_nodes, dst[own])
+            for own in (relation == number for number in range(max(1, num_relations)))
+        ]
+        """Of each relation, or of all."""
+        self._met = [np.zeros(len(lookup), np.bool_) for lookup in self._lookups]
 
     @property
     def sizes(self) -> dict[str, int]:
         """Edges of each split."""
         return {split: self._size(split) for split in SPLITS}
 
-    def __call__(self, runs: Runs) -> Runs:
-        """Return a shard's runs, in the graph's own ids, without held-out pairs."""
-        if not len(self._lookup):
+    def __call__(self, runs: Runs, relation: int) -> Runs:
+        """Return the runs of a shard of a relation, in the graph's own ids, without held-out pairs."""
+        number = relation if self.num_relations else 0
+        if not len(self._lookups[number]):
             return runs
         runs = Runs(*(array.copy() for array in runs))
-        return runs.first(*drop_pairs(runs, self.num_nodes, self._lookup, self._met))
+        return runs.first(*drop_pairs(runs, self.num_nodes, self._lookups[number], self._met[number]))
 
     def report(self) -> dict[str, Any]:
         """Return counts for the manifest; all shards have passed by.
@@ -87,8 +101,9 @@ class HeldOut:
         `pairs` that are held out, `in_train` those of them that stood in the training split, `taken_out` those that
         trained or carried messages and do so no longer; `left_out`: edges that went from each split.
         """
-        dst, src = np.divmod(self._lookup[self._met], self.num_nodes)
-        self.pairs.mark(src, dst, _MESSAGES)
+        for number, (lookup, met) in enumerate(zip(self._lookups, self._met, strict=True)):
+            dst, src = np.divmod(lookup[met], self.num_nodes)
+            self.pairs.mark(*self._of_relation(src, dst, np.int64(number)), _MESSAGES)
         counts = {
             "pairs": self.pairs.count(_IN["valid"] | _IN["test"]),
             "in_train": self.pairs.count(_IN["train"]),
@@ -115,8 +130,8 @@ class HeldOut:
                 context.warn(f"{count} {split} edges{way} {why}; {sizes[split]:,} are left")
         if self.rule == "keep" and found["in_train"]:
             context.warn(
-                f"{found['in_train']:,} of {total} train too{way}, as OGB has it: a model may know them by heart; they "
-                "stay, so that scores compare with published ones"
+                f"{found['in_train']:,} of {total} train too{way}, as the split has it: a model may know them by "
+                "heart; they stay, so that scores compare with published ones"
             )
 
     def _both_ways(self, src: Array, dst: Array) -> Array:
@@ -141,18 +156,30 @@ class HeldOut:
         return self.writer.entries[f"{split}_edges"].shape[0]
 
     def _chunks(self, split: str) -> Iterator[tuple[Array, Array]]:
-        """Yield a split's sources and targets, in order."""
+        """Yield a split's sources and targets, in order; see `_of_relation`."""
         pairs = self.writer.read(f"{split}_edges")
+        relation = self.writer.read(f"{split}_relation") if self.num_relations else None
         for rows in blocks(len(pairs), _CHUNK_ROWS):
             some = np.asarray(pairs[rows])
-            yield some[:, 0], some[:, 1]
+            yield self._of_relation(some[:, 0], some[:, 1], None if relation is None else np.asarray(relation[rows]))
+
+    def _of_relation(self, src: Array, dst: Array, relation: Any) -> tuple[Array, Array]:
+        """Return pairs as the set has them: with relations src + num_nodes * relation, the smaller end first."""
+        if not self.num_relations:
+            return src, dst
+        src, dst = src.astype(np.int64), dst.astype(np.int64)
+        if not self.directed:
+            src, dst = np.minimum(src, dst), np.maximum(src, dst)
+        return src + self.num_nodes * np.asarray(relation, np.int64), dst
 
     def _drop(self, split: str, marks: int) -> int:
         """Leave the pairs with one of the marks out of a split; returns how many edges went."""
         parts = [self.pairs.marks(src, dst) & marks == 0 for src, dst in self._chunks(split)]
         stays = np.concatenate([np.empty(0, np.bool_), *parts])
         gone = len(stays) - int(np.count_nonzero(stays))
-        for name in (f"{split}_edges", f"{split}_edge_weight", f"{split}_negative") if gone else ():
+        for name in (
+            (f"{split}_edges", f"{split}_edge_weight", f"{split}_relation", f"{split}_negative") if gone else ()
+        ):
             entry = self.writer.entries.get(name)
             # A pool of negatives belongs to no edge in particular; candidates (n, K, 2) follow theirs.
             if entry is not None and (name != f"{split}_negative" or len(entry.shape) == 3):

@@ -185,7 +185,7 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
         RecipeError: the data has no times, holds graphs, or nothing exists yet.
         DataError: a link task's edges lack times, or have features: they cannot be split anew.
     """
-    as_of, manifest = recipe.snapshot.as_of, store.manifest
+    as_of, manifest = recipe.time_moment, store.manifest
     if as_of is None:
         return None
     if manifest.task == "graph":

@@ -16,6 +16,8 @@ from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, floyd, selection
 from tasks.sampling.neighborhoods.fast_random import stream
 from tasks.sampling.relational.cuts import cut_slots
 
+_ONE = np.uint64(1)
+
 
 @njit(cache=True, nogil=True)
 def find_visible(nodes, slot_start, indptr, times, cut_numbers, cuts, limits, first_slots, low, size, totals):  # type: ignore[no-untyped-def]
@@ -101,12 +103,13 @@ def take_edges(  # type: ignore[no-untyped-def]
                 selection(start, d, limit, state, taken, w)
             w += limit
         counts[i + 1] = w
-    for e in range(w):
-        if e + AHEAD < w:
-            prefetch_item(entries, 2 * taken[e + AHEAD])
-        ids[e] = entries[2 * taken[e]]
+    last = np.int64(w - 1)
+    for e in range(np.uint64(w)):  # unsigned places spare looking whether they count from the end
+        prefetch_item(entries, 2 * taken[np.uint64(min(np.int64(e) + AHEAD, last))])
+        at = np.uint64(taken[e]) << _ONE
+        ids[e] = entries[at]
         if positions is not None:
-            positions[e] = entries[2 * taken[e] + 1]
+            positions[e] = entries[at | _ONE]
 
 
 @njit(cache=True, nogil=True)

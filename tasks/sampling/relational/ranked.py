@@ -34,7 +34,9 @@ class Asked:
     right: Array
     """int64 (2, m): places among the tasks, and among the candidates of what is right for them and learnt from."""
     log_inclusion: Array | None
-    """float32 (n,): log of the chance that each candidate is there; None: all are."""
+    """float32 (n,): log of the chance that each candidate is there; None: all are. Infinite: for some seeds alone."""
+    hard: Array | None = None
+    """int64 (2, h): places among the tasks, and among the candidates of what these are compared with for sure."""
 
 
 class RankedNeighborhoods:
@@ -82,6 +84,8 @@ class RankedNeighborhoods:
         batch.target = torch.zeros(asked.right.shape[1], dtype=torch.int64)
         if asked.log_inclusion is not None:
             batch.log_inclusion = torch.from_numpy(asked.log_inclusion)
+        if asked.hard is not None:
+            batch.hard = torch.from_numpy(asked.hard)
         batch.pairs, batch.pair_feat = self.past(asked.tasks, moment, asked.columns)
         indptr, right = self.links.right(asked.tasks)
         left_out = [_among(np.repeat(np.arange(len(asked.tasks)), np.diff(indptr)), right, asked.columns)]

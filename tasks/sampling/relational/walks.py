@@ -11,7 +11,6 @@ import numpy as np
 from numba import njit
 
 from tasks.sampling.neighborhoods.fast_random import STEP, below, output, stream
-from tasks.sampling.relational.numbering import home
 
 
 @njit(inline="always")
@@ -57,7 +56,7 @@ def _follow(column, at, states, alive, slot_start, indptr, times, entries, cut):
 def _count_visit(node, base, table, visited, counts, num_visited):  # type: ignore[no-untyped-def]
     """Count a visit; return how many nodes were visited so far. `table`: as in `numbering`."""
     mask = np.uint64(len(table) // 2 - 1)
-    place = 2 * home(node, mask)
+    place = 2 * np.int64(output(np.uint64(node)) & mask)
     while table[place + 1] >= base and table[place] != node:
         place = (place + 2) & (len(table) - 1)
     if table[place + 1] < base:

@@ -31,6 +31,8 @@ class EdgesConfig(PairLoaderConfig):
 class WalksConfig(PairLoaderConfig):
     """Pairs that are near each other on random walks (DeepWalk, arXiv:1403.6652; node2vec, arXiv:1607.00653)."""
 
+    families: ClassVar[tuple[str, ...]] = ("table", "multiplex")
+
     name: str = "walks"
     length: int = Field(default=40, ge=2, le=100_000)
     """Nodes of a walk."""

@@ -1,0 +1,220 @@
+"""A database in RelBench's layout (https://relbench.stanford.edu), read as the data set `database`.
+
+Each table is a Parquet file whose schema's metadata says in JSON which column is the key (`pkey_col`), which are
+foreign keys (`fkey_col_to_pkey_table`) and which is the time (`time_col`). A task has such files too: train, val and
+test, of which the foreign key names the entity, the time the moment, and the column that is left the label.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+from pydantic import ValidationError
+
+from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean, listed
+from configs.moments import TimeUnit
+from configs.registry import DATASETS
+from configs.source_files import is_folder, names_in, user_path
+from tasks.ingest.base import Dataset
+from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.database.dataset import Database
+from tasks.ingest.database.relbench_configs import RelbenchConfig
+from tasks.readers.parquet import open_parquet
+from tasks.stage import StageContext
+from tasks.storage.source_digests import SourceDigests
+
+_SPLITS = ("train", "val", "test")
+_METRICS = {"binary": "rocauc", "regression": "mae", "multiclass": "accuracy"}
+
+
+@DATASETS.register("relbench")
+class Relbench(Dataset):
+    """A database in RelBench's layout, and one of its tasks with its own moments and splits.
+
+    The whole `db/` is read: what is younger than a row's moment no model sees, so nothing has to be cut off.
+    """
+
+    Config = RelbenchConfig
+
+    config: RelbenchConfig
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the data set. Raises DataError where it is none in this layout."""
+        folder = user_path(self.config.folder)
+        for name in ("db", "tasks"):
+            if not is_folder(folder / name):
+                raise DataError(f"has no folder {name}/, which RelBench's layout has", path=folder)
+        return folder
+
+    @cached_property
+    def database(self) -> Database:
+        """The same as a data set `database`. Raises DataError and RecipeError."""
+        return Database(_database_config(self.config, self.folder))
+
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """Names and contents of all files that are read."""
+        return {**self.database.fingerprint(digests), "relbench": 1}
+
+    def time_unit(self) -> TimeUnit | None:
+        """None: moments are the task's own, and no snapshot is taken."""
+        return None
+
+    def ingest(self, context: StageContext) -> dict[str, Any]:
+        """Read all tables. Raises DataError with all mistakes that were met."""
+        return self.database.ingest(context)
+
+
+def _database_config(config: RelbenchConfig, folder: Path) -> DatabaseConfig:
+    paths = {path.stem: path for path in names_in(folder / "db") if path.suffix == ".parquet"}
+    if not paths:
+        raise DataError("has no Parquet files", path=folder / "db")
+    for option, names in (("leave_out", config.leave_out), ("tables", config.tables)):
+        for name in names:
+            if name not in paths:
+                near, known = did_you_mean(name, paths), listed(list(paths))
+                raise RecipeError(f"dataset.{option}: there is no table {name!r}{near}; db/ has {known}")
+    tables = {name: _table(path, config) for name, path in paths.items() if name not in config.leave_out}
+    for name, options in config.tables.items():
+        if name in tables:
+            tables[name] |= options
+    section = {
+        "name": "database",
+        "title": folder.name,
+        "max_categories": config.max_categories,
+        "tables": tables,
+        "predict": _predict(config, folder),
+    }
+    try:
+        found = DATASETS.config(section)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise RecipeError(
+            f"dataset: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
+        ) from error
+    assert isinstance(found, DatabaseConfig)
+    return found
+
+
+def _table(path: Path, config: RelbenchConfig) -> dict[str, Any]:
+    """Return the options of one table, as its metadata says them."""
+    known = _metadata(path)
+    foreign = {
+        column: table for column, table in known["fkey_col_to_pkey_table"].items() if table not in config.leave_out
+    }
+    return {"files": [str(path)], "key": known["pkey_col"], "time": known["time_col"], "foreign": foreign}
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """Return what RelBench wrote into a file's schema. Raises DataError where it is not there, or names no columns."""
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+    found: dict[str, Any] = {}
+    for key, kinds in (("fkey_col_to_pkey_table", dict), ("pkey_col", str | None), ("time_col", str | None)):
+        try:
+            found[key] = json.loads((schema.metadata or {})[key.encode()])
+        except (KeyError, ValueError):
+            raise DataError(
+                f"has no {key} in its schema's metadata, as RelBench's Table.save writes it; of other files "
+                "`graphmill inspect` proposes a recipe",
+                path=path,
+            ) from None
+        if not isinstance(found[key], kinds):
+            raise DataError(f"says {key}={found[key]!r} in its schema's metadata", path=path)
+    named = [*found["fkey_col_to_pkey_table"], found["pkey_col"], found["time_col"]]
+    for column in named:
+        if column is not None and column not in schema.names:
+            raise DataError(f"has no column {column!r}, which its metadata names", path=path)
+    return found
+
+
+def _predict(config: RelbenchConfig, folder: Path) -> dict[str, Any]:
+    """Return what is predicted, as the files of a task say it."""
+    names = [path.name for path in names_in(folder / "tasks") if is_folder(path)]
+    if config.predict not in names:
+        raise RecipeError(
+            f"dataset.predict: there is no task {config.predict!r}{did_you_mean(config.predict, names)}; tasks/ has "
+            f"{listed(names) or 'none'}"
+        )
+    files = {split: folder / "tasks" / config.predict / f"{split}.parquet" for split in _SPLITS}
+    known = {split: _metadata(path) for split, path in files.items()}
+    train = known["train"]
+    for split, path in files.items():
+        if known[split] != train:
+            raise DataError("has another key or time column than the task's train.parquet", path=path)
+    if len(train["fkey_col_to_pkey_table"]) != 1 or train["time_col"] is None:
+        raise RecipeError(
+            f"dataset.predict: {config.predict} joins rows of tables, or has no moments; tasks of one entity at a "
+            "moment each are read"
+        )
+    [(key, entity)] = train["fkey_col_to_pkey_table"].items()
+    label = _label(config, files["train"], {key, train["time_col"]})
+    columns = {split: _column(path, label) for split, path in files.items()}
+    kind = config.task_type or _kind_of(columns["train"])
+    begins = {split: _first(path, train["time_col"]) for split, path in files.items()}
+    labels = {
+        "files": [str(path) for path in files.values()],
+        "key": key,
+        "time": train["time_col"],
+        "label": label,
+        "task_type": kind,
+        "on_unknown_id": config.on_unknown_id,
+    }
+    return {
+        "table": entity,
+        "labels": labels,
+        "horizon": config.horizon,
+        "metric": config.metric or _METRICS[kind],
+        "split": {"valid": begins["val"], "test": begins["test"]},
+    }
+
+
+def _label(config: RelbenchConfig, path: Path, taken: set[str]) -> str:
+    with open_parquet(path) as file:
+        others = [name for name in file.schema_arrow.names if name not in taken]
+    if config.label is not None and config.label not in others:
+        raise RecipeError(
+            f"dataset.label: {path} has no column {config.label!r}{did_you_mean(config.label, others)}; there are "
+            f"{listed(others)}"
+        )
+    if config.label is None and len(others) != 1:
+        raise RecipeError(f"dataset.label: which column of {path} is the label? One of {listed(others) or 'none'}")
+    return config.label or others[0]
+
+
+def _column(path: Path, name: str) -> pa.ChunkedArray:
+    """Return a column. Raises DataError where it is not there, or not of numbers."""
+    with open_parquet(path) as file:
+        if name not in file.schema_arrow.names:
+            raise DataError(
+                "has no such column (masked labels are not read; take the unmasked test table)", path=path, column=name
+            )
+        column = file.read(columns=[name])[name]
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise DataError(f"is {kind}; labels are numbers (tasks that predict links have lists)", path=path, column=name)
+    return column
+
+
+def _kind_of(column: pa.ChunkedArray) -> str:
+    values = np.asarray(compute.unique(column).drop_null().cast(pa.float64()))
+    values = values[~np.isnan(values)]
+    return "binary" if np.isin(values, (0, 1)).all() else "regression"
+
+
+def _first(path: Path, column: str) -> str:
+    """Return the first moment of a file."""
+    with open_parquet(path) as file:
+        times = file.read(columns=[column])[column]
+    first = compute.min(times).as_py() if len(times) else None
+    if first is None:
+        raise DataError("has no rows with a moment", path=path, column=column)
+    return str(first.isoformat() if hasattr(first, "isoformat") else first)

@@ -1,0 +1,1 @@
+"""Tables that keep their versions: Delta Lake and Apache Iceberg."""

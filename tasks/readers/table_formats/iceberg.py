@@ -1,0 +1,115 @@
+"""Tables of Apache Iceberg, read by the package pyiceberg through a catalog of its configuration."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from configs.errors import DataError
+from tasks.readers.table_formats.tables import Version, VersionedTable, missing_package
+
+
+class IcebergTable(VersionedTable):
+    """A table of Iceberg; its versions are the snapshots of the main branch, and tags name some."""
+
+    package = "pyiceberg"
+
+    def versions(self) -> list[Version]:
+        """Return the snapshots that were current once and are still there."""
+        with self._errors():
+            kept = {snapshot.snapshot_id for snapshot in self._table.snapshots()}
+            log = [(entry.timestamp_ms, entry.snapshot_id) for entry in self._table.history()]
+        return [Version(str(number), milliseconds) for milliseconds, number in sorted(log) if number in kept]
+
+    def named(self, version: str, known: Sequence[Version]) -> Version:
+        """Return a snapshot by its id or tag. Raises DataError."""
+        with self._errors():
+            snapshot = self._table.snapshot_by_name(version)
+            if snapshot is None and version.isdecimal():
+                snapshot = self._table.snapshot_by_id(int(version))
+        if snapshot is not None:
+            return Version(str(snapshot.snapshot_id), int(snapshot.timestamp_ms))
+        tags = [name for name in self._table.refs() if name != "main"]
+        also = f", and the tags {', '.join(tags)}" if tags else ""
+        raise DataError(
+            f"there is no snapshot or tag {version}, or it has expired: known are {known[0].text} to {known[-1].text} "
+            f"({len(known):,}){also}; name one of them, or none for the newest",
+            path=self.path,
+        )
+
+    def identity(self) -> str:
+        """Return the table's own id."""
+        return str(self._table.metadata.table_uuid)
+
+    def schema(self, version: Version) -> pa.Schema:
+        """Return the columns."""
+        with self._errors():
+            projected = self._table.scan(snapshot_id=int(version.id)).projection()
+            return self._module("pyiceberg.io.pyarrow").schema_to_pyarrow(projected, include_field_ids=False)
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows file by file, in the order of the files' names."""
+        with self._errors():
+            scan = self._table.scan(snapshot_id=int(self.version.id), selected_fields=tuple(columns))
+            tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
+            reader = self._module("pyiceberg.io.pyarrow").ArrowScan(
+                self._table.metadata, self._table.io, scan.projection(), scan.row_filter, True
+            )
+            for batch in reader.to_record_batches(tasks):
+                yield pa.RecordBatch.from_arrays([batch.column(name) for name in columns], names=list(columns))
+
+    @cached_property
+    def _table(self) -> Any:
+        catalog, _, name = self.reference.table.partition(".")
+        with self._errors():
+            return self._module("pyiceberg.catalog").load_catalog(catalog).load_table(name)
+
+    def _module(self, name: str) -> Any:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            raise missing_package(self.reference, "pyiceberg", "iceberg") from None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Say of the library's errors which table they are about, and a way out."""
+        exceptions = self._module("pyiceberg.exceptions")
+        catalog, _, name = self.reference.table.partition(".")
+        try:
+            yield
+        except DataError:
+            raise
+        except (
+            exceptions.NoSuchTableError,
+            exceptions.NoSuchNamespaceError,
+        ) as error:
+            raise DataError(f"the catalog {catalog} has no table {name}", path=self.path) from error
+        except FileNotFoundError as error:
+            raise DataError(
+                f"files of this snapshot are gone ({_short(error)}); read a newer one", path=self.path
+            ) from error
+        except ValueError as error:
+            if "URI" in str(error) or "catalog" in str(error).lower():
+                raise DataError(
+                    f"there is no catalog {catalog} in pyiceberg's configuration ({_short(error)}); describe it in "
+                    f"~/.pyiceberg.yaml, or by PYICEBERG_CATALOG__{catalog.upper()}__URI",
+                    path=self.path,
+                ) from error
+            raise DataError(f"cannot be read ({_short(error)})", path=self.path) from error
+        except (OSError, pa.ArrowException, *_library_errors(exceptions)) as error:
+            raise DataError(f"cannot be read ({_short(error)})", path=self.path) from error
+
+
+def _library_errors(exceptions: Any) -> tuple[type[Exception], ...]:
+    """Return pyiceberg's own exceptions, which have no common base."""
+    found = [one for one in vars(exceptions).values() if isinstance(one, type) and issubclass(one, Exception)]
+    return tuple(one for one in found if one.__module__ == exceptions.__name__)
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

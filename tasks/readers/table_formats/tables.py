@@ -1,0 +1,172 @@
+"""A table of Delta Lake or Iceberg as of one version: which it is, its columns, its rows in an order of its own.
+
+The version is found out once in a process: a run reads one and the same, whoever writes meanwhile.
+"""
+
+from __future__ import annotations
+
+import abc
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from configs.errors import DataError
+from configs.moments import last_time
+from configs.versioned_tables import TableReference
+from tasks.readers.columns import check_columns, check_names, plain_batch
+
+BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a table."""
+
+    id: str
+    """Number (Delta Lake) or id (Iceberg)."""
+    milliseconds: int
+    """When it was made, since 1970."""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        at = datetime.datetime.fromtimestamp(self.milliseconds / 1000, datetime.UTC)
+        return f"{self.id} of {at.isoformat(timespec='seconds')}"
+
+
+class VersionedTable(abc.ABC):
+    """A table as of one version."""
+
+    package: str
+    """What reads it."""
+
+    def __init__(self, reference: TableReference) -> None:
+        """Find the version. Raises DataError: no such package, table or version."""
+        self.reference = reference
+        self.path = Path(str(reference))
+        """How messages call it."""
+        known = self.versions()
+        if not known:
+            raise DataError("has no version: nothing was written to it", path=self.path)
+        self.newest = known[-1]
+        self.version = self._choose(known)
+
+    def _choose(self, known: Sequence[Version]) -> Version:
+        reference = self.reference
+        if reference.as_of is not None:
+            until = last_time(reference.as_of, "milliseconds")
+            found = [version for version in known if version.milliseconds <= until]
+            if not found:
+                raise DataError(
+                    f"has no version as of {reference.as_of}: the oldest that is known is {known[0].text}; take a "
+                    "later moment",
+                    path=self.path,
+                )
+            return found[-1]
+        if reference.version is None:
+            return known[-1]
+        return self.named(reference.version, known)
+
+    def named(self, version: str, known: Sequence[Version]) -> Version:
+        """Return the version that a recipe names. Raises DataError."""
+        for one in known:
+            if one.id == str(version).lstrip("0") or one.id == version:
+                return one
+        raise DataError(
+            f"there is no version {version}: known are {known[0].text} to {known[-1].text} ({len(known):,}); name one "
+            "of them, or none for the newest",
+            path=self.path,
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What identifies the content: for keys of artifacts and for manifests."""
+        return {
+            "format": self.reference.format,
+            "table": self.identity(),
+            "version": self.version.id,
+            "milliseconds": self.version.milliseconds,
+        }
+
+    @property
+    def text(self) -> str:
+        """Say which version is read."""
+        newest = "" if self.version.id != self.newest.id else ", the newest"
+        return f"{self.reference.name}: version {self.version.text}{newest}"
+
+    # ---- what a format does in its own way
+
+    @abc.abstractmethod
+    def versions(self) -> list[Version]:
+        """Return all that are known, oldest first. Raises DataError: no such table."""
+
+    @abc.abstractmethod
+    def identity(self) -> str:
+        """Return what tells the table from others, also at another place."""
+
+    @abc.abstractmethod
+    def schema(self, version: Version) -> pa.Schema:
+        """Return a version's columns."""
+
+    @abc.abstractmethod
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of some columns, in the same order each time."""
+
+    # ----
+
+    def column_names(self) -> list[str]:
+        """Return the columns. Raises DataError."""
+        names = list(self.schema(self.version).names)
+        check_names(names, self.path)
+        return names
+
+    def read(self, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of some columns, plain. Raises DataError."""
+        there = self.column_names()
+        self._check_columns(wanted, there)
+        row = 0
+        for batch in self.scan(list(wanted) or there[:1]):
+            yield plain_batch(batch, self.path, row)
+            row += batch.num_rows
+
+    def _check_columns(self, wanted: Sequence[str], there: Sequence[str]) -> None:
+        missing = [name for name in wanted if name not in there]
+        if missing and self.version.id != self.newest.id:
+            later = set(self.schema(self.newest).names)
+            if set(missing) <= later:
+                raise DataError(
+                    f"has no column {missing[0]!r} in version {self.version.id}; the newest, {self.newest.text}, has "
+                    "it: the columns changed in between; read a later version, or leave the column out",
+                    path=self.path,
+                )
+        check_columns(self.path, wanted, there)
+
+
+OPENED: dict[str, VersionedTable] = {}
+"""By reference, for the rest of the process: flow runs have one each."""
+
+
+def open_versioned(reference: TableReference) -> VersionedTable:
+    """Open a table as of a version; the same for the rest of the process. Raises DataError."""
+    name = str(reference)
+    if name not in OPENED:
+        if reference.format == "delta":
+            from tasks.readers.table_formats.delta import DeltaLakeTable
+
+            OPENED[name] = DeltaLakeTable(reference)
+        else:
+            from tasks.readers.table_formats.iceberg import IcebergTable
+
+            OPENED[name] = IcebergTable(reference)
+    return OPENED[name]
+
+
+def missing_package(reference: TableReference, package: str, extra: str) -> DataError:
+    """Return the error of a package that is not installed."""
+    return DataError(
+        f"needs the package {package}, which is not installed: pip install 'graphmill[{extra}]'", path=str(reference)
+    )

@@ -1,0 +1,1 @@
+"""Vectors of nodes by relation: graphs with several relations within one node type."""
