@@ -19,11 +19,6 @@ GRAPHS = {"debdeps": "debdeps.yaml", "synthetic": "synthetic-27m.yaml"}
 PREPARATION = ("ingest", "preprocess", "components", "partition")
 
 
-def data_folder() -> Path:
-    """Return where real data lies."""
-    return Path(os.environ.get("GRAPHMILL_DATA", DATA))
-
-
 def graph_recipe(name: str, overrides: tuple[str, ...] = ()) -> Recipe:
     """The recipe of a graph, in one part and for one rank; `name` may also be a YAML file (tests use a small one)."""
     os.environ.setdefault("GRAPHMILL_DATA", str(DATA))

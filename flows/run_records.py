@@ -109,7 +109,7 @@ class RunRecord(BaseModel):
     def rows_text(self, name: str) -> str:
         """Return the rows of a stage, with what they are."""
         train = self.config.get("train")
-        at_once = isinstance(train, dict) and "strategy" not in train
+        at_once = isinstance(train, dict) and not {"strategy", "epochs"} & set(train)
         return rows_text(name, self.stages[name]["rows"], at_once=at_once)
 
     def parent_keys(self, parents: tuple[str, ...]) -> dict[str, str]:

@@ -54,6 +54,14 @@ class GraphFacts:
     """For each type of edges, of a model that scores by sampling: edges that a row takes, from the seeds outwards."""
     newest: bool = False
     """Whether it takes the newest of more, else any."""
+    head_types: tuple[str, ...] = ()
+    """Of several tasks that share the model: their task types; none: there is one task."""
+    head_labels: tuple[int, ...] = ()
+    """Columns of each one's label."""
+    head_scores: tuple[int, ...] = ()
+    """Columns of each one's scores."""
+    head_weights: tuple[float, ...] = ()
+    """Of each one's mean loss in the sum."""
     rank_type: int | None = None
     """Type of the candidates that are ranked for each node that is scored; None: nothing is ranked."""
     node_types: tuple[str, ...] = ()

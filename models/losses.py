@@ -6,10 +6,14 @@ None asks how many labels there are before it goes on: that would wait for a GPU
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
+
+if TYPE_CHECKING:
+    from models.facts import GraphFacts
 
 Loss = Callable[..., Tensor]
 
@@ -50,6 +54,27 @@ def link_loss(scores: Tensor, target: Tensor) -> Tensor:
 def ranking_loss(scores: Tensor, target: Tensor) -> Tensor:
     """Mean loss of right pairs (`models.relational.ranking`): of scores (m, 2) by softmax; (m, 1) are losses."""
     return scores.mean() if scores.shape[1] == 1 else cross_entropy(scores, target)
+
+
+def loss_of_several(scores: Tensor, target: Tensor, facts: GraphFacts) -> Tensor:
+    """Weighted sum of several tasks' mean losses: scores (n, out_dim) and target (n, K), the tasks' side by side.
+
+    Classes are numbers, NaN for none; a regression's scores and targets are in the units of the labels, and its errors
+    count in their standard deviations.
+    """
+    total = torch.zeros((), device=scores.device)
+    label, score = 0, 0
+    widths = zip(facts.head_types, facts.head_labels, facts.head_scores, facts.head_weights, strict=True)
+    for task_type, num_labels, num_scores, weight in widths:
+        own, wanted = scores[:, score : score + num_scores], target[:, label : label + num_labels]
+        if task_type == "multiclass":
+            wanted = torch.nan_to_num(wanted[:, 0], nan=-1.0).long()
+        elif task_type == "regression":
+            scale = torch.tensor(facts.label_scale[score : score + num_scores], device=scores.device)
+            own, wanted = own / scale, wanted / scale  # the mean falls out of the difference
+        total = total + weight * LOSSES[task_type](own, wanted)
+        label, score = label + num_labels, score + num_scores
+    return total
 
 
 LOSSES: dict[str, Loss] = {

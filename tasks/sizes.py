@@ -15,6 +15,7 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from configs.schema import Recipe
 from tasks.processes.memory import available_bytes
+from tasks.storage.graph_store import is_of_type
 from tasks.storage.manifests import DatasetManifest, GraphManifest
 
 # An interpreter with torch, numba and pyarrow, before any data.
@@ -66,8 +67,14 @@ def counts_of(manifest: DatasetManifest | GraphManifest) -> Counts:
     if isinstance(manifest, GraphManifest):
         entries = [entry for name, entry in manifest.arrays.items() if name.startswith("edge_")]
         carried = sum(_ITEM_BYTES.get(entry.dtype, 8) * math.prod(entry.shape[1:]) for entry in entries)
-        return Counts(manifest.num_nodes, manifest.num_edges, manifest.feature_dim, carried, both_directions=True)
-    dim = sum(feature.dim for node_type in manifest.node_types for feature in node_type.features)
+        cells = [math.prod(entry.shape) for name, entry in manifest.arrays.items() if is_of_type(name)]
+        dim = -(-sum(cells) // max(1, manifest.num_nodes)) if cells else manifest.feature_dim
+        return Counts(manifest.num_nodes, manifest.num_edges, dim, carried, both_directions=True)
+    widths = [(kind.num_nodes, sum(feature.dim for feature in kind.features)) for kind in manifest.node_types]
+    if manifest.fit_before is None:
+        dim = sum(width for _, width in widths)
+    else:  # each type has its own columns
+        dim = -(-sum(count * width for count, width in widths) // max(1, manifest.num_nodes))
     widest = max((sum(feature.dim for feature in kind.features) for kind in manifest.edge_types), default=0)
     columns = {column for kind in manifest.edge_types for column in manifest.tables[f"edges/{kind.name}"].columns}
     others = 4 * ("weight" in columns) + 8 * ("time" in columns) + 2 * (len(manifest.edge_types) > 1)

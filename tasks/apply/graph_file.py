@@ -21,7 +21,7 @@ from models.dgl_adapter import PlainGraph, save_graphs
 from tasks.storage.artifacts import output_errors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import Array, GraphStore, array_of_type
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import SPLITS, GraphManifest, TypeColumns
 
@@ -140,6 +140,7 @@ def _typed(store: GraphStore, ids: IdMap) -> PlainGraph:
     for kind, members in nodes.items():
         place[members] = np.arange(len(members))
         ndata[kind] = _fields(store, _NODE_FIELDS, members, manifest.type_columns.get(kind))
+        ndata[kind] |= _own_features(store, kind, members)
         ndata[kind]["original_id"] = _ids(ids.lookup(members), kind)
         if kind == manifest.target_type and manifest.task == "node":
             ndata[kind] |= _targets(store, members)
@@ -176,6 +177,15 @@ def _fields(store: GraphStore, names: dict[str, str], rows: Any, own: TypeColumn
             array = array[:, list(columns)]
         found[field] = _tensor(array)
     return found
+
+
+def _own_features(store: GraphStore, kind: str, nodes: Array) -> dict[str, Tensor]:
+    """Return the features of nodes of a type that has matrices of its own."""
+    found = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
+    if not any(table is not None for table in found.values()):
+        return {}
+    rows = store["node_ids"][nodes] - store.manifest.type_offsets[store.manifest.node_types.index(kind)]
+    return {name: _tensor(table[rows]) for name, table in found.items() if table is not None}
 
 
 def _targets(store: GraphStore, nodes: Array) -> dict[str, Tensor]:

@@ -59,7 +59,7 @@ class Keeping:
         num_nodes, seconds = self.parents["partition"].manifest.num_nodes, told["seconds"]
         computed, former = tuple(told["computed"]), self.former
         is_full = former is None or told["warning"] is not None
-        full = (seconds, num_nodes) if is_full or former is None else (former.full_seconds, former.full_nodes)
+        full = (seconds, told["rows"]) if is_full or former is None else (former.full_seconds, former.full_nodes)
         folder = self.store.folder(LAYERS, self.key)
         if not self.job.is_complete:
             manifest = LayersManifest(
@@ -77,10 +77,10 @@ class Keeping:
             "former": None if is_full or former is None else former.key,
             "former_as_of": None if is_full or former is None else former.as_of,
             "computed": list(computed),
-            "shares": [round(count / max(1, num_nodes), 6) for count in computed],
+            "shares": [round(count / max(1, told["rows"]), 6) for count in computed],
             "audited": told["audited"],
             "seconds": round(seconds, 3),
-            "full_seconds": round(full[0] * num_nodes / max(1, full[1]), 3),
+            "full_seconds": round(full[0] * told["rows"] / max(1, full[1]), 3),
             "bytes": sum(path.stat().st_size for path in folder.iterdir()),
             "folder": str(folder),
         }

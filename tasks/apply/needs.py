@@ -101,6 +101,10 @@ def label_columns(data: DatasetManifest, store: DatasetStore | None = None) -> l
     if store is not None and "labels" in store:
         return [str(name) for name in store.read("labels", ["name"]).column("name").to_pylist()]
     options = data.config.get("dataset", {})
+    if options.get("name") == "database":
+        predict = options["predict"]
+        label = predict.get("label") or (predict.get("labels") or {}).get("label")
+        return list(label) if isinstance(label, list | tuple) else None
     if options.get("name") != "tables":  # others name arrays or files there, not columns
         return None
     tables = [options.get("labels") or {}, *(options.get("nodes") or ())]

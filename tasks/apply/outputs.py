@@ -13,6 +13,7 @@ from __future__ import annotations
 import filecmp
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,7 @@ from configs.errors import DataError
 from tasks.evaluators.metrics import probabilities, sigmoid
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.storage.graph_store import Array, create_array
+from tasks.storage.heads import HeadView
 from tasks.storage.parquet_output import ParquetOutput
 
 VECTOR = "embedding"
@@ -174,11 +176,14 @@ def open_vectors(path: Path, format: str, rows: int, dim: int) -> Vectors:
     return Word2vecVectors(path, rows, dim, binary=format == "word2vec-binary")
 
 
-def as_probabilities(scores: Array, task_type: str) -> Array:
+def as_probabilities(scores: Array, task_type: str, heads: Sequence[HeadView] = ()) -> Array:
     """Return a model's scores (n, C) as probabilities; a regression's as they are.
 
     Classes that exclude each other: softmax; a single score or several labels: of each by itself.
     """
+    if heads:
+        parts = [as_probabilities(scores[:, view.scores], view.head.task_type) for view in heads]
+        return np.concatenate([part.reshape(len(scores), -1) for part in parts], axis=1)
     if task_type == "regression":
         return scores
     if task_type == "multilabel" or scores.shape[1] == 1:

@@ -32,6 +32,7 @@ from tasks.inference.opened import ScoringJob, open_model
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
+from tasks.storage.heads import head_views
 from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
@@ -98,10 +99,9 @@ class Serving:
         with evaluating(self.model):
             if self.job.keep is None:
                 return self._write()
-            from tasks.inference.kept_layers import keep_layers
+            from tasks.inference.keeping import keep_outputs
 
-            kept = keep_layers(self.model, self.store, self.dataset, self.job.keep, self.job.work)
-            self.predictor.kept = kept
+            kept = self.predictor.kept = keep_outputs(self.model, self.opened, self.job.keep, self.job.work)
             return {**self._write(), "kept": kept.told.record()}
 
     def _write(self) -> dict[str, Any]:
@@ -184,7 +184,8 @@ class Serving:
 
     def _node_outputs(self, nodes: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of nodes, int64 (n,), some at a time."""
-        if self.job.keep is not None or (2 * len(nodes) > self.manifest.num_nodes and not self._samples):
+        keeps = self.job.keep is not None
+        if (keeps or 2 * len(nodes) > self.manifest.num_nodes) and not self._samples:
             vectors, rows = self.predictor.node_vectors(self.model), nodes
         else:
             distinct, rows = np.unique(nodes, return_inverse=True)
@@ -226,15 +227,16 @@ class Serving:
 
     def _write_predictions(self, items: Array, outputs: Iterator[Output]) -> dict[str, Any]:
         task_type, work, order = self.manifest.task_type, self.job.work, self.job.label_order
+        heads = head_views(self.manifest)
         if order is not None:
             outputs = ((part, ids, scores[:, order]) for part, ids, scores in outputs)
         if self.job.format == "npy":
             with NpyVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
                 for _, ids, scores in outputs:
-                    matrix.add(ids, as_probabilities(scores, task_type))
+                    matrix.add(ids, as_probabilities(scores, task_type, heads))
             return {"files": [path.name for path in matrix.files], "classes": self.job.classes}
         splits, labels = self._splits(), self.store["graph_label" if self.manifest.task == "graph" else "label"]
-        with PredictionWriter(work, task_type, self.job.classes, self.data_classes) as writer:
+        with PredictionWriter(work, task_type, self.job.classes, self.data_classes, heads) as writer:
             for part, ids, scores in outputs:
                 split = _SPLIT_NAMES.take(pa.array(splits[items[part]]))
                 writer.items(ids, split, np.asarray(labels[items[part]]), scores)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tasks.arrays import Array, blocks, offsets, row_blocks
 from tasks.negatives import replace_gone
-from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
+from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore, is_of_type
 from tasks.transpose import transpose
 
 _CHUNK_NODES = 1 << 18
@@ -75,9 +75,10 @@ class NodeFilter:
                 out[first:last] = sources[name][positions]
 
     def write_node_data(self) -> None:
-        """Copy the rows of kept nodes; relations all stay."""
-        if "relation_feat" in self.store:
-            self.writer.link("relation_feat", self.store)
+        """Copy the rows of kept nodes; relations all stay, and the rows of types that have matrices of their own."""
+        for name in self.store.manifest.arrays:
+            if name == "relation_feat" or is_of_type(name):
+                self.writer.link(name, self.store)
         for name in NODE_ARRAYS:
             source = self.store.get(name)
             if source is not None:

@@ -17,13 +17,14 @@ the number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
+from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 
@@ -127,6 +128,48 @@ class SureMetrics:
 
     def _draws(self, prediction: Prediction, values: dict[str, float]) -> Draws:
         return draw(prediction, lambda some: self._judge(some)[self._metric], values[self._metric])
+
+
+class SureOfEach:
+    """`SureMetrics` by each of several metrics, of which the first one judges the model."""
+
+    def __init__(
+        self,
+        measure: Callable[[Prediction], dict[str, float]],
+        judges: Sequence[Evaluator],
+        prediction: Prediction,
+    ) -> None:
+        """Measure the model; a further metric that its rows do not define has no interval. Raises what `measure` does.
+
+        Args:
+            measure: gives all metrics.
+            judges: give one each.
+            prediction: the model's.
+        """
+        values = measure(prediction)
+        self._parts = {
+            judge.metric: SureMetrics(measure, judge.metric, judge, prediction)
+            for judge in judges
+            if judge.metric in values
+        }
+        self._first = judges[0].metric
+        self.values = values
+        """All metrics of the model."""
+
+    def compare(self, prediction: Prediction) -> dict[str, float]:
+        """Measure a control on the same rows."""
+        found = [part.compare(prediction) for part in self._parts.values()]
+        return found[0]
+
+    def keep(self, name: str, values: dict[str, float]) -> None:
+        """See `SureMetrics.keep`."""
+        for part in self._parts.values():
+            part.keep(name, values)
+
+    def intervals(self) -> dict[str, Any]:
+        """Return those of the metric that judges, and by metric those of `further` ones."""
+        further = {name: part.intervals() for name, part in self._parts.items() if name != self._first}
+        return self._parts[self._first].intervals() | ({"further": further} if further else {})
 
 
 def _rows(prediction: Prediction) -> int:

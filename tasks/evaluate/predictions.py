@@ -6,6 +6,7 @@
 | node: binary | the same; `score`: probability of class 1 |
 | node: several labels | the same, with fixed-size lists |
 | node: regression | `id`, `split`, `label`, `prediction` |
+| node: several tasks | `id`, `split`, and of each task its columns, as `TASK_label`, `TASK_prediction`, `TASK_score` |
 | recommended | `id`, `split`, `place` from 1, `prediction`: what is recommended, `score` (raw), `label`: 1 if right |
 | graph | as nodes, with `graph_id` and `row` in place of `id` |
 | triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |
@@ -18,6 +19,7 @@ nodes do, files have their `row` too, or `source_row` and `target_row`. A missin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ import pyarrow as pa
 from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
 from tasks.inference.ranked import Lists
 from tasks.storage.graph_store import slices
+from tasks.storage.heads import HeadView
 from tasks.storage.ids import IdMap
 from tasks.storage.parquet_output import ParquetOutput
 
@@ -38,10 +41,19 @@ class PredictionWriter(ParquetOutput):
     """Writes predictions split by split; the file appears when it is closed without an error."""
 
     def __init__(
-        self, folder: Path, task_type: str, names: list[str] | None = None, label_names: list[str] | None = None
+        self,
+        folder: Path,
+        task_type: str,
+        names: list[str] | None = None,
+        label_names: list[str] | None = None,
+        heads: Sequence[HeadView] = (),
     ) -> None:
-        """`names` are those of the model's classes, where the data set kept them, `label_names` those of the data's."""
+        """`names` are those of the model's classes, where the data set kept them, `label_names` those of the data's.
+
+        `heads`: several tasks.
+        """
         super().__init__(folder / FILE_NAME)
+        self._heads = [(view, PredictionWriter(folder, view.head.task_type)) for view in heads]
         self._task_type = task_type
         self._names = None if names is None else np.array(names, object)
         self._label_names = self._names if label_names is None else np.array(label_names, object)
@@ -103,6 +115,12 @@ class PredictionWriter(ParquetOutput):
         self.write(pa.table({**ids, "score": pa.array(score, pa.float32())}))
 
     def _judged(self, label: Array, scores: Floats) -> dict[str, pa.Array]:
+        if self._heads:
+            found: dict[str, pa.Array] = {}
+            for view, writer in self._heads:
+                own = writer._judged(view.label_of(label), scores[:, view.scores])
+                found |= {f"{view.head.name}_{column}": values for column, values in own.items()}
+            return found
         if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
             if scores.shape[1] > 1:
                 predicted = scores.argmax(axis=1)

@@ -25,6 +25,7 @@ def standard_error(metric: str, value: float, rows: int) -> float:
 
     A share's deviation for what lies in 0..1; of errors and of R², what normal errors would have.
     """
+    metric = metric.rpartition(".")[2]
     if metric in ERRORS:
         return abs(value) / math.sqrt(2 * rows)
     if metric == "r2":
@@ -46,6 +47,8 @@ def lost_to_controls(metric: str, higher_is_better: bool, report: Mapping[str, A
     for name, splits in report["controls"].items():
         lost, gates = [], CONTROLS[name].gates
         for split, values in splits.items():
+            if metric not in values:
+                continue
             own, bar = report["metrics"][split][metric], values[metric]
             noise = 0.0 if gates else _noise(metric, own, bar, _rows(report, split))
             beaten = own - bar > -noise if higher_is_better else bar - own > -noise
@@ -64,7 +67,7 @@ def secondary_below_controls(metric: str, report: Mapping[str, Any]) -> list[str
         for split, values in splits.items() if CONTROLS[name].gates else ():
             for other in (values.keys() & report["metrics"][split].keys()) - {metric} - _BOUNDS:
                 own, bar = report["metrics"][split][other], values[other]
-                behind = own - bar if other in ERRORS else bar - own
+                behind = own - bar if other.rpartition(".")[2] in ERRORS else bar - own
                 if behind > _noise(other, own, bar, _rows(report, split)):
                     lost.append(f"{split} {other} {own:.4f} against {bar:.4f}")
         if lost:

@@ -21,22 +21,25 @@ import pyarrow as pa
 from configs.errors import DataError, GraphmillError, error_of, kind_of
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
+from tasks.evaluate.controls.several import SeveralControls
 from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.decisions import DecisionsSeen
 from tasks.evaluate.diagnostics import diagnose
-from tasks.evaluate.intervals import SureMetrics
+from tasks.evaluate.intervals import SureOfEach
 from tasks.evaluate.ranked import diagnose_ranked, list_length, recommended
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Evaluator, make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
+from tasks.evaluators.several import HeadEvaluator, SeveralTasks, of_head
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.inference.predictor import link_relations
 from tasks.processes.mapped import rows_at_random
 from tasks.sampling.relational.links import ranked_links
 from tasks.storage.controls import CONSTANT_CONTROLS
 from tasks.storage.graph_facts import relations_of
+from tasks.storage.heads import HeadView, head_views
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import GraphManifest
 from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, write_error
@@ -90,7 +93,8 @@ class Evaluation:
         manifest = self.store.manifest
         self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), manifest)
         self._measure = partial(measure, self.evaluator, secondary_evaluators(manifest, self.evaluator))
-        self.writer = PredictionWriter(job.work, manifest.task_type, self.names)
+        self.heads = head_views(manifest)
+        self.writer = PredictionWriter(job.work, manifest.task_type, self.names, heads=self.heads)
         self.notes: list[str] = []
         self.rows = 0
         self.covered: dict[str, dict[str, Any]] = {}
@@ -105,7 +109,8 @@ class Evaluation:
         intervals: dict[str, dict[str, Any]] = {}
         splits, manifest = self.job.splits, self.store.manifest
         drawn = "test" if "test" in splits else splits[-1]
-        decided = DecisionsSeen(manifest.task_type, drawn)
+        decided = self._deciding(drawn)
+        judges = self.evaluator.heads if isinstance(self.evaluator, SeveralTasks) else [self.evaluator]
         predictions = {
             "node": self._nodes,
             "link": self._links,
@@ -116,20 +121,21 @@ class Evaluation:
             predictions = self._rankings
         with self.writer, self._reading(), fitted_controls(self.opened, self.job.work) as controls:
             for number, (split, prediction) in enumerate(predictions(), start=1):
-                sure = SureMetrics(self._measure, self.evaluator.metric, self.evaluator, prediction)
+                sure = SureOfEach(self._measure, judges, prediction)
                 measured[split] = sure.values
-                telling[split] = prediction.telling_rows
+                telling[split] = self._of_first(prediction).telling_rows
                 for name, values in controls.measured(split, prediction, sure.compare):
                     controlled.setdefault(name, {})[split] = values
                     sure.keep(name, values)
                 intervals[split] = sure.intervals()
                 if split == drawn:
                     report = {"split": split, **self._diagnosed(split, prediction)}
-                decided.see(split, prediction)
+                for view, one in decided:
+                    one.see(split, prediction if view is None else of_head(prediction, view))
                 for what, found in self._tell_parts(split, prediction, controls).items():
                     by_part.setdefault(what, {}).update(found)
                 report_progress(number, len(splits), "splits", split)
-        report.update(decided.found)
+        report.update(self._decisions(decided))
         report.update(by_part)
         self.notes += controls.notes
         report.update(self._vectors())
@@ -150,6 +156,24 @@ class Evaluation:
             "rows": self.rows,
         }
 
+    def _of_first(self, prediction: Prediction) -> Prediction:
+        """Return what is said of the task that judges the model."""
+        return of_head(prediction, self.heads[0]) if self.heads else prediction
+
+    def _deciding(self, drawn: str) -> list[tuple[HeadView | None, DecisionsSeen]]:
+        """Return what finds thresholds and temperatures, for each task."""
+        if not self.heads:
+            return [(None, DecisionsSeen(self.store.manifest.task_type, drawn))]
+        return [(view, DecisionsSeen(view.head.task_type, drawn)) for view in self.heads]
+
+    @staticmethod
+    def _decisions(decided: list[tuple[HeadView | None, DecisionsSeen]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for view, one in decided:
+            found |= one.found if view is None else {}
+        by_task = {view.head.name: one.found for view, one in decided if view is not None and one.found}
+        return found | ({"tasks": by_task} if by_task else {})
+
     def _by_part(self, split: str, prediction: Prediction) -> tuple[str, dict[str, dict[str, float]]]:
         """Return the metrics of a split's parts, whose mean its own are, and what these are."""
         what, parts = "by_negatives", dict(prediction.by_kind())
@@ -158,8 +182,12 @@ class Evaluation:
             what, parts = "by_relation", {names[relation]: own for relation, own in prediction.by_relation()}
         return what, {name: self._measure(own) for name, own in parts.items()}
 
-    def _tell_parts(self, split: str, prediction: Prediction, controls: Controls) -> dict[str, dict[str, Any]]:
+    def _tell_parts(
+        self, split: str, prediction: Prediction, controls: Controls | SeveralControls
+    ) -> dict[str, dict[str, Any]]:
         """Return the metrics of a split's parts, the model's and the controls', and note the first one's."""
+        if isinstance(controls, SeveralControls):
+            return {}
         what, parts = self._by_part(split, prediction)
         if not parts:
             return {}
@@ -293,7 +321,8 @@ class Evaluation:
         if prediction.ranked is not None:
             return {"ranked": diagnose_ranked(prediction.ranked) | self.covered.get(split, {})}
         if manifest.task != "triple":
-            return diagnose(prediction, manifest.task_type, self.names)
+            kind = self.heads[0].head.task_type if self.heads else manifest.task_type
+            return diagnose(self._of_first(prediction), kind, self.names)
         assert isinstance(self.model, KnowledgeModel)
         splits, names = self.predictor.triple_splits, relation_names(self.opened.dataset)
         return diagnose_triples(self.model, splits, split, prediction.true_ranks(), names.to_pylist())
@@ -309,23 +338,30 @@ class Evaluation:
 
 
 @contextmanager
-def fitted_controls(opened: Opened, work: Path) -> Iterator[Controls]:
+def fitted_controls(opened: Opened, work: Path) -> Iterator[Controls | SeveralControls]:
     """Fit what the model is compared with; its scratch files in `work` go with it."""
     from models.vectors import VectorModel
 
     model = opened.model
     with tempfile.TemporaryDirectory(dir=work) as scratch:
         graph = ControlledGraph(opened.store, opened.dataset, opened.ids, opened.predictor, Path(scratch))
+        if opened.store.manifest.heads:
+            yield SeveralControls(graph)
+            return
         vectors = model if isinstance(model, VectorModel) and not model.scores_relations else None
         yield Controls(graph, opened.model.facts.out_dim, vectors)
 
 
 def secondary_evaluators(graph: GraphManifest, primary: Evaluator) -> list[Evaluator]:
     """Return further metrics that cost little, beside the one that a model is judged by."""
-    wanted = _SECONDARY[graph.task_type]
+    made: list[Evaluator] = []
+    for view in head_views(graph):
+        configs = (EVALUATORS.config(dict(c)) for c in _SECONDARY[view.head.task_type])
+        made += [HeadEvaluator(config, graph, view) for config in configs]
+    wanted = () if graph.heads else _SECONDARY[graph.task_type]
     if graph.task_type == "link" and graph.num_relations:
         wanted = _BY_RELATION
-    made = [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in wanted]
+    made += [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in wanted]
     return [extra for extra in made if extra.metric != primary.metric]
 
 
@@ -335,7 +371,11 @@ def measure(evaluator: Evaluator, extras: Sequence[Evaluator], prediction: Predi
     for extra in extras:
         with suppress(DataError):  # a further metric may be undefined (one class only)
             values = {**extra(prediction), **values}
-    return {evaluator.metric: values.pop(evaluator.metric), **values}
+    first = {evaluator.metric: values.pop(evaluator.metric)}
+    if isinstance(evaluator, SeveralTasks):  # one task after the other
+        tasks = [head.view.head.name for head in evaluator.heads]
+        values = {name: values[name] for name in sorted(values, key=lambda one: tasks.index(one.rpartition(".")[0]))}
+    return {**first, **values}
 
 
 def evaluate(job: EvaluateJob) -> dict[str, Any]:

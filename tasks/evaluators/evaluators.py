@@ -280,5 +280,9 @@ def make_evaluator(config: ComponentConfig, graph: GraphManifest) -> Evaluator:
         RecipeError: the metric does not fit the task.
         DataError: the data set names a metric that nobody knows.
     """
+    if graph.heads:
+        from tasks.evaluators.several import SeveralTasks
+
+        return SeveralTasks(config, graph)
     evaluator: Evaluator = EVALUATORS.create(config, graph)
     return evaluator.chosen if isinstance(evaluator, Auto) else evaluator

@@ -17,6 +17,7 @@ from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.heads import head_manifest, head_views
 from tasks.storage.ids import class_names
 from tasks.storage.manifests import GraphManifest
 
@@ -54,6 +55,16 @@ def check_splits(
         DataError: naming the split and what its labels are.
     """
     evaluator = make_evaluator(evaluate.evaluator, graph)
+    for view in head_views(graph):
+        own = {split: view.label_of(label) for split, label in labels.items()}
+        try:
+            check_splits(evaluate, head_manifest(graph, view.head), own, warn)
+        except DataError as error:
+            if view.labels.start == 0:  # the first one judges the model
+                raise
+            warn(f"{view.head.name}: {error}")
+    if graph.heads:
+        return
     for split in dict.fromkeys(("valid", *evaluate.splits)):
         if split not in labels:
             continue

@@ -19,12 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from configs.errors import RecipeError
 from models.base import GraphModel
-from models.relational.base import RelationalModel
 from tasks.arrays import row_blocks
 from tasks.inference.changes import Changes, find_changes, read_graph, rows_equal
-from tasks.inference.former_layers import FormerLayers, KeepJob
+from tasks.inference.former_layers import FormerLayers
 from tasks.inference.layerwise import bounded_slices, chunk_rows, out_dims
 from tasks.inference.row_stable import RowStable, features_of
 from tasks.sampling.rows.features import FeatureSource, take_rows
@@ -39,17 +37,6 @@ Compute = Callable[[Array], Array]
 """From nodes, int64 (n,), to their rows, float32 (n, D)."""
 
 
-def check_keeps(model: GraphModel) -> None:
-    """Raise RecipeError where a model's vectors are not those of layers, one after the other."""
-    name = model.config.name
-    if isinstance(model, RelationalModel) or model.table is not None or not model.is_layered or not len(model.layers):
-        raise RecipeError(f"--keep-layers: {name} has no layers that are computed for all nodes, one after the other")
-    if model.config.label_iterations:
-        raise RecipeError(
-            "--keep-layers: the model reads what it predicts itself (model.label_iterations), of all nodes anew"
-        )
-
-
 class AuditError(Exception):
     """A row that was to be taken over is not what is computed for it."""
 
@@ -60,6 +47,8 @@ class Told:
 
     computed: list[int] = field(default_factory=list)
     """Rows computed of each layer."""
+    rows: int = 0
+    """How many there are of each."""
     audited: int = 0
     """Rows that were both."""
     seconds: float = 0.0
@@ -70,6 +59,7 @@ class Told:
         """Return it as plain values."""
         return {
             "computed": self.computed,
+            "rows": self.rows,
             "audited": self.audited,
             "seconds": self.seconds,
             "warning": self.warning,
@@ -96,7 +86,7 @@ class KeptLayers(RowStable):
         """`folder`: where outputs are kept, or lie already (`is_complete`)."""
         super().__init__(store, scratch, chunk_edges)
         self.store, self.folder, self.is_complete = store, folder, is_complete
-        self.told = Told()
+        self.told = Told(rows=self.num_nodes)
         self._former: FormerLayers | None = None
         self._changes: Changes | None = None
         self._found: Array | None = None
@@ -196,27 +186,6 @@ class KeptLayers(RowStable):
             if len(wrong):
                 raise AuditError(f"{len(wrong)} of {len(some)} rows that were compared differ")
             self.told.audited += len(some)
-
-
-def keep_layers(model: GraphModel, store: GraphStore, dataset: DatasetStore, job: KeepJob, scratch: Path) -> KeptLayers:
-    """Compute all layers' outputs into the job's folder. Inside of `evaluating`.
-
-    Raises RecipeError: the model has none (`check_keeps`).
-    """
-    check_keeps(model)
-    kept = KeptLayers(store, job.folder, scratch, is_complete=job.is_complete)
-    if job.former is not None and not job.is_complete:
-        kept.compare(model, dataset, job.former)
-    try:
-        kept.vectors(model)
-    except AuditError as error:
-        kept = KeptLayers(store, job.folder, scratch)
-        kept.vectors(model)
-        kept.told.warning = (
-            f"{error}: this model's rows follow from others computed beside them, so nothing was taken over, and "
-            "--keep-layers brings it nothing"
-        )
-    return kept
 
 
 def _reader(before: Array | None, features: FeatureSource) -> Compute:

@@ -177,8 +177,8 @@ class PartPredictor:
         if all(name in self.graph for name in by_relation):
             true, false = (self.ranges.to_main(self.graph.even_rows(name)) for name in by_relation)
             relations = true, false
-        kinds = self.graph.manifest.negative_kinds
-        return Prediction(positive=found[0], negative=found[1], relations=relations, negative_kinds=kinds)
+        of_negatives = self.graph.manifest.negative_kinds
+        return Prediction(positive=found[0], negative=found[1], relations=relations, negative_kinds=of_negatives)
 
     def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
         """Score pairs as `Predictor.link_scores` does; each rank gives some of its own, or none."""

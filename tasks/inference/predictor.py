@@ -21,6 +21,7 @@ from models.relational.base import RelationalModel
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.kept_layers import KeptLayers
+from tasks.inference.kept_rows import KeptRows
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
 from tasks.inference.ranked import Lists, RankedScores
 from tasks.inference.row_stable import by_rows
@@ -71,7 +72,7 @@ class Predictor:
         self.whole_graph_bytes = whole_graph_bytes
         self.chunk_edges = chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
-        self.kept: KeptLayers | None = None
+        self.kept: KeptLayers | KeptRows | None = None
         """Where set, vectors of all nodes come from there, and each row's bits are its own."""
         self._layerwise: Layerwise | None = None
         self._sampled: dict[Any, SampledScores] = {}  # by fan-outs
@@ -223,9 +224,11 @@ class Predictor:
             assert nodes is not None, "vectors of typed graphs are those of rows that are predicted"
             if model.facts.rank_type is not None:
                 return self._ranked_scores(model).seed_vectors(model, nodes, self.device)
+            if isinstance(self.kept, KeptRows):
+                return self.kept.vectors(model, nodes)
             return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
         features = FeatureSource.of(self.store, model)
-        if self.kept is not None:
+        if isinstance(self.kept, KeptLayers):
             return self.kept.vectors(model, nodes)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 from tasks.arrays import Array
 from tasks.stage import Parent
 from tasks.storage.artifacts import MANIFEST_NAME, describe_files, link_or_copy, write_atomic
+from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import joined_name
 from tasks.storage.manifests import DatasetManifest
 
@@ -20,16 +22,20 @@ _KEPT = frozenset({"node_id", "time", "src"})
 _FACTOR = 1000.0
 
 
-def change_from(data: Parent, moment: int, folder: Path, seed: int = 0) -> Parent:
+def change_from(
+    data: Parent, moment: int, folder: Path, known: Mapping[str, Array] | None = None, seed: int = 0
+) -> Parent:
     """Write a copy of an ingest artifact in which rows of `moment` and later have other cells.
 
     Numbers and categories get other values, labels other labels, and edges other targets, those of each other. How many
-    rows there are, their times, which entity a task is of and the splits stay, so that seeds are the same.
+    rows there are, their times, which entity a task is of and the splits stay, so that seeds are the same. Of rows that
+    are predicted by a column of their own all labels change, also earlier ones: no input has any.
 
     Args:
         data: what ingest made of tables with times.
         moment: in the data's unit.
         folder: a new folder; files in which nothing changes are linked.
+        known: by node type, rows of the very moment, int64 (n,), that keep their cells and keys: see `known_rows`.
         seed: which other values.
     """
     manifest: DatasetManifest = data.manifest
@@ -38,6 +44,12 @@ def change_from(data: Parent, moment: int, folder: Path, seed: int = 0) -> Paren
     tasks_of = {
         f"edges/{e.name}" for e in manifest.edge_types if e.source == manifest.target_type and e.relation == "of"
     }
+    known, foreign_keys = known or {}, {f"edges/{name}" for name in manifest.foreign_keys}
+    kept_rows = {f"nodes/{kind}": ("node_id", rows) for kind, rows in known.items()}
+    for edges in manifest.edge_types:
+        if f"edges/{edges.name}" in foreign_keys and edges.source in known:
+            kept_rows[f"edges/{edges.name}"] = ("src", known[edges.source])
+    labelled = None if tasks_of else f"nodes/{manifest.target_type}"
     for name, table in manifest.tables.items():
         changes = name.startswith(("nodes/", "edges/")) and "time" in table.columns and name not in tasks_of
         for shard in table.shards:
@@ -45,9 +57,17 @@ def change_from(data: Parent, moment: int, folder: Path, seed: int = 0) -> Paren
             target.parent.mkdir(parents=True, exist_ok=True)
             found = pq.read_table(source) if changes else None
             if found is not None:
-                late = np.flatnonzero(np.asarray(found["time"]) >= moment)
-                if len(late):
-                    pq.write_table(_changed(found, late, random), target)
+                late = np.asarray(found["time"]) >= moment
+                if name in kept_rows:
+                    column, rows = kept_rows[name]
+                    late &= ~np.isin(np.asarray(found[column]), rows)
+                if name == labelled:
+                    found = _changed(found, np.arange(len(found)), random, ["label"])
+                if late.any():
+                    others = [column for column in found.column_names if name != labelled or column != "label"]
+                    found = _changed(found, np.flatnonzero(late), random, others)
+                if late.any() or name == labelled:
+                    pq.write_table(found, target)
                     continue
             link_or_copy(source, target)
     key = joined_name(("changed", manifest.key, str(moment)))
@@ -56,10 +76,44 @@ def change_from(data: Parent, moment: int, folder: Path, seed: int = 0) -> Paren
     return Parent(made, folder)
 
 
-def _changed(table: pa.Table, late: Array, random: np.random.Generator) -> pa.Table:
-    """Return a table with other values in the rows `late`, int64 (n,), of all columns but keys and times."""
+def known_rows(data: Parent, moment: int, kind: str, rows: Array) -> dict[str, Array]:
+    """Return by node type the rows of a moment that rows of then may see: themselves and what they name, as far.
+
+    A row is known together with its keys, and so is what they lead to, where that is of the same moment.
+
+    Args:
+        data: what ingest made.
+        moment: in the data's unit.
+        kind: node type of the rows that are asked about.
+        rows: int64 (n,) of that type.
+    """
+    store = DatasetStore(data.folder, data.manifest)
+    found: dict[str, set[int]] = {kind: _of_moment(store, kind, rows, moment)}
+    fresh = dict(found)
+    while fresh:
+        reached: dict[str, set[int]] = {}
+        for edges in data.manifest.edge_types:
+            if edges.name in data.manifest.foreign_keys and edges.source in fresh:
+                source, target = (store.column(f"edges/{edges.name}", end) for end in ("src", "dst"))
+                named = target[np.isin(source, list(fresh[edges.source]))]
+                reached.setdefault(edges.target, set()).update(_of_moment(store, edges.target, named, moment))
+        fresh = {one: more for one, rows in reached.items() if (more := rows - found.get(one, set()))}
+        for one, more in fresh.items():
+            found[one] = found.get(one, set()) | more
+    return {one: np.array(sorted(rows), np.int64) for one, rows in found.items()}
+
+
+def _of_moment(store: DatasetStore, kind: str, rows: Array, moment: int) -> set[int]:
+    """Return which rows of a type are of a moment."""
+    if "time" not in store.manifest.tables[f"nodes/{kind}"].columns:
+        return set()
+    return {int(row) for row in rows[store.column(f"nodes/{kind}", "time")[rows] == moment]}
+
+
+def _changed(table: pa.Table, late: Array, random: np.random.Generator, columns: Sequence[str]) -> pa.Table:
+    """Return a table with other values in the rows `late`, int64 (n,), of some columns, but never of keys and times."""
     for place, name in enumerate(table.column_names):
-        if name in _KEPT:
+        if name in _KEPT or name not in columns:
             continue
         column = table[name].combine_chunks()
         is_list = pa.types.is_fixed_size_list(column.type)

@@ -21,6 +21,7 @@ from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import feature_candidates
 from tasks.ingest.database.ingest import scan_tables, settled
+from tasks.ingest.database.label_configs import columns_of
 from tasks.ingest.database.predict_configs import LabelTableConfig
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.table_configs import DatabaseFilesConfig
@@ -55,9 +56,10 @@ def change_tables(
     late = late_rows(config, tables, moment, intake)
     predict, changes = config.predict, {}
     for number, (name, table) in enumerate(tables.items()):
+        with_label = late[name].own.copy()  # of spared rows too: no input has it
         late[name].spare(rows_in_files(table, spared.get(name, np.empty(0, np.int64))))
         columns = _read_columns(config, table)
-        writer = _ChangedTable(config, table, late[name], np.random.default_rng([seed, number]))
+        writer = _ChangedTable(config, table, late[name], with_label, np.random.default_rng([seed, number]))
         update = _write(table.config, columns, writer.batches(columns, intake), context.work / f"table-{number}")
         update["columns"] = {column: kind for column, kind in table.config.columns.items() if column in columns}
         changes[name] = table.config.model_copy(update=update)
@@ -75,20 +77,28 @@ def change_tables(
 
 def _read_columns(config: DatabaseConfig, table: TableRows) -> list[str]:
     """Return the columns that something is read of."""
-    own, target = table.config, config.predict.target
-    read = {own.key, own.time, *own.foreign, *feature_candidates(table)}
-    if target is not None and target.table == table.name:
-        read.add(target.column)
+    own = table.config
+    read = {own.key, own.time, *own.foreign, *feature_candidates(table), *table.labels}
+    read |= {target.column for target in config.predict.computed.values() if target.table == table.name}
     return [name for name in table.column_names() if name in read]
 
 
 class _ChangedTable:
     """One table, as it is written."""
 
-    def __init__(self, config: DatabaseConfig, table: TableRows, late: LateRows, random: np.random.Generator) -> None:
+    def __init__(
+        self,
+        config: DatabaseConfig,
+        table: TableRows,
+        late: LateRows,
+        with_label: Array,
+        random: np.random.Generator,
+    ) -> None:
+        """`with_label`: rows whose labels change places, bool (n,), of a table that is predicted by its own columns."""
         own = table.config
         self._table, self._late, self._random = table, late, random
-        self._has_labels = config.predict.target is None and config.predict.table == table.name
+        self._with_label = with_label
+        self._has_labels = not config.predict.computed and config.predict.table == table.name
         self._kept = {own.key, own.time} if self._has_labels else {own.key}
         self._swapped = {*own.foreign, own.time}
         index = table.nodes.index
@@ -112,7 +122,10 @@ class _ChangedTable:
                 if more is not None:
                     data = pa.concat_batches([data, more])
                     own, late = (np.concatenate([rows, np.ones(len(some), np.bool_)]) for rows in (own, late))
-            yield batch.path, self._with_other_cells(data, np.flatnonzero(own), np.flatnonzero(late))
+            data = self._with_other_cells(data, np.flatnonzero(own), np.flatnonzero(late))
+            for column in self._table.labels:
+                data = _with_other_labels(data, column, self._with_label[rows], self._random)
+            yield batch.path, data
 
     def _leaves(self, data: pa.RecordBatch, rows: slice) -> Array:
         """Return which rows go: nobody names them, and none of their cells is empty, which would say so by itself."""
@@ -138,7 +151,7 @@ class _ChangedTable:
     def _with_other_cells(self, data: pa.RecordBatch, own: Array, late: Array) -> pa.RecordBatch:
         cells = []
         for name, column in zip(data.schema.names, data.columns, strict=True):
-            if name in self._kept:
+            if name in self._kept or name in self._table.labels:
                 cells.append(column)
             elif name in self._swapped:
                 cells.append(swapped(column, own, self._random))
@@ -148,7 +161,7 @@ class _ChangedTable:
 
 
 def _columns_of_labels(labels: LabelTableConfig) -> list[str]:
-    return [name for name in (labels.key, labels.time, labels.label) if name is not None]
+    return [name for name in (labels.key, labels.time, *columns_of(labels.label)) if name is not None]
 
 
 def _changed_labels(
@@ -157,11 +170,19 @@ def _changed_labels(
     """Yield the labels, in which those of `late` rows, bool (n,), have changed places."""
     first = 0
     for batch in intake.batches(labels, columns, columns if _is_csv(labels) else ()):
-        label = batch.column(labels.label)
-        some = late[first : first + batch.num_rows] & np.asarray(compute.is_valid(label))
+        data, some = batch.data, late[first : first + batch.num_rows]
         first += batch.num_rows
-        place = batch.data.schema.get_field_index(labels.label)
-        yield batch.path, batch.data.set_column(place, labels.label, swapped(label, np.flatnonzero(some), random))
+        for column in columns_of(labels.label):
+            data = _with_other_labels(data, column, some, random)
+        yield batch.path, data
+
+
+def _with_other_labels(data: pa.RecordBatch, column: str, rows: Array, random: np.random.Generator) -> pa.RecordBatch:
+    """Return rows of which some, bool (n,), have each other's labels; empty ones stay."""
+    place = data.schema.get_field_index(column)
+    label = data.column(place)
+    some = np.flatnonzero(rows & np.asarray(compute.is_valid(label)))
+    return data.set_column(place, data.schema.field(place), swapped(label, some, random))
 
 
 def _is_csv(config: DatabaseFilesConfig) -> bool:

@@ -15,7 +15,7 @@ from tasks.arrays import Array
 from tasks.calls import load_stage
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.stage import open_dataset
-from tasks.leak_check.changed_data import change_from
+from tasks.leak_check.changed_data import change_from, known_rows
 from tasks.leak_check.changed_tables import change_tables
 from tasks.leak_check.inputs import SeedInputs, differences
 from tasks.leak_check.same_rows import same_ids
@@ -73,9 +73,10 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
 
     For the first moment of the validation split, and of the test split: every cell, edge and label from then on is
     changed, the graph is prepared again, and the inputs of seeds of that moment and of earlier ones have to be equal to
-    the bit; of tables in files these are changed themselves, with rows that go and come, and ingested again. The labels
-    of splits whose horizon ends by the moment have to be the same. And a column of the predicted entities, or of rows
-    that are one to one with them, that orders the labels nearly as they are is told.
+    the bit; of tables in files these are changed themselves, with rows that go and come, and ingested again. What stays
+    of then are the seeds' own rows and what their foreign keys name. The labels of splits whose horizon ends by the
+    moment have to be the same. And a column of the predicted entities, or of rows that are one to one with them, that
+    orders the labels nearly as they are is told.
 
     The graph is not split into parts for this, so that nodes keep their numbers.
 
@@ -128,14 +129,15 @@ class _State:
         """Return the same with other data from a moment on; `nodes` are the seeds, and `folder` is there for it."""
         recipe, data, config = self._recipe, self._data, _own_files(self._recipe)
         home, names = Home.open(folder / "home"), None
+        spared = _known_rows(self._data, self.inputs.store, nodes, moment)
         if config is None:
-            data = change_from(data, moment, folder / "data")
+            data = change_from(data, moment, folder / "data", spared)
         else:
             context = StageContext("check-leaks", folder / "data", home, PickleCache(home))
-            spared = _rows_of_moment(self.inputs.store, nodes, moment)
             try:
                 dataset = change_tables(config, context, moment, spared)
-                recipe = recipe.model_copy(update={"dataset": dataset})
+                now = recipe.snapshot.model_copy(update={"as_of": None})  # copies of tables as they were
+                recipe = recipe.model_copy(update={"dataset": dataset, "snapshot": now})
                 data = run_stage(load_stage("ingest"), recipe, {}, home, listener=self._listener).parent
             except UserError as error:
                 raise RecipeError(
@@ -156,7 +158,8 @@ def _own_files(recipe: Recipe) -> DatabaseConfig | None:
 def _needs_rows(recipe: Recipe) -> bool:
     """Whether only entities that have rows within the horizon are predicted."""
     config = _own_files(recipe)
-    return config is not None and config.predict.target is not None and config.predict.target.figure in _OF_ROWS
+    targets = [] if config is None else list(config.predict.computed.values())
+    return bool(targets) and all(target.figure in _OF_ROWS for target in targets)
 
 
 def _compare(before: SeedInputs, after: SeedInputs, nodes: Array, moment: int) -> Counter[str]:
@@ -181,17 +184,19 @@ def _known_by(store: GraphStore, moment: int) -> Array:
     """Return the seeds of splits that end before a moment, int64 (n,): what is to be known of them is."""
     time = store["node_time"]
     splits = [np.asarray(store[f"{split}_idx"], np.int64) for split in ("train", "valid")]
-    return np.concatenate([nodes for nodes in splits if len(nodes) and int(np.max(time[nodes])) < moment])
+    ended = [nodes for nodes in splits if len(nodes) and int(np.max(time[nodes])) < moment]
+    return np.concatenate([np.empty(0, np.int64), *ended])
 
 
-def _rows_of_moment(store: GraphStore, nodes: Array, moment: int) -> dict[str, Array]:
-    """Return the rows that seeds of a moment ask about and that are not older, by table: these they see."""
+def _known_rows(data: Parent, store: GraphStore, nodes: Array, moment: int) -> dict[str, Array]:
+    """Return the rows of a moment that its seeds see, by table: those that they ask about, and what these name."""
+    if store.manifest.ranking is not None:
+        return {}
     manifest, facts, time = store.manifest, graph_facts(store.manifest), store["node_time"]
     entities = SeedMoments(store, facts).entities(nodes[time[nodes] >= moment])
-    young = entities[time[entities] >= moment]
     kind = facts.seed_type
-    rows = np.asarray(store["node_ids"])[young] - manifest.type_offsets[kind]
-    return {manifest.node_types[kind]: np.unique(rows)}
+    rows = np.asarray(store["node_ids"])[entities] - manifest.type_offsets[kind]
+    return known_rows(data, moment, manifest.node_types[kind], np.unique(rows))
 
 
 def _prepare(recipe: Recipe, data: Parent, home: Home, listener: Listener | None) -> GraphStore:
@@ -220,12 +225,18 @@ def _moments(store: GraphStore) -> list[int]:
 
 
 def _seeds(store: GraphStore, moment: int, count: int) -> Array:
-    """Return seeds of a moment and, as many, of earlier ones, int64 (n,): always the same."""
+    """Return seeds of a moment and, as many, of earlier ones, int64 (n,): always the same.
+
+    Of the very moment it is at most every other row, for the rest changes; the newest before it take the places left.
+    """
     random = np.random.default_rng(0)
     every = np.concatenate([np.asarray(store[f"{split}_idx"], np.int64) for split in ("train", *_SPLITS)])
     time = np.asarray(store["node_time"][every])
     now, earlier = every[time == moment], every[time < moment]
-    first = random.permutation(now)[: (count + 1) // 2]
+    first = random.permutation(now)[: min(count + 1, len(now) + 1) // 2]
+    newest = np.argsort(time[time < moment], kind="stable")[::-1][: (count + 1) // 2 - len(first)]
+    earlier, newest = np.delete(earlier, newest), earlier[newest]
+    first = np.concatenate([first, newest])
     return np.concatenate([first, random.permutation(earlier)[: count - len(first)]])
 
 

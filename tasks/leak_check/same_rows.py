@@ -27,7 +27,7 @@ def same_ids(before: DatasetStore, after: DatasetStore, config: DatabaseConfig, 
             rows = _by_key(_keys(before, one.name), _keys(after, one.name))
         else:
             times, others = _times(before, one.name), _times(after, one.name)
-            counted = config.predict.target is None and config.predict.table == one.name
+            counted = not config.predict.computed and config.predict.table == one.name
             if times is None or others is None or counted:  # no row went, and none came
                 rows = np.arange(one.num_nodes)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from tasks.sampling.relational.batches import SeedMoments
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.heads import head_views
 from tasks.storage.manifests import FeatureColumn
 
 _LEAST_AREA = 0.99
@@ -37,18 +38,19 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     entities = np.asarray(store["node_ids"])[moments.entities(seeds)]
     kind = manifest.node_types[facts.seed_type]
     rows = entities - manifest.type_offsets[manifest.node_types.index(kind)]
-    label = np.asarray(store["label"][seeds]).reshape(len(seeds), -1).astype(np.float64)
+    label = np.asarray(store["label"][seeds])
+    tasks = [(view.label_of(label), view.head.task_type) for view in head_views(manifest)]
     found = []
     columns = itertools.chain(
         _columns(dataset, f"nodes/{kind}", _features(dataset, kind), rows),
         _beside(dataset, kind, rows, moments.cuts(seeds)),
     )
     for column, values, is_category in columns:
-        for truth in _targets(label, manifest.task_type):
+        for truth, task_type in _truths(tasks or [(label, manifest.task_type)]):
             known = ~np.isnan(truth) & (is_category | ~np.isnan(values))
             if known.sum() < _FEWEST_ROWS or np.ptp(truth[known]) == 0:
                 continue
-            score = _tells(truth[known], values[known], manifest.task_type, is_category=is_category)
+            score = _tells(truth[known], values[known], task_type, is_category=is_category)
             if score is not None:
                 what = column if column.startswith("whether ") else f"column {column}"
                 found.append(f"{what} tells the label by itself ({score})")
@@ -102,6 +104,13 @@ def _beside(dataset: DatasetStore, kind: str, rows: Array, cuts: Array | None) -
             if end != kind:
                 there = np.where(seen >= 0, dataset.column(table, other)[seen], -1)
                 yield from _columns(dataset, f"nodes/{end}", _features(dataset, end), there)
+
+
+def _truths(tasks: Sequence[tuple[Array, str]]) -> Iterator[tuple[Array, str]]:
+    """Yield what `_targets` does of each task's labels, with its kind."""
+    for label, task_type in tasks:
+        for truth in _targets(label.reshape(len(label), -1).astype(np.float64), task_type):
+            yield truth, task_type
 
 
 def _targets(label: Array, task_type: str) -> Iterator[Array]:

@@ -111,6 +111,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "edge_feature_dim": data.feature_dim,
         "edge_categories": data.categories,
         "relation_ends": layout.relation_ends,
+        "own_keys": layout.own_keys,
         "type_columns": built["type_columns"] if hops is None else {},
         "relation_columns": data.relation_columns(),
         "splits": splits,

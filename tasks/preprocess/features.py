@@ -7,9 +7,6 @@ columns it touches from that transform on, and nothing else.
 Which rows a transform learns from: the training rows where the labelled node type has the column (on graph tasks the
 nodes of training graphs, on link tasks all nodes); columns that only other types have are learned from all rows. Where
 nodes are predicted at moments, the rows of every type that are older than the first moment that validates.
-
-Types share one feature matrix: columns are the union over types in the order in which they first occur, zero where a
-type lacks a numeric column, a code of its own (the last) where it lacks a categorical one.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ import numpy as np
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig
-from tasks.arrays import Array, offsets
+from tasks.arrays import Array
 from tasks.preprocess.feature_jobs import (
     VERSION,
     RowRange,
@@ -35,6 +32,7 @@ from tasks.preprocess.feature_jobs import (
     summarise_rows,
     transform_rows,
 )
+from tasks.preprocess.feature_matrices import FeatureMatrices
 from tasks.preprocess.layout import Layout, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
 from tasks.preprocess.splits.snapshot import Snapshot
@@ -44,11 +42,10 @@ from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import TypeColumns
 
 
 class FeatureBuilder:
-    """Runs the recipe's transforms and writes `feat` and `feat_cat`.
+    """Runs the recipe's transforms and writes `feat` and `feat_cat`, or those of each type.
 
     Memory: a shard's columns in each worker, one shard's result here, and what the transforms learned.
     """
@@ -200,47 +197,23 @@ class FeatureBuilder:
 
     def _write(self, writer: ArrayWriter) -> dict[str, Any]:
         numeric = [track for track in self.tracks if track.column.kind == "numeric"]
-        codes = [track for track in self.tracks if track.column.kind == "categorical"]
-        places: dict[str, int] = {}
-        width: dict[str, int] = {}
-        for name, tracks in (("feat", numeric), ("feat_cat", codes)):
-            starts = offsets([track.column.dim for track in tracks]).tolist()
-            places |= {track.source.name: start for track, start in zip(tracks, starts, strict=False)}
-            width[name] = starts[-1]
         cast = bool(numeric) and all(track.column.dtype == "float16" for track in numeric)
         dtype = "float16" if cast else self.config.feature_dtype
-        kinds = {"feat": dtype, "feat_cat": "int32"}
-        out = {n: writer.create(n, (self.layout.num_nodes, width[n]), kinds[n]) for n in kinds if width[n]}
-        categories = []
-        for track in codes:
-            absent = len(track.types) < len(self.layout.node_types)
-            categories += [count + absent for count in track.column.cardinalities]
-            if absent:
-                place = places[track.source.name]
-                out["feat_cat"][:, place : place + track.column.dim] = track.column.cardinalities
+        by_type = self.store.manifest.fit_before is not None
+        out = FeatureMatrices(self.tracks, self.layout, writer, dtype, by_type=by_type)
         for group in _grouped(self.tracks):
-            self._fill(group, out["feat" if group[0].column.kind == "numeric" else "feat_cat"], places, dtype)
+            self._fill(group, out, dtype)
         return {
-            "feature_dim": width["feat"],
-            "categories": tuple(categories),
-            "type_columns": self._type_columns(places),
+            "feature_dim": out.width["feat"],
+            "categories": out.categories,
+            "type_columns": out.type_columns(),
             "transforms": self.described,
         }
 
-    def _type_columns(self, places: dict[str, int]) -> dict[str, TypeColumns]:
-        """Return the columns of each type, by where its features begin; none where there is one type."""
-        names = self.layout.node_types
-        found: dict[str, dict[str, list[int]]] = {name: {"numeric": [], "categorical": []} for name in names}
-        for track in self.tracks:
-            start = places[track.source.name]
-            for index in track.types:
-                found[names[index]][track.column.kind] += range(start, start + track.column.dim)
-        return {} if len(names) == 1 else {name: TypeColumns.model_validate(columns) for name, columns in found.items()}
-
-    def _fill(self, group: list[Track], out: Array, places: dict[str, int], dtype: Any) -> None:
-        """Put a group's finished columns into the matrix."""
+    def _fill(self, group: list[Track], out: FeatureMatrices, dtype: Any) -> None:
+        """Put a group's finished columns into the matrices."""
         if group[0].origin == "table" and not group[0].steps:
-            self._copy(group, out, places, dtype)
+            self._copy(group, out, dtype)
             return
         ranges = self._ranges_of(group[0])
         key = _history_key(group) | {"dtype": dtype}
@@ -248,12 +221,12 @@ class FeatureBuilder:
             ShardJob(transform_rows, VERSION, rows, key, self.context.cache, Work(rows, tuple(group), dtype=dtype))
             for rows in ranges
         ]
+        tracks = {track.source.name: track for track in group}
         for rows, found in zip(ranges, run_jobs(self.context, jobs, "features"), strict=True):
             for name, x in found.items():
-                place, kept = places[name], x if rows.kept is None else x[rows.kept]
-                out[rows.first_node : rows.first_node + len(kept), place : place + x.shape[1]] = kept
+                out.put(tracks[name], rows, rows.first_node, x if rows.kept is None else x[rows.kept])
 
-    def _copy(self, group: list[Track], out: Array, places: dict[str, int], dtype: Any) -> None:
+    def _copy(self, group: list[Track], out: FeatureMatrices, dtype: Any) -> None:
         """Columns without a transform come from the table as they are: keeping another copy would help nobody."""
         for rows in self._ranges_of(group[0]):
             first, row = rows.first_node, 0
@@ -263,8 +236,7 @@ class FeatureBuilder:
                 for track in group:
                     values = to_numpy(table.column(track.source.name)).reshape(-1, track.source.dim)
                     x = finished(work, track, plain_values(values, track.source, rows.shard, row)[kept])
-                    place = places[track.source.name]
-                    out[first : first + len(x), place : place + x.shape[1]] = x
+                    out.put(track, rows, first, x)
                 first += len(x)
                 row += table.num_rows
 

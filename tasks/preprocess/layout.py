@@ -89,6 +89,13 @@ class Layout:
             ends += [(ends[i][1], ends[i][0]) for i, t in enumerate(self.manifest.edge_types) if self.has_reverse(t)]
         return tuple(ends)
 
+    @cached_property
+    def own_keys(self) -> tuple[int, ...]:
+        """Numbers of the relations that lead to a row from what a foreign key of its own names."""
+        types = self.manifest.edge_types if self.symmetrize else ()
+        keys = [t for t in types if t.name in self.manifest.foreign_keys and self.has_reverse(t)]
+        return tuple(self.edge_types.index(_reverse_name(t)) for t in keys)
+
     def reverse_type(self, index: int) -> int:
         """Number of the relation that the reverse edges of table `index` have."""
         edge_type = self.manifest.edge_types[index]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tasks.storage.controls import CONTROLS
 from tasks.storage.manifests import EvalReport
@@ -22,20 +23,24 @@ class Table:
 
 def score_tables(evaluation: EvalReport) -> list[Table]:
     """Return the tables that the evaluation has what for."""
-    made = (_intervals(evaluation), _temperature(evaluation), _thresholds(evaluation))
+    split = str(evaluation.report.get("split"))
+    made = [_intervals(evaluation), _temperature(evaluation.report, split), _thresholds(evaluation.report, split)]
+    for name, found in evaluation.report.get("tasks", {}).items():
+        made += [_temperature(found, split, f"{name}: "), _thresholds(found, split, f"{name}: ")]
     return [table for table in made if table is not None]
 
 
 def _intervals(evaluation: EvalReport) -> Table | None:
     """The metric that judges the model, and how much it is above the controls', each with its 95 % interval."""
-    metric, rows = evaluation.metric, []
-    for split, found in evaluation.report.get("intervals", {}).items():
-        own = evaluation.metrics[split][metric]
-        if found["metric"] is not None:
-            rows.append((f"{split}: {metric}", f"{own:.4f}", *_ends(found["metric"], sign=False)))
-        for name, ends in found["above"].items():
-            difference = own - evaluation.controls[name][split][metric]
-            rows.append((f"{split}: minus {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
+    rows = []
+    for split, judged in evaluation.report.get("intervals", {}).items():
+        for metric, found in {evaluation.metric: judged, **judged.get("further", {})}.items():
+            own = evaluation.metrics[split][metric]
+            if found["metric"] is not None:
+                rows.append((f"{split}: {metric}", f"{own:.4f}", *_ends(found["metric"], sign=False)))
+            for name, ends in found["above"].items():
+                difference = own - evaluation.controls[name][split][metric]
+                rows.append((f"{split}: minus {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
     caption = "How surely the rows tell: where 95 % of the values lie on other rows of the same kind (bootstrap)"
     return Table(caption, ("", "value", "from", "to"), rows, figures=3) if rows else None
 
@@ -45,21 +50,21 @@ def _ends(interval: Sequence[float], *, sign: bool) -> tuple[str, str]:
     return (f"{low:+.4f}", f"{high:+.4f}") if sign else (f"{low:.4f}", f"{high:.4f}")
 
 
-def _temperature(evaluation: EvalReport) -> Table | None:
-    found = evaluation.report.get("temperature")
+def _temperature(report: Mapping[str, Any], split: str, task: str = "") -> Table | None:
+    found = report.get("temperature")
     if found is None:
         return None
     names = {"before": "the model's own", "after": f"scores divided by {found['value']:.3f}"}
     rows = [(text, f"{found[key]['nll']:.4f}", f"{found[key]['ece']:.4f}") for key, text in names.items()]
     caption = (
-        f"Probabilities on {evaluation.report['split']}: the temperature that fits the validation split, and what it "
+        f"{task}Probabilities on {split}: the temperature that fits the validation split, and what it "
         "does to the likelihood of the labels and to the mean distance of confidence from accuracy (ECE)"
     )
     return Table(caption, ("probabilities", "negative log-likelihood", "ECE"), rows, figures=2)
 
 
-def _thresholds(evaluation: EvalReport) -> Table | None:
-    found = evaluation.report.get("thresholds")
+def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> Table | None:
+    found = report.get("thresholds")
     if not found:
         return None
     rows = [
@@ -74,7 +79,7 @@ def _thresholds(evaluation: EvalReport) -> Table | None:
         for row in found
     ]
     caption = (
-        f"Thresholds, chosen on the validation split, and what comes of them on {evaluation.report['split']}: "
+        f"{task}Thresholds, chosen on the validation split, and what comes of them on {split}: "
         "probability (with the temperature) from which a row is called positive, rows called so, and the lift of "
         "precision over the share of positives"
     )

@@ -17,15 +17,19 @@ class Control(NamedTuple):
 
 
 FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
+LAST_VALUE_CONTROL, OWN_MEAN_CONTROL = "last_value", "own_mean"
 BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL = "boosted", "boosted_nearby"
 POPULAR_CONTROL, RECENT_CONTROL = "popular", "popular_recent"
 OWN_PAST_CONTROL, TOGETHER_CONTROL = "own_past", "had_together"
+CONSTANT_OF_EACH = "constant"
+"""Of several tasks: each one's constant control."""
 CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
 """Those that say the same of every row."""
 CONTROLS = {
     "majority": Control("majority", "the majority class"),
     "mean": Control("mean", "the training split's mean (mae: its median)"),
     "chance": Control("chance", "chance"),
+    CONSTANT_OF_EACH: Control("constant", "the majority class, or the training split's mean, of each task"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
     BOOSTED_CONTROL: Control(
         "boosted rows", "gradient boosting that sees only the entities' own rows as of their moments", gates=False
@@ -44,6 +48,8 @@ CONTROLS = {
     TOGETHER_CONTROL: Control(
         "had together", "what others had who had the same, by cosine, then what is popular", gates=False
     ),
+    LAST_VALUE_CONTROL: Control("last value", "the same figure of as long before the moment", gates=False),
+    OWN_MEAN_CONTROL: Control("own mean", "the mean of the entity's own earlier values", gates=False),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
     "association": Control("association", "what the entities have that share most with the given one", gates=False),
     PREPARED_CONTROL: Control(

@@ -7,6 +7,7 @@ import itertools
 from configs.errors import DataError
 from models.facts import GraphFacts
 from tasks.storage.file_names import joined_name
+from tasks.storage.heads import head_views
 from tasks.storage.manifests import GraphManifest
 
 DAY_SECONDS = 86_400
@@ -29,6 +30,11 @@ def task_relation(manifest: GraphManifest) -> tuple[int, int] | None:
     return None
 
 
+def reads_tables(manifest: GraphManifest) -> bool:
+    """Whether the graph is a database's, whose rows are seen with what their foreign keys name, as of moments."""
+    return bool(manifest.own_keys) or manifest.fit_before is not None or task_relation(manifest) is not None
+
+
 def relations_of(manifest: GraphManifest) -> list[str]:
     """Return the names of the relations that links are predicted in: those of users' tables, in files' letters."""
     kind = manifest.target_type
@@ -43,6 +49,9 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         out_dim = manifest.num_classes
     else:
         out_dim = manifest.num_tasks
+    heads = head_views(manifest)
+    if heads:
+        out_dim = heads[-1].scores.stop
     found = task_relation(manifest)
     types = manifest.node_types
     label_type = types.index(manifest.target_type) if manifest.target_type in types else 0
@@ -71,6 +80,10 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         label_type=label_type,
         seed_type=label_type if found is None else found[1],
         has_times=manifest.fit_before is not None and "node_time" in manifest.arrays,
+        head_types=tuple(view.head.task_type for view in heads),
+        head_labels=tuple(view.head.num_tasks for view in heads),
+        head_scores=tuple(view.num_scores for view in heads),
+        head_weights=tuple(view.head.weight for view in heads),
         rank_type=None if manifest.ranking is None else types.index(manifest.ranking.candidates),
         node_types=types if len(types) > 1 else (),
         type_sizes=tuple(b - a for a, b in itertools.pairwise(manifest.type_offsets)) if len(types) > 1 else (),

@@ -12,6 +12,7 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `edge_feat`, `edge_feat_cat` | float (E, De), int32 (E, Ce) | edge features in CSC order |
 | `feat` | float32/float16 (N, D) | numeric node features |
 | `feat_cat` | int32 (N, C) | categorical codes; column j lies in 0..categories[j] - 1 |
+| `feat of TYPE`, `feat_cat of TYPE` | (rows of the type, its columns) | instead, where rows are predicted at moments |
 | `label` | int64 (N,) or float32 (N, T) | node labels; -1 or NaN: none |
 | `node_type`, `node_time` | int16, int64 (N,) | |
 | `node_ids` | int64 (N,) | id of each node in preprocess's id space (dense, types end to end) |
@@ -55,12 +56,23 @@ NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids"
 """Arrays with a row for each node."""
 EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 """Arrays with a row for each edge, in CSC order."""
+_OF_TYPE = ("feat of ", "feat_cat of ")
 _SAME_IF_SYMMETRIC = {"csr_indptr": "csc_indptr", "csr_indices": "csc_indices"}
 
 
 def id_dtype(num_ids: int) -> type[np.signedinteger[Any]]:
     """Return int32 while ids below `num_ids` fit, else int64."""
     return np.int32 if num_ids <= INT32_MAX else np.int64
+
+
+def array_of_type(name: str, kind: str) -> str:
+    """Return the name of a type's own array: row i is of the type's i-th node in preprocess's id space (`node_ids`)."""
+    return f"{name} of {kind}"
+
+
+def is_of_type(name: str) -> bool:
+    """Whether an array is a type's own: it does not follow the nodes where these are numbered anew."""
+    return name.startswith(_OF_TYPE)
 
 
 def slices(count: int, size: int) -> Iterator[slice]:
@@ -82,6 +94,10 @@ class GraphStore:
     def open(cls, folder: Path) -> GraphStore:
         """Open a partition's artifact."""
         return cls(folder, PartitionManifest.model_validate_json((folder / MANIFEST_NAME).read_bytes()))
+
+    def replace(self, name: str, array: Array) -> None:
+        """Have another array in the place of a stored one."""
+        self._open[name] = array
 
     def __contains__(self, name: str) -> bool:
         """Whether the graph has this array."""

@@ -24,7 +24,7 @@ LEFT_OUT = "left_out"
 
 
 TaskKind = Literal["node", "link", "graph", "triple"]
-TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple", "ranking"]
+TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple", "ranking", "several"]
 
 
 class _Frozen(BaseModel):
@@ -149,6 +149,20 @@ class RankingTask(_Frozen):
     what they are had in."""
 
 
+class TaskHead(_Frozen):
+    """One of several tasks of the same rows."""
+
+    name: str
+    task_type: TaskType
+    num_classes: int = 0
+    num_tasks: int = 1
+    """Columns of its label."""
+    metric: str
+    """What it is judged by."""
+    weight: float = 1.0
+    """Of its mean loss in the sum of all tasks'."""
+
+
 class TaskManifest(Manifest):
     """What is predicted, and on what: the same for a data set and the graphs made of it."""
 
@@ -185,6 +199,9 @@ class TaskManifest(Manifest):
     """What times count, where nodes are predicted at moments: `seconds`, or `number` of something."""
     ranking: RankingTask | None = None
     """What is ranked (task type ranking)."""
+    heads: tuple[TaskHead, ...] = ()
+    """Several tasks (task type several): their labels stand side by side, classes as numbers, NaN for none. The first
+    one judges the model."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset(
         {
@@ -195,6 +212,7 @@ class TaskManifest(Manifest):
             "fit_before",
             "time_unit",
             "ranking",
+            "heads",
         }
     )
 
@@ -213,12 +231,16 @@ class DatasetManifest(TaskManifest):
     num_self_loops: int = 0
     num_duplicate_edges: int = -1
     """Exact repetitions of (source, target); -1 where not counted."""
+    foreign_keys: tuple[str, ...] = ()
+    """Those of `edge_types`, by name, whose edges lead from a row to what a foreign key of its own names."""
     adjusted: dict[str, int] = {}
     """Rows of users' tables that a policy dropped, added or filled: `FILES: what` to their number."""
     tables: dict[str, Table]
     """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `relations`, `split/train`, `split/valid`, `split/test`,
     `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split), `held_out/TYPE` (a
     triple task's edges of validation and test)."""
+
+    later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {"foreign_keys"}
 
     @property
     def num_nodes(self) -> int:
@@ -269,6 +291,8 @@ class GraphManifest(TaskManifest):
     relation_ends: tuple[tuple[int, int], ...] = ()
     """For each of `edge_types`: numbers of its source's and its target's type. None where there is one type of nodes
     and of edges, where added self-loops join any type to itself, or where an earlier version wrote the graph."""
+    own_keys: tuple[int, ...] = ()
+    """Numbers of those of `edge_types` whose edges lead to a row from what a foreign key of its own names."""
     type_columns: dict[str, TypeColumns] = {}
     """Node type to its own columns; none: every type has all of them."""
     relation_columns: dict[str, TypeColumns] = {}
@@ -279,6 +303,7 @@ class GraphManifest(TaskManifest):
 
     later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {
         "relation_ends",
+        "own_keys",
         "type_columns",
         "relation_columns",
     }

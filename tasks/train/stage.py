@@ -76,7 +76,13 @@ def _strategy(train: TrainBase) -> str:
 
 def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse a model that sees the whole graph where rows are predicted as of a moment each. Raises RecipeError."""
-    if task_relation(manifest) is not None and recipe.train.family != RelationalTrainConfig.family:
+    if manifest.heads and recipe.train.family != RelationalTrainConfig.family:
+        raise RecipeError(
+            f"{manifest.dataset} has several tasks, and model.name={recipe.model.name} learns one; name a single label "
+            "(dataset.predict), or take a model of typed graphs: model.name=heterosage, rgat or hgt"
+        )
+    at_moments = task_relation(manifest) is not None or manifest.fit_before is not None
+    if at_moments and recipe.train.family != RelationalTrainConfig.family:
         raise RecipeError(
             f"{manifest.dataset} predicts {manifest.target_type} as of a moment each, and model.name="
             f"{recipe.model.name} sees what came after it too, so its scores would mean nothing; take a model of typed "

@@ -18,6 +18,7 @@ from configs.errors import DataError, RecipeError, StageError
 from models.base import GraphModel
 from tasks.apply.model_files import load_published, write_model
 from tasks.apply.worker import ServeJob, Serving
+from tasks.inference.former_layers import KeepJob
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent
 from tasks.storage.graph_store import Array, GraphStore
@@ -193,6 +194,23 @@ def test_pairs_are_scored(links: Case) -> None:
         expected = links.predictor.pair_scores(model, vectors, pairs)
     np.testing.assert_allclose(table.score, expected, atol=1e-6)
     assert links.serve("embeddings")["rows"] == 200
+
+
+@pytest.mark.parametrize("kind", ["links", "nodes"])
+def test_pairs_and_nodes_while_layers_are_kept(kind: str, request: pytest.FixtureRequest) -> None:
+    case: Case = request.getfixturevalue(kind)
+    asked = {"source": [1003, 1007, 1003], "target": [1190, 1000, 1004]}
+    given = {"pairs": case.csv(**asked)} if kind == "links" else {}
+    keep = KeepJob(case.folder / "kept", is_complete=False, former=None)
+    keep.folder.mkdir()
+    case.serve(given=given)
+    plain = case.table().to_pandas()
+    done = case.serve(given=given, keep=keep)
+    assert done["kept"]["computed"] == [done["kept"]["rows"]] * 2
+    found = case.table().to_pandas()
+    np.testing.assert_allclose(found.score, plain.score, atol=1e-5)
+    case.serve(given=given, keep=KeepJob(keep.folder, is_complete=True, former=None))
+    assert case.table().to_pandas().equals(found)
 
 
 def test_graphs_and_their_vectors(molecules: Case) -> None:

@@ -471,7 +471,7 @@ def test_links_by_relation_are_measured_in_each() -> None:
     rng = np.random.default_rng(0)
     positive, negative = rng.normal(0.7, 1, 50), rng.normal(0, 1, 80)
     relations = rng.integers(0, 3, 50), rng.integers(0, 2, 80)
-    graph: Any = SimpleNamespace(task_type="link", dataset="some")
+    graph: Any = SimpleNamespace(task_type="link", dataset="some", heads=())
     prediction = Prediction(positive=positive, negative=negative, relations=relations)
     for name in ("rocauc", "average_precision", "pr_auc", "f1", "mrr"):
         evaluator = make_evaluator(EVALUATORS.config({"name": name}), graph)
@@ -489,7 +489,7 @@ def test_links_by_relation_are_measured_in_each() -> None:
 def test_kinds_of_negatives_are_measured_one_by_one() -> None:
     rng = np.random.default_rng(0)
     positive, negative = rng.normal(0.7, 1, 40), rng.normal(0, 1, (40, 6)) + np.repeat([0, 1, 2], 2)
-    graph: Any = SimpleNamespace(task_type="link", dataset="some")
+    graph: Any = SimpleNamespace(task_type="link", dataset="some", heads=())
     prediction = Prediction(positive=positive, negative=negative, negative_kinds=("a", "b", "c"))
     for name in ("rocauc", "average_precision", "mrr"):
         evaluator = make_evaluator(EVALUATORS.config({"name": name}), graph)

@@ -74,7 +74,8 @@ def test_controls_of_tasks_are_fitted_and_measured(tmp_path: Path) -> None:
     label = np.array(store["label"])
     label[found.rows] = np.nan_to_num(found.nearby[:, 2]) > 0
     store._open["label"] = label
-    graph: Any = SimpleNamespace(store=store, scratch=tmp_path)
+    dataset = SimpleNamespace(manifest=SimpleNamespace(tables={}))
+    graph: Any = SimpleNamespace(store=store, scratch=tmp_path, entities=None, dataset=dataset)
     controls = Controls(graph, 1)
     test = np.asarray(store["test_idx"])
     prediction = Prediction(scores=np.zeros((len(test), 1), np.float32), label=label[test])
@@ -140,3 +141,48 @@ def test_labels_of_one_value_are_predicted_as_that(
     sample = boosting.Sample(np.zeros((len(label), 2), np.float32), np.array(label))
     found = boosting.fit(sample, sample, [], boosting.Goal(task_type, num_scores, "accuracy", 1))
     np.testing.assert_array_equal(found(np.zeros((3, 2), np.float32)), np.tile(np.float32(scores), (3, 1)))
+
+
+@pytest.mark.parametrize("task_type", ["multilabel", "regression"])
+def test_trees_of_several_labels_are_those_of_each(task_type: str) -> None:
+    x = RNG.standard_normal((900, 3)).astype(np.float32)
+    label = np.stack([x[:, 0] > 0, x[:, 1] > 0.5], 1).astype(np.float32)
+    label[::7, 1] = np.nan
+    samples = Sample(x[:600], label[:600]), Sample(x[600:], label[600:])
+    goal = Goal(task_type, 2, "rocauc", threads=1)
+    found = boosting.fit_columns(*samples, [], goal)(x)
+    kind = "binary" if task_type == "multilabel" else task_type
+    for column in range(2):
+        own = [Sample(sample.x, sample.label[:, column]) for sample in samples]
+        alone = boosting.fit(own[0], own[1], [], Goal(kind, 1, "rocauc", threads=1))
+        np.testing.assert_array_equal(found[:, column : column + 1], alone(x))
+
+
+def test_an_end_is_described_as_of_its_row(tmp_path: Path) -> None:
+    """Orders are predicted: how many orders their customer and product had before, when the last was, and their means.
+
+    Against plain loops over all orders.
+    """
+    parent = shop_graph(tmp_path / "graph", 11, 9, target_type="orders", own_keys=(3, 4))
+    store = GraphStore(parent.folder, parent.manifest)
+    orders = np.flatnonzero(np.asarray(store["node_type"]) == 1)
+    (tmp_path / "scratch").mkdir()
+    found = EntityRows(store, orders, tmp_path / "scratch")
+    indptr, indices, kind = store["csc_indptr"], store["csc_indices"], store["edge_type"]
+    time, feat = np.asarray(store["node_time"]), np.asarray(store["feat"])
+
+    def sources(node: int, relation: int) -> list[int]:
+        return [int(indices[e]) for e in range(indptr[node], indptr[node + 1]) if kind[e] == relation]
+
+    for i in range(0, len(orders), 5):
+        order, cut = int(orders[i]), time[orders[i]]
+        [customer], [product] = sources(order, 3), sources(order, 4)
+        age = np.nan if time[customer] == ALWAYS else (cut - time[customer]) / DAY
+        expected = [1, age, feat[customer, 0], 1, np.nan, feat[product, 3]]
+        for end, relation in ((customer, 0), (customer, 2), (product, 1)):
+            before = [one for one in sources(end, relation) if time[one] < cut]
+            newest = (cut - max(time[one] for one in before)) / DAY if before else np.nan
+            means = feat[before, 1:3].mean(0) if before else [np.nan, np.nan]
+            expected += [len(before), newest, *(means if relation != 2 else [])]  # visits have no numbers
+        np.testing.assert_allclose(found.nearby[i], expected, rtol=1e-4, atol=1e-5)
+        assert found.end_codes[i].tolist() == store["feat_cat"][product].tolist()

@@ -232,6 +232,23 @@ def test_sixty_kills(tmp_path: Path) -> None:
     print(f"{sum(counts.values())} kills in {seed} trainings: {dict(sorted(counts.items()))}")
 
 
+SHOP = [
+    *("dataset.num_customers=1500", "dataset.num_products=100", "dataset.reviews_a_quarter=1000"),
+    *("train.epochs=12", "train.checkpoint_every=5", "train.loader.batch_size=256"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_trainings_of_databases_go_on_as_if_nothing_had_happened(tmp_path: Path, ranks: int) -> None:
+    """Rows as of moments: weights, predictions and metrics are an undisturbed run's, to the bit."""
+    arguments = ["run", "shop", *SHOP, f"train.num_ranks={ranks}", "train.device=cpu", "train.max_restarts=5"]
+    kills = [("train", "rank", 2.0), ("train", "leader", 3.0), ("evaluate", "worker", 0.5)]
+    counts = compare(tmp_path / "home", tmp_path / "calm", arguments, kills)
+    assert sum(counts.values()) == len(kills), counts
+
+
 TABLES = {
     "deepwalk": (
         ["dataset.num_nodes=3000", "dataset.num_edges=20000", "model.dim=32", "train.samples=2e7"],

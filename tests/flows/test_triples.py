@@ -102,7 +102,7 @@ def test_check_a_generated_graph(place: Path) -> None:
 
 def test_inspect(place: Path) -> None:
     put_splits(place / "kg")
-    recipe: Any = SimpleNamespace(dataset=DATASETS.config({"name": "triples", "path": "kg"}))
+    recipe: Any = SimpleNamespace(dataset=DATASETS.config({"name": "triples", "path": "kg"}), version_moment=None)
     outcome = run_stage(STAGE, recipe, {}, Home(place / "home"))
     done = CliRunner().invoke(app, ["--home", "home", "inspect", outcome.folder.name])
     assert done.exit_code == 0, done.output

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from configs.errors import DataError, UserError
+from configs.errors import DataError, RecipeError, UserError
+from configs.load import build_recipe
 from configs.registry import DATASETS
 from tasks.storage.home import Home
 from tests.ingest.conftest import Ingest
@@ -157,6 +158,47 @@ def test_names_and_moments_that_are_not_there(
     write(folder)
     with pytest.raises(DataError, match=f"(?s){message}"):
         ingest(**database(**change))
+
+
+@pytest.mark.parametrize(
+    ("cells", "columns", "message"),
+    [
+        ([1.5, float("inf"), *range(6)], {}, r"row 1, column odd\): inf is not a finite number; dataset\.tables\.buys\.columns: \{odd: ignore\} leaves"),
+        ([[1.0, 2.0], [1.0], *[[1.0, 2.0]] * 6], {}, r"column odd\): .*; dataset\.tables\.buys\.columns: \{odd: ignore\} leaves the column out"),
+        ([[1.0, 2.0]] * 8, {"odd": "text"}, r"column odd\): holds no texts, but lists"),
+    ],
+)  # fmt: skip
+def test_columns_that_nobody_named_may_be_left_out(
+    ingest: Ingest, folder: Path, cells: list[Any], columns: dict[str, str], message: str
+) -> None:
+    write(folder, "parquet", buys={"odd": cells})
+    section = database(**{name: {"files": f"{name}.parquet"} for name in ROWS})
+    section["tables"]["buys"]["columns"] = columns
+    with pytest.raises(DataError, match=message):
+        ingest(**section)
+    section["tables"]["buys"]["columns"] = {"odd": "ignore"}
+    ingest(**section)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("buys__who__peple", r"train\.loader\.fanout\.buys__who__peple: .*did you mean 'buys__who__people'\?"),
+        ("people__rev_whom__buys", r"did you mean 'people__rev_who__buys'\?\); they make people__boss__people, "),
+        ("buys__lines__things", None),
+        ("default", None),
+        ("task__of__people", None),
+    ],
+)
+def test_fan_outs_of_relations_that_no_table_makes(name: str, message: str | None) -> None:
+    """Before anything is read."""
+    loader = {"name": "relational", "fanout": {name: [4, 4], "default": [8, 8]}}
+    recipe = {"name": "x", "dataset": database(), "model": {"name": "heterosage", "num_layers": 2}}
+    if message is None:
+        build_recipe({**recipe, "train": {"loader": loader}})
+        return
+    with pytest.raises(RecipeError, match=message):
+        build_recipe({**recipe, "train": {"loader": loader}})
 
 
 def test_all_mistakes_of_all_tables_are_named_at_once(ingest: Ingest, home: Home, folder: Path) -> None:

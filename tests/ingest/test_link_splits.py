@@ -102,7 +102,7 @@ def test_a_complete_graph_has_no_other_pairs(home: Home, folder: Path) -> None:
         def warning(self, stage: str, text: str) -> None:
             said.append(text)
 
-    recipe: Any = SimpleNamespace(dataset=DATASETS.config(edge_list("full.csv")))
+    recipe: Any = SimpleNamespace(dataset=DATASETS.config(edge_list("full.csv")), version_moment=None)
     with pytest.raises(DataError, match=r"^full\.csv: nearly all pairs of nodes are edges.*; leave out"):
         run_stage(STAGE, recipe, {}, home, listener=Said())
     assert said == []

@@ -90,7 +90,7 @@ def flip(path: Path) -> None:
 
 
 def key(home: Home, section: dict[str, Any]) -> str:
-    recipe: Any = SimpleNamespace(dataset=DATASETS.config(section))
+    recipe: Any = SimpleNamespace(dataset=DATASETS.config(section), version_moment=None)
     return json.dumps(STAGE.key_content(recipe, SourceDigests(home)), sort_keys=True)
 
 

@@ -125,7 +125,7 @@ def test_columns_that_are_not_read_are_said(home: Home, folder: Path) -> None:
         "id,y," + ",".join(f"c{i}" for i in range(32)) + "".join(f"\n{i},{i % 2}" + ",5" * 32 for i in range(10)),
     )
     write_text(folder / "e.csv", "src,dst\n1,1\n")
-    one: Any = SimpleNamespace(dataset=DATASETS.config(section()))
+    one: Any = SimpleNamespace(dataset=DATASETS.config(section()), version_moment=None)
     run_stage(STAGE, one, {}, home, listener=Said())
     thirty = ", ".join(f"c{i}" for i in range(30))
     ways = "c0 as one of dataset.nodes.time, dataset.nodes.features, dataset.nodes.categorical (=c0)"

@@ -301,7 +301,7 @@ def test_features_by_number(ingest: Ingest, folder: Path) -> None:
 
 def test_only_content_and_names_of_files_count(folder: Path, home: Home) -> None:
     def fingerprint(**section: Any) -> Any:
-        recipe: Any = SimpleNamespace(dataset=DATASETS.config({"name": "triples", **section}))
+        recipe: Any = SimpleNamespace(dataset=DATASETS.config({"name": "triples", **section}), version_moment=None)
         return source(recipe, SourceDigests(home))
 
     before = fingerprint(path=str(put_splits(folder / "a")))

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, load_recipe
@@ -166,6 +167,86 @@ def test_a_label_in_a_column_is_found(tmp_path: Path, tells: str | None) -> None
     assert found.columns == ([TELLING[tells]] if TELLING[tells] else [])
     assert found.changed == {}
     assert (found.moments, found.unit) == ([120, 130], "number")
+
+
+def interactions(folder: Path) -> Recipe:
+    """Payments of people at places, several in a second; each is predicted as of its own time."""
+    random = np.random.default_rng(1)
+    count = 600
+    day = np.sort(random.integers(0, 60, count))
+    tables = {
+        "people": {"person": np.arange(40), "since": random.integers(-5, 60, 40)},
+        "places": {"place": np.arange(7), "size": random.normal(size=7)},
+        "payments": {
+            "who": random.integers(40, size=count),
+            "where": random.integers(7, size=count),
+            "day": day,
+            "amount": random.normal(size=count),
+            "fraud": random.integers(2, size=count),
+        },
+    }
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    files = {name: str(folder / f"{name}.parquet") for name in tables}
+    section = {
+        "name": "database",
+        "tables": {
+            "people": {"files": files["people"], "key": "person", "time": "since"},
+            "places": {"files": files["places"], "key": "place"},
+            "payments": {
+                "files": files["payments"],
+                "time": "day",
+                "foreign": {"who": "people", "where": "places"},
+            },
+        },
+        "predict": {"table": "payments", "label": "fraud"},
+    }
+    model = {"name": "heterosage", "num_layers": 2}
+    train = {"loader": {"name": "relational", "fanout": [5, 5], "choose": "uniform"}}
+    return build_recipe({"name": "payments", "dataset": section, "model": model, "train": train})
+
+
+def test_interactions_are_clean_and_see_what_they_name(tmp_path: Path) -> None:
+    found = check_leaks(interactions(tmp_path), Home.open(tmp_path / "home"), 40)
+    assert found.ok, found
+    assert (found.seeds, len(found.moments)) == (80, 2)
+
+
+def test_interactions_of_the_same_moment_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut one later shows the rest of the day's payments of the same people and places."""
+    cuts = SeedMoments.cuts
+    monkeypatch.setattr(SeedMoments, "cuts", lambda self, seeds: cuts(self, seeds) + 1)
+    found = check_leaks(interactions(tmp_path), Home.open(tmp_path / "home"), 40)
+    assert any("payments" in name for name in found.changed), found
+
+
+def test_a_label_that_is_a_feature_too_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tasks.ingest.database import ingest
+
+    chosen = ingest.feature_candidates
+    monkeypatch.setattr(ingest, "feature_candidates", lambda table: [*chosen(table), *table.labels])
+    found = check_leaks(interactions(tmp_path), Home.open(tmp_path / "home"), 20)
+    assert found.columns == ["column payments.fraud tells the label by itself (rocauc 1.0000)"]
+
+
+def test_a_model_that_reads_labels_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seed's own label as its age, say: labels of all rows change, those of earlier ones too."""
+    inputs, opened = TypedNeighborhoods._inputs, TypedNeighborhoods.__init__
+
+    def opening(self: Any, store: Any, *args: Any, **options: Any) -> None:
+        opened(self, store, *args, **options)
+        self.label = np.asarray(store["label"], np.float32)
+
+    def reading(self: Any, t: int, nodes: Any, cut: Any) -> Any:
+        found = inputs(self, t, nodes, cut)
+        if t == self.facts.label_type:
+            found.age = torch.from_numpy(self.label[nodes].reshape(-1))
+        return found
+
+    monkeypatch.setattr(TypedNeighborhoods, "__init__", opening)
+    monkeypatch.setattr(TypedNeighborhoods, "_inputs", reading)
+    found = check_leaks(interactions(tmp_path), Home.open(tmp_path / "home"), 20)
+    assert set(found.changed) == {"ages of payments"}
 
 
 def test_everything_from_the_moment_on_is_changed_and_nothing_before(home: Home, shop: Recipe, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from configs.load import build_recipe
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.preprocess.stage import STAGE
 from tasks.stage import run_stage
-from tasks.storage.graph_store import ALWAYS, GraphStore
+from tasks.storage.graph_store import ALWAYS, GraphStore, array_of_type, is_of_type
 from tasks.storage.home import Home
 from tests.ingest.small_databases import ROWS, database, write
 
@@ -22,10 +22,14 @@ def graph(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns the graph of the small database with some cells changed."""
     monkeypatch.chdir(tmp_path)
 
-    def made(transforms: tuple[str, ...] = ("standardize",), **changes: dict[str, Any]) -> GraphStore:
+    def made(
+        transforms: tuple[str, ...] = ("standardize",), section: dict[str, Any] | None = None, **changes: dict[str, Any]
+    ) -> GraphStore:
         write(tmp_path, **changes)
         options = {"deduplicate": False, "workers": 1, "transforms": list(transforms)}
-        recipe = build_recipe({"name": "x", "dataset": database(), "preprocess": options, "model": "heterosage"})
+        recipe = build_recipe(
+            {"name": "x", "dataset": section or database(), "preprocess": options, "model": "heterosage"}
+        )
         ingested = run_stage(INGEST, recipe, {}, home)
         found = run_stage(STAGE, recipe, {"ingest": ingested.parent}, home)
         return GraphStore(found.folder, found.manifest)
@@ -35,15 +39,11 @@ def graph(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def column(store: GraphStore, kind: str, place: int = 0) -> np.ndarray:
     """Return a numeric column of a type's nodes."""
-    types, offsets = store.manifest.node_types, store.manifest.type_offsets
-    first, last = offsets[types.index(kind)], offsets[types.index(kind) + 1]
-    return np.asarray(store["feat"][first:last, store.manifest.type_columns[kind].numeric[place]])
+    return np.asarray(store[array_of_type("feat", kind)][:, place])
 
 
 def codes(store: GraphStore, kind: str) -> list[int]:
-    types, offsets = store.manifest.node_types, store.manifest.type_offsets
-    first, last = offsets[types.index(kind)], offsets[types.index(kind) + 1]
-    return np.asarray(store["feat_cat"][first:last, store.manifest.type_columns[kind].categorical[0]]).tolist()
+    return np.asarray(store[array_of_type("feat_cat", kind)][:, 0]).tolist()
 
 
 def test_transforms_and_fills_are_fitted_on_older_rows(graph: Any) -> None:
@@ -74,15 +74,26 @@ def test_what_comes_later_changes_no_older_row(graph: Any, transforms: tuple[str
     changed = {"paid": [*ROWS["buys"]["paid"][:3], 900.0, 1e6, -5.0, 77.0, 0.001]}
     other = graph(transforms, buys=changed, people={"age": [31.0, None, 25.0, 99.0], "land": ["de", "fr", "de", "zz"]})
     old = np.asarray(one["node_time"]) < one.manifest.fit_before
-    assert not np.array_equal(one["feat"], other["feat"])
-    np.testing.assert_array_equal(one["feat"][old], other["feat"][old])
-    np.testing.assert_array_equal(one["feat_cat"][old], other["feat_cat"][old])
+    types, starts = one.manifest.node_types, one.manifest.type_offsets
+    names = [name for name in one.manifest.arrays if is_of_type(name)]
+    assert set(names) == {f"feat of {kind}" for kind in ("people", "buys", "things")} | {
+        f"feat_cat of {kind}" for kind in ("people", "things")
+    }
+    assert "feat" not in one
+    assert not np.array_equal(one["feat of buys"], other["feat of buys"])
+    for name in names:
+        place = types.index(name.rpartition(" ")[2])
+        some = old[starts[place] : (*starts, len(old))[place + 1]]
+        np.testing.assert_array_equal(one[name][some], other[name][some])
 
 
 def test_a_type_of_later_rows_only_is_fitted_on_nothing(graph: Any) -> None:
     days = [f"2023-0{1 + i}-01" for i in range(8)]
+    later = {"day": [*days[:7], "2023-12-31"]}
+    assert "feat of buys" not in graph(buys=later)  # nor does any row say what a column is
+    pinned = database(buys={"columns": {"paid": "number"}})
     for transforms in (("min_max",), ("standardize",), ("rank_gauss",)):
-        store = graph(transforms, buys={"day": [*days[:7], "2023-12-31"]})
+        store = graph(transforms, pinned, buys=later)
         assert np.isfinite(column(store, "buys")).all()
 
 
@@ -95,7 +106,7 @@ def test_what_has_no_time_was_always_there(graph: Any) -> None:
     time, kind = np.asarray(store["edge_time"]), np.asarray(store["edge_type"])
     lines = store.manifest.edge_types.index("buys__lines__things")
     assert (time[kind == lines] > 0).all()  # an edge has its ends' times
-    place = store.manifest.relation_columns["buys__lines__things"].numeric[0]
+    place = store.manifest.relation_columns["buys__lines__things"].numeric[1]  # behind `number`
     found = np.asarray(store["edge_feat"])[kind == lines, place]
     np.testing.assert_allclose(np.sort(found), np.sort(np.sign(amount) * np.log1p(np.abs(amount))), rtol=1e-6)
 

@@ -114,9 +114,9 @@ def _same(a: torch.Tensor | None, b: torch.Tensor | None) -> None:
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-def test_labelled_rows_that_are_no_tasks_see_their_own_time(tmp_path: Path) -> None:
-    """Orders are labelled themselves: an order's own keys are of its time, and are seen; what is later is not."""
-    parent = shop_graph(tmp_path, target_type="orders")
+def test_labelled_rows_that_are_no_tasks_see_what_they_name(tmp_path: Path) -> None:
+    """Orders are labelled themselves: an order's own keys are of its time, and are seen; nothing else of then is."""
+    parent = shop_graph(tmp_path, target_type="orders", own_keys=(3, 4))
     store = store_of(parent)
     orders = np.flatnonzero(np.asarray(store["node_type"]) == 1)[:40]
     batch = batch_of(store, orders)
@@ -126,7 +126,12 @@ def test_labelled_rows_that_are_no_tasks_see_their_own_time(tmp_path: Path) -> N
     own = {relation.number: relation for relation in batch.blocks[-1].relations}
     for number in (3, 4):  # the customer and the product
         np.testing.assert_array_equal(np.diff(own[number].indptr.numpy()), 1)
-    assert (batch.inputs.types[1].age.numpy() >= 0).all()
+    ages = batch.inputs.types[1].age.numpy()
+    assert (ages[len(orders) :] > 0).all()
+    assert (ages[: len(orders)] == 0).all()
+    without = parent.manifest.model_copy(update={"own_keys": ()})
+    blind = batch_of(GraphStore(parent.folder, without), orders).blocks[-1]
+    assert blind.num_edges == 0  # an order's edges are of its own time
     always = parent.manifest.model_copy(update={"target_type": "products"})
     products = np.flatnonzero(np.asarray(store["node_type"]) == 2)
     whole = batch_of(GraphStore(parent.folder, always), products)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,10 +63,34 @@ class Goal:
     """What is predicted, and by what it is judged."""
 
     task_type: str
-    """`binary`, `multiclass` or `regression`."""
+    """`binary`, `multiclass`, `multilabel` or `regression`."""
     num_scores: int
     metric: str
     threads: int
+
+
+@dataclass(frozen=True)
+class BoostedColumns:
+    """Trees for each of several labels."""
+
+    columns: tuple[Boosted, ...]
+
+    def __call__(self, x: Array) -> Array:
+        """Score rows (n, D): float32 (n, T)."""
+        return np.concatenate([column(x) for column in self.columns], axis=1)
+
+
+def fit_columns(train: Sample, valid: Sample, categories: list[int], goal: Goal) -> Boosted | BoostedColumns:
+    """Fit trees to each column of the labels; see `fit`. `goal` is that of all columns."""
+    if train.label.ndim == 1 or train.label.shape[1] == 1:
+        return fit(train, valid, categories, goal)
+    kind = "binary" if goal.task_type == "multilabel" else goal.task_type
+    one = replace(goal, task_type=kind, num_scores=1)
+    found = []
+    for column in range(train.label.shape[1]):
+        samples = [Sample(sample.x, sample.label[:, column]) for sample in (train, valid)]
+        found.append(fit(samples[0], samples[1], categories, one))
+    return BoostedColumns(tuple(found))
 
 
 def fit(train: Sample, valid: Sample, categories: list[int], goal: Goal) -> Boosted:

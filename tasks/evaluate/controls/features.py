@@ -26,6 +26,7 @@ from tasks.storage.manifests import FeatureColumn
 from tasks.train.label_scale import column_moments
 
 if TYPE_CHECKING:
+    from tasks.evaluate.controls.entities import EntityRows
     from tasks.inference.predictor import Predictor
 
 MOST_CODES = 64
@@ -54,6 +55,10 @@ class ControlledGraph:
     """Knows the pairs of a split, on link tasks."""
     scratch: Path
     """Folder with room for features; what is written there is the caller's to remove."""
+    labels: slice | None = None
+    """Of several tasks, the columns of the label that are this one's."""
+    entities: EntityRows | None = None
+    """Rows of tables as of their moments, where they are described already."""
 
 
 def own_columns(dataset: DatasetStore, kind: str) -> tuple[FeatureColumn, ...]:

@@ -14,11 +14,13 @@ from tasks.evaluate.controls.entities import EntityRows
 from tasks.evaluate.controls.features import ControlledGraph, OwnFeatures, training_sample
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.controls import BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL, FEATURES_CONTROL
-from tasks.storage.graph_store import slices
+from tasks.storage.graph_store import GraphStore, slices
 from tasks.storage.manifests import FeatureColumn
 
 _MOST_ROWS = 200_000
 """Training rows that trees are fitted to: some seconds."""
+_MOST_COLUMNS = 30
+"""Labels a row, for each of which trees are fitted."""
 _CHUNK_ROWS = 1 << 16
 
 
@@ -64,25 +66,33 @@ class BoostedControl(MomentControl):
 
 
 def tree_features(entities: EntityRows, places: Array, *, nearby: bool) -> Array:
-    """Return codes, numbers, and with `nearby` the relations' columns: float32 (n, D)."""
-    parts = [entities.codes, entities.numbers, *([entities.nearby] if nearby else [])]
+    """Return codes, numbers, and with `nearby` the ends' codes and the relations' columns: float32 (n, D)."""
+    further = [entities.end_codes, entities.nearby] if nearby else []
+    parts = [entities.codes, *further[:1], entities.numbers, *further[1:]]
     return np.concatenate([np.asarray(part[places], np.float32) for part in parts], axis=1)
+
+
+def held_rows(store: GraphStore) -> Array:
+    """Return the rows of all splits, int64 (n,), ascending."""
+    names = [f"{split}_idx" for split in store.manifest.splits]
+    return np.unique(np.concatenate([np.asarray(store[name], np.int64) for name in names if name in store]))
 
 
 def fit_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentControl]:
     """Fit all of them to the training split, the trees' number to the validation split."""
     store, manifest = graph.store, graph.store.manifest
     held = {split: np.asarray(store[f"{split}_idx"], np.int64) for split in manifest.splits if f"{split}_idx" in store}
-    entities = EntityRows(store, np.unique(np.concatenate(list(held.values()))), graph.scratch)
+    entities = graph.entities or EntityRows(store, held_rows(store), graph.scratch)
     found: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
-    if manifest.task_type in ("binary", "multiclass", "regression") and manifest.num_tasks == 1:
+    if manifest.num_tasks <= _MOST_COLUMNS:
         for name, nearby in ((BOOSTED_CONTROL, False), (BOOSTED_NEARBY_CONTROL, True)):
             goal = boosting.Goal(manifest.task_type, num_scores, manifest.metric, num_threads())
             samples = [
                 _sample(graph, entities, sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS), nearby)
                 for split in ("train", "valid")
             ]
-            trees = boosting.fit(samples[0], samples[1], list(range(entities.codes.shape[1])), goal)
+            codes = entities.codes.shape[1] + (entities.end_codes.shape[1] if nearby else 0)
+            trees = boosting.fit_columns(samples[0], samples[1], list(range(codes)), goal)
             found[name] = BoostedControl(graph, entities, trees, nearby)
     return found
 
@@ -92,6 +102,8 @@ def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scor
     columns = [FeatureColumn(column="numbers", kind="numeric", dim=entities.numbers.shape[1])]
     if entities.codes.shape[1]:
         columns.append(FeatureColumn(column="codes", kind="categorical", dim=entities.codes.shape[1]))
+    known = np.asarray(graph.store["label"][train])
+    train = train[~np.isnan(known).all(1) if known.ndim == 2 else known >= 0]
     sample = training_sample(train, tuple(columns), num_scores)
     places = entities.places(sample)
     own.fit(places)

@@ -16,6 +16,7 @@ from tasks.evaluate.controls.features import ControlledGraph, has_vectors
 from tasks.evaluate.controls.moments import MomentControl, fit_controls
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
 from tasks.evaluate.controls.pairs import PairControl
+from tasks.evaluate.controls.past import PastControl, past_controls
 from tasks.evaluate.controls.recommendation import RecommendationControls
 from tasks.evaluate.controls.rows import RowControl
 from tasks.evaluate.controls.triples import FrequencyControl
@@ -25,7 +26,7 @@ from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.ranking.ranks import Ranks
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
-from tasks.storage.graph_facts import task_relation
+from tasks.storage.graph_facts import reads_tables
 from tasks.storage.graph_store import GraphStore
 from tasks.train.label_scale import label_scale
 
@@ -66,9 +67,9 @@ class Controls:
         self._vectors = vectors
         self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
         self._bank = EdgeBank(graph) if is_link and graph.store.manifest.negative_kinds else None
-        self._linear: dict[str, PairControl | RowControl | MomentControl] = {}
-        if task_relation(graph.store.manifest) is not None:
-            self._linear = dict(fit_controls(graph, num_scores))
+        self._linear: dict[str, PairControl | RowControl | MomentControl | PastControl] = {}
+        if reads_tables(graph.store.manifest):
+            self._linear = {**past_controls(graph), **fit_controls(graph, num_scores)}
             return
         own = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)
         if own is not None:

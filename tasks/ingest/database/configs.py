@@ -12,8 +12,10 @@ from configs.base import ComponentConfig
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
 from configs.versioned_tables import NO_VERSIONS, as_of, open_references
+from tasks.ingest.database.label_configs import columns_of
 from tasks.ingest.database.link_paths import link_path
-from tasks.ingest.database.predict_configs import PredictConfig
+from tasks.ingest.database.predict_configs import NamedTargetConfig, PredictConfig, TargetConfig
+from tasks.ingest.database.relation_names import check_fanouts
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
 
 # Transforms that count edges of all times, those behind a seed's moment too.
@@ -78,16 +80,45 @@ class DatabaseConfig(ComponentConfig):
     def _check_predict(self) -> None:
         predict = self.predict
         entity = self._known(predict.table, "predict.table")
-        if entity.key is None:
+        if predict.label is not None:
+            self._check_own_label(entity)
+        elif entity.key is None:
             raise ValueError(f"predict.table: {predict.table} has no key, and its rows have no names; give it one")
-        if predict.name in self.tables:
+        elif predict.name in self.tables:
             raise ValueError(f"predict.name: {predict.name} is a table too; call what is predicted otherwise")
         if predict.target is not None and predict.target.is_ranked:
             link_path(predict, self.tables)
-        elif predict.target is not None:
-            self.key_to_entity(predict.target.table, "predict.target", predict.via)
+        else:
+            for name, target in predict.computed.items():
+                self.key_of_target(name, target)
         if predict.active is not None:
             self.key_to_entity(predict.active.any, "predict.active", None)
+
+    def _check_own_label(self, table: DatabaseTableConfig) -> None:
+        """Refuse a label that is something else too, and rows that must be edges."""
+        predict = self.predict
+        assert predict.label is not None
+        if table.link:
+            raise ValueError(f"predict.table: rows of {predict.table} are predicted, so they are nodes; leave link out")
+        if table.on_missing_time == "always":
+            raise ValueError(
+                f"tables.{predict.table}.on_missing_time: always lets rows see what is later than they are, and they "
+                "are predicted; take drop"
+            )
+        taken = {table.key: "the key", table.time: "the time"} | dict.fromkeys(table.foreign, "a foreign key")
+        taken |= dict.fromkeys(table.columns, "in columns")
+        for column in columns_of(predict.label):
+            if column in taken:
+                raise ValueError(
+                    f"predict.label: column {column!r} of {predict.table} is {taken[column]} too; a label is nothing "
+                    "else"
+                )
+
+    def key_of_target(self, name: str, target: TargetConfig) -> str:
+        """Return the foreign key by which a target's rows name the entities. Raises ValueError."""
+        if isinstance(target, NamedTargetConfig):
+            return self.key_to_entity(target.table, f"predict.targets.{name}", target.via)
+        return self.key_to_entity(target.table, "predict.target", self.predict.via)
 
     def key_to_entity(self, name: str, where: str, via: str | None) -> str:
         """Return the foreign key by which a timed table names the entities. Raises ValueError."""
@@ -100,10 +131,11 @@ class DatabaseConfig(ComponentConfig):
             )
         if not columns:
             raise ValueError(f"{where}: {name} has no foreign key to {entity}; its own are {_listed(table.foreign)}")
+        option = where if where.startswith("predict.targets.") else "predict"
         if via is not None and via not in columns:
-            raise ValueError(f"predict.via: {name} has no foreign key {via!r} to {entity}{did_you_mean(via, columns)}")
-        if via is None and len(columns) > 1 and where == "predict.target":
-            raise ValueError(f"{where}: {name} names {entity} by {_listed(columns)}; say which counts: predict.via")
+            raise ValueError(f"{option}.via: {name} has no foreign key {via!r} to {entity}{did_you_mean(via, columns)}")
+        if via is None and len(columns) > 1 and where.startswith("predict.target"):
+            raise ValueError(f"{where}: {name} names {entity} by {_listed(columns)}; say which counts: {option}.via")
         return via or columns[0]
 
     def _check_connected(self) -> None:
@@ -132,6 +164,7 @@ class DatabaseConfig(ComponentConfig):
     def check_recipe(self, recipe: Any) -> None:
         """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
         check_moments_are_kept(self.name, recipe)
+        check_fanouts(self.tables, self.predict.name, recipe)
         if recipe.snapshot.as_of is not None and recipe.snapshot.warm_start:
             raise ValueError("snapshot.warm_start is for snapshots by times of nodes and edges; leave it out")
 

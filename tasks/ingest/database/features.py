@@ -8,7 +8,7 @@ rows that are edges, empty numbers are 0 and categories are numbered here, by th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from tasks.arrays import Array
 from tasks.ingest.database.moments import DAY
 from tasks.ingest.database.rows import Chunk, TableRows
 from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, hashed, judge
+from tasks.ingest.database.texts import TEXT_DIM, text_numbers
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.features import FeatureReader
@@ -35,6 +36,8 @@ class Columns:
     numbers: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     times: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    """Those that are read as texts."""
     gaps: frozenset[str] = frozenset()
     """Those with empty cells."""
     ignored: dict[str, str] = field(default_factory=dict)
@@ -45,7 +48,7 @@ class Columns:
     @property
     def all(self) -> tuple[str, ...]:
         """All that are read."""
-        return (*self.numbers, *self.categories, *self.times)
+        return (*self.numbers, *self.categories, *self.times, *self.texts)
 
 
 def feature_candidates(table: TableRows) -> list[str]:
@@ -63,7 +66,7 @@ def feature_candidates(table: TableRows) -> list[str]:
                     f"has no column {column!r}{did_you_mean(column, names)} ({place}.{role}); it has {listed(names)}",
                     path=config.names,
                 )
-    taken = {config.key, config.time, *config.foreign} - set(config.columns)
+    taken = {config.key, config.time, *config.foreign} - set(config.columns) | set(table.labels)
     return [name for name in names if name not in taken and config.columns.get(name) != "ignore"]
 
 
@@ -72,7 +75,7 @@ def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categorie
     config = table.config
     is_csv = any(word in name for name in config.files for word in (".csv", ".tsv")) or config.format in ("csv", "tsv")
     chosen = Columns(ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns"))
-    kinds: dict[str, list[str]] = {"number": [], "category": [], "time": []}
+    kinds: dict[str, list[str]] = {"number": [], "category": [], "time": [], "text": []}
     for column, profile in profiles.items():
         named = config.columns.get(column)
         verdict = (
@@ -82,11 +85,15 @@ def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categorie
         )
         if named == "category":
             _refuse_many(table, column, profile, EXPLICIT * max_categories, intake)
+        if named == "text" and profile.forms & {"list", "other"}:
+            error = DataError("holds no texts, but lists or the like", path=config.names, column=column)
+            intake.problems.add(config.names, column, "no text", error, 0)
         if verdict.kind == "ignore":
             chosen.ignored[column] = verdict.why
         else:
             kinds["number" if verdict.kind == "list" else verdict.kind].append(column)
     chosen.numbers, chosen.categories, chosen.times = (tuple(kinds[kind]) for kind in ("number", "category", "time"))
+    chosen.texts = tuple(kinds["text"])
     chosen.constant = tuple(column for column in chosen.all if profiles[column].is_constant)
     chosen.gaps = frozenset(column for column in chosen.numbers if profiles[column].gaps)
     for column in (*chosen.gaps, *chosen.times):
@@ -125,7 +132,7 @@ class Features:
     """Reads the feature columns of one table."""
 
     def __init__(self, table: TableRows, columns: Columns, *, fit_before: int, per_day: bool) -> None:
-        """`fit_before`: what is fitted here is fitted on rows older than this. `per_day`: times are seconds."""
+        """`fit_before`: what is fitted here is fitted on rows older than this; `per_day`: times are seconds."""
         self.table, self.columns, self.fit_before = table, columns, fit_before
         self._unit = DAY if per_day else 1
         missing: Missing = "zero" if table.config.is_link else "mean"
@@ -139,7 +146,8 @@ class Features:
     def sources(self) -> dict[str, tuple[str, ...]]:
         """Return how the columns of a CSV are read: arguments of `TableRows.chunks`."""
         columns = self.columns
-        return {"columns": columns.all, "texts": columns.categories, "numbers": columns.numbers, "times": columns.times}
+        texts = (*columns.categories, *columns.texts)
+        return {"columns": columns.all, "texts": texts, "numbers": columns.numbers, "times": columns.times}
 
     def prepare(self) -> None:
         """Get ready for lists whose first cells are empty."""
@@ -159,10 +167,13 @@ class Features:
 
     def read(self, chunk: Chunk) -> dict[str, Array]:
         """Return the columns by their stored names: float32 (n,) or (n, width), and of categories int."""
-        batch = chunk.batch
+        way_out = f"; dataset.tables.{self.table.name}.columns: " + "{{column}: ignore} leaves the column out"
+        batch = replace(chunk.batch, way_out=way_out)
         out = {self._stored(name): values for name, values in self._numbers.read(batch).items()}
         for column, clock in self._times.items():
             out |= self._days(batch, column, clock, chunk.time)
+        for column in self.columns.texts:
+            out[self._stored(column)] = text_numbers(batch.column(column))
         for column, index in self._codes.items():
             if self.table.config.is_link:
                 codes = index.find(category_texts(batch.column(column))) if index.count else np.full(batch.num_rows, -1)
@@ -206,6 +217,8 @@ class Features:
             gaps = not self.table.config.is_link
             found.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=1, gaps=gaps))
             found.append(FeatureColumn(column=self._stored(mask_name(column)), kind="numeric", dim=1))
+        for column in self.columns.texts:
+            found.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=TEXT_DIM))
         for column, index in self._codes.items():
             codes = (index.count + 1,) if self.table.config.is_link else ()
             found.append(FeatureColumn(column=self._stored(column), kind="categorical", dim=1, cardinalities=codes))

@@ -18,12 +18,14 @@ from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
+from tasks.ingest.database.label_configs import columns_of
 from tasks.ingest.database.label_tables import label_tasks
 from tasks.ingest.database.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.moments import time_text
+from tasks.ingest.database.own_rows import own_tasks, write_own_ids
 from tasks.ingest.database.relations import Relation, check_keys, row_times, write_rows_as_edges, write_rows_as_nodes
 from tasks.ingest.database.rows import TableRows, in_order
-from tasks.ingest.database.splitting import Dealt, deal_by_moment
+from tasks.ingest.database.splitting import Dealt, deal
 from tasks.ingest.database.survey import EXPLICIT, profiles
 from tasks.ingest.database.targets import Tasks, computed_tasks
 from tasks.ingest.database.telling import Outcome, tell
@@ -57,20 +59,27 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     unit = _common_unit(tables, intake)
     try:
         tasks, unit = _tasks(config, tables, unit, intake)
-        dealt = deal_by_moment(tasks, config.predict, unit)
+        dealt = deal(tasks, config.predict, tables[config.predict.table].nodes, unit)
     except UserError:  # what is wrong with columns and keys is named all the same, and may be why
         _survey(config, tables, None, context, intake)
         intake.problems.raise_any()
         raise
     columns = _survey(config, tables, dealt.first_valid, context, intake)
     intake.problems.raise_any()
+    predict = config.predict
     with DatasetWriter(context.work) as writer:
-        nodes, relations = _write(tables, columns, dealt, unit, writer, context)
+        nodes, relations = _write(config, tables, columns, (tasks, dealt, unit), writer, context)
         if tasks.links is not None:
             made = write_links(tasks.links.all, tables, writer)
             relations += [] if made is None else [made]
             context.message(tell_ranking(tasks.links.all, tasks, unit))
-        task_type, task_edges = _write_tasks(config, tables, tasks, dealt, unit, writer)
+        edge_types = [relation.describe() for relation in relations]
+        if not predict.own_rows:
+            task_type, task_edges = _write_tasks(config, tables, tasks, unit, writer)
+            nodes.append(task_type)
+            edge_types += task_edges
+        for split, rows in dealt.splits.items():
+            writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
         sizes = {split: len(rows) for split, rows in dealt.splits.items()}
     tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
     checks = [relation.check for relation in relations]
@@ -79,14 +88,16 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         "task": "node",
         "task_type": tasks.task_type,
         "num_classes": tasks.num_classes,
-        "num_tasks": 1,
-        "metric": config.predict.metric or usual_metric(tasks.task_type),
+        "num_tasks": 1 if tasks.label.ndim == 1 else tasks.label.shape[1],
+        "metric": predict.metric or _metric(tasks),
+        "heads": tasks.heads,
         "directed": True,
-        "node_types": (*nodes, task_type),
-        "edge_types": (*(relation.describe() for relation in relations), *task_edges),
-        "target_type": config.predict.name,
+        "node_types": tuple(nodes),
+        "edge_types": tuple(edge_types),
+        "foreign_keys": tuple(e.name for e, r in zip(edge_types, relations, strict=False) if r.is_key),
+        "target_type": predict.table if predict.own_rows else predict.name,
         "fit_before": dealt.first_valid,
-        "time_unit": unit,
+        "time_unit": unit if dealt.first_valid is not None else "",
         "ranking": None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
         "splits": sizes,
         "num_self_loops": sum(check.num_self_loops for check in checks),
@@ -94,6 +105,11 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         "adjusted": intake.adjusted,
         "tables": writer.tables,
     }
+
+
+def _metric(tasks: Tasks) -> str:
+    """Return what the model is judged by, where the recipe names nothing."""
+    return f"{tasks.heads[0].name}.{tasks.heads[0].metric}" if tasks.heads else usual_metric(tasks.task_type)
 
 
 def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
@@ -105,6 +121,12 @@ def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
         for name, table in config.tables.items()
     }
     predict = config.predict
+    own = tables[predict.table]
+    if predict.own_rows and own.is_link:
+        tables[predict.table] = own.model_copy(update={"link": False})
+        intake.notes.append(
+            f"{predict.table}: its rows are predicted, so they are nodes with an edge to either end, and no edges"
+        )
     if predict.labels is not None:
         labels = with_header_found(predict.labels, "dataset.predict.labels", intake)
         predict = predict.model_copy(update={"labels": labels.model_copy(update={"table": labels.table or "labels"})})
@@ -115,6 +137,8 @@ def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -
     """Read keys and times of all tables. Raises DataError where a table could not be read."""
     order = in_order(config.tables)
     tables = {n: TableRows(n, table, intake, text_ids=config.text_ids) for n, table in config.tables.items()}
+    if config.predict.label is not None:
+        tables[config.predict.table].labels = columns_of(config.predict.label)
     for done, name in enumerate(order):
         with intake.problems.gathering(f"{tables[name].config.names} behind that mistake") as ended:
             feature_candidates(tables[name])  # columns that the recipe names are there
@@ -165,7 +189,7 @@ def _survey(
             seen, counted = profiles(candidates, most), dict[str, int]()
             keys = list(table.config.foreign)
             texts = table.texts_of_keys(tables, keys)
-            texts += [column for column in candidates if table.config.columns.get(column) == "category"]
+            texts += [column for column in candidates if table.config.columns.get(column) in ("category", "text")]
             for chunk in table.chunks([*candidates, *keys], texts, (), candidates):
                 times = row_times(table, tables, chunk.time, check_keys(table, tables, chunk.batch, counted))
                 decide = None if times is None or before is None else times < before
@@ -188,9 +212,11 @@ def _tasks(
     """Return what is predicted. Raises DataError."""
     labels = config.predict.labels
     target = config.predict.target
-    if target is not None:
-        if target.is_ranked:
-            return ranking_tasks(config, tables, unit, intake), unit
+    if config.predict.own_rows:
+        return own_tasks(config, tables), unit
+    if target is not None and target.is_ranked:
+        return ranking_tasks(config, tables, unit, intake), unit
+    if config.predict.computed:
         return computed_tasks(config, tables, unit), unit
     assert labels is not None
     tasks, own = label_tasks(labels, tables[config.predict.table], intake)
@@ -207,21 +233,30 @@ def _tasks(
 
 
 def _write(
+    config: DatabaseConfig,
     tables: dict[str, TableRows],
     columns: dict[str, Columns],
-    dealt: Dealt,
-    unit: TimeUnit,
+    predicted: tuple[Tasks, Dealt, TimeUnit],
     writer: DatasetWriter,
     context: StageContext,
 ) -> tuple[list[NodeType], list[Relation]]:
+    """Write the tables' nodes and edges, with the labels of rows that are predicted themselves."""
     nodes: list[NodeType] = []
     relations: list[Relation] = []
+    tasks, dealt, unit = predicted
+    fit_before = dealt.first_valid
+    if fit_before is None:  # what is predicted has no time, and sees all
+        fit_before = max([table.newest or 0 for table in tables.values()]) + 1
     for done, (name, table) in enumerate(tables.items()):
-        features = Features(table, columns[name], fit_before=dealt.first_valid, per_day=unit == "seconds")
+        features = Features(table, columns[name], fit_before=fit_before, per_day=unit == "seconds")
         if table.config.is_link:
             relations.append(write_rows_as_edges(table, tables, features, writer))
         else:
-            node_type, own = write_rows_as_nodes(table, tables, features, writer)
+            is_predicted = config.predict.own_rows and name == config.predict.table
+            label = tasks.label if is_predicted else None
+            node_type, own = write_rows_as_nodes(table, tables, features, writer, label)
+            if is_predicted:
+                write_own_ids(table, writer)
             nodes.append(node_type)
             relations += own
         for column, count in features.num_later.items():
@@ -239,11 +274,11 @@ def _write_tasks(
     config: DatabaseConfig,
     tables: dict[str, TableRows],
     tasks: Tasks,
-    dealt: Dealt,
     unit: TimeUnit,
     writer: DatasetWriter,
 ) -> tuple[NodeType, list[EdgeType]]:
-    """Write what is predicted as nodes, each with an edge to its entity and to what it is linked to, and the splits."""
+    """Write what is predicted as nodes, each with an edge to its entity and to what it is linked to."""
+    assert tasks.moment is not None
     name, entities, count = config.predict.name, tables[config.predict.table], len(tasks.entity)
     kind = id_dtype(max(count, entities.num_rows))
     triplet = (name, TASK_RELATION, entities.name)
@@ -256,14 +291,13 @@ def _write_tasks(
             some = slice(first, first + _ROWS)
             entity, moment = tasks.entity[some], tasks.moment[some]
             numbers = np.arange(first, first + len(entity), dtype=np.int64)
-            nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment})
+            past = {name: values[some] for name, values in tasks.past.items()}
+            nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment} | past)
             ids.write({"node_id": numbers, "original_id": _task_ids(entities, entity, moment, unit)})
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
     edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]
     if tasks.links is not None:
         edge_types.append(_write_positives(name, tasks, tables, writer))
-    for split, rows in dealt.splits.items():
-        writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
     return NodeType(name=name, num_nodes=count), edge_types
 
 
@@ -271,6 +305,7 @@ def _write_positives(name: str, tasks: Tasks, tables: dict[str, TableRows], writ
     """Write what tasks are linked to as edges of their moments."""
     links = tasks.links
     assert links is not None
+    assert tasks.moment is not None
     target = tables[links.all.path.target]
     kind = id_dtype(max(len(tasks.entity), target.num_rows))
     made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))

@@ -7,15 +7,13 @@ import numpy as np
 from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
+from tasks.ingest.database.label_values import label_reader
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predict_configs import LabelTableConfig
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.targets import Tasks
 from tasks.ingest.database.times import RowTimes
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.ids.node_set import UNKNOWN
-from tasks.ingest.labels import LabelKind, has_label, label_codes, wrong_label, wrong_labels
-from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake, TableBatch
 from tasks.storage.graph_store import ALWAYS
 
@@ -33,23 +31,25 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
     clock = RowTimes(table.time, table.time_format, table.epoch, way_out=way_out)
     texts = [*entities.nodes.texts(table.key), *clock.texts]
-    kind = LabelKind(table.task_type, table.num_classes or 2**31, 1)
+    reader = label_reader(
+        table.label, table.task_type, table.num_classes, keeps_missing=table.on_missing_label == "predict"
+    )
     ids, moments, labels, unknown, younger = [], [], [], 0, 0
-    columns = [table.key, table.time, table.label]
-    for batch in intake.batches(table, columns, texts, [table.label], clock.inferred):
+    columns = [table.key, table.time, *reader.columns]
+    for batch in intake.batches(table, columns, texts, reader.columns, clock.inferred):
         found = entities.nodes.look_up(batch, table.key)
         if table.on_unknown_id == "error":
             way_out = "; labels.on_unknown_id: drop leaves such labels out"
             entities.nodes.refuse_unknown(batch, table.key, found, way_out=way_out)
         unknown += int(np.count_nonzero(found == UNKNOWN))
-        values, wrong = _label_values(batch, table, kind)
+        values, wrong = reader.read(batch)
         times, _ = clock.read(batch, gaps=False)
         early = _too_early(batch, table, entities, found, times, clock.unit)
         younger += int(np.count_nonzero(early))
         good = (found >= 0) & ~wrong & ~early
         ids.append(found[good])
         moments.append(times[good])
-        labels.append(label_codes(values[good], kind))
+        labels.append(reader.codes(values[good]))
     intake.problems.raise_any()
     if not sum(map(len, ids)):
         why = (
@@ -63,15 +63,8 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     entity, moment, label = entity[order], moment[order], label[order]
     unit = clock.unit or "number"
     _refuse_twice(table, entities, entity, moment, unit)
-    same = 0 if entities.time is None else int(np.count_nonzero(entities.time[entity] == moment))
-    _tell(table, entities, intake, unknown, younger, same)
-    known = has_label(label)
-    if not known.any():
-        raise DataError("has no label: all are empty", path=table.names, column=table.label)
-    num_classes = {"binary": 2, "regression": 0}.get(table.task_type)
-    if num_classes is None:
-        num_classes = table.num_classes or max(1, int(label[known].max())) + 1
-    return Tasks(entity, moment, label, table.task_type, num_classes), unit
+    _tell(table, entities, intake, unknown, younger)
+    return Tasks.of_kind(entity, moment, label, reader.kind(label, table.names)), unit
 
 
 def _refuse_twice(table: LabelTableConfig, entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> None:
@@ -87,8 +80,8 @@ def _refuse_twice(table: LabelTableConfig, entities: TableRows, entity: Array, m
         )
 
 
-def _tell(table: LabelTableConfig, entities: TableRows, intake: Intake, unknown: int, younger: int, same: int) -> None:
-    """Tell how many labels were left out, and how many are of the very moment of their entity's row."""
+def _tell(table: LabelTableConfig, entities: TableRows, intake: Intake, unknown: int, younger: int) -> None:
+    """Tell how many labels were left out."""
     if unknown:
         intake.adjust(table, "labels of unknown entities dropped", unknown)
         intake.hints.append(f"{table.names}: {unknown:,} labels are left out, for {entities.name} has no such row")
@@ -97,36 +90,6 @@ def _tell(table: LabelTableConfig, entities: TableRows, intake: Intake, unknown:
         intake.hints.append(
             f"{table.names}: {younger:,} labels are left out, for the row of {entities.name} is younger than they are"
         )
-    if same:
-        intake.hints.append(
-            f"{table.names}: {same:,} labels are of the very moment of their row of {entities.name}: they see that row "
-            "and none of its keys, for edges are seen after their time only; if the keys are known by then, put the "
-            "labels' moments later, by a second say"
-        )
-
-
-def _label_values(batch: TableBatch, table: LabelTableConfig, kind: LabelKind) -> tuple[Array, Array]:
-    """Return labels, float64 (n, 1) with NaN for none, and which cannot be, bool (n,), which are gathered."""
-    nothing = np.full((batch.num_rows, 1), np.nan), np.ones(batch.num_rows, np.bool_)
-    if is_text(batch.column(table.label).type):
-        batch.wrong_column(
-            table.label, "is text; labels are numbers, and classes whole numbers from 0: give each class its number"
-        )
-        return nothing
-    values = numbers(batch, table.label, missing=True, way_out="; leave the row out")
-    values = values[:, None] if values.ndim == 1 else values
-    if values.shape[1] != 1:
-        batch.wrong_column(table.label, "is a column of lists; a label is one value")
-        return nothing
-    empty = np.isnan(values[:, 0])
-    if table.on_missing_label == "error":
-        words = (
-            "the label is missing; leave such rows out, or keep them to be predicted (labels.on_missing_label: predict)"
-        )
-        batch.wrong(empty, table.label, "the label is missing", words)
-    wrong = wrong_labels(values, kind)[:, 0]
-    batch.wrong(wrong, table.label, "wrong label", lambda row: wrong_label(values[row, 0], kind))
-    return values, wrong
 
 
 def _too_early(

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from configs.base import ConfigModel
 from configs.metric_names import MetricName, ranking_metric
+from tasks.ingest.database.label_configs import LabelConfig, Labels, LabelType, TaskOptions, check_label, check_names
 from tasks.ingest.database.moments import normalise_length, normalise_moment
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseFilesConfig
 from tasks.ingest.tables.policies import Column
@@ -15,6 +16,9 @@ from tasks.ingest.tables.policies import Column
 _TEXT_OR_NUMBER = {"type": ["string", "integer"]}
 Moment = Annotated[str, BeforeValidator(normalise_moment), WithJsonSchema(_TEXT_OR_NUMBER)]
 Length = Annotated[str, BeforeValidator(normalise_length), WithJsonSchema(_TEXT_OR_NUMBER)]
+
+
+_FIGURES = ("none", "any", "count", "sum", "mean", "links", "together")
 
 
 class TargetConfig(ConfigModel):
@@ -42,7 +46,7 @@ class TargetConfig(ConfigModel):
 
     @property
     def _given(self) -> list[str]:
-        return [name for name in type(self).model_fields if name != "by" and getattr(self, name) is not None]
+        return [name for name in _FIGURES if getattr(self, name) is not None]
 
     @property
     def figure(self) -> str:
@@ -83,6 +87,27 @@ class TargetConfig(ConfigModel):
         return self
 
 
+class NamedTargetConfig(TaskOptions, TargetConfig):
+    """What one of several tasks predicts."""
+
+    via: str | None = None
+    """Foreign key by which its rows name the entity, where they have several to its table."""
+
+    @model_validator(mode="after")
+    def _is_a_figure(self) -> NamedTargetConfig:
+        if self.is_ranked:
+            raise ValueError(
+                f"{self.figure} is a target by itself; several tasks are of none, any, count, sum and mean"
+            )
+        return self
+
+
+def _named_targets(value: Any) -> Any:
+    if isinstance(value, dict):
+        check_names("targets", value)
+    return value
+
+
 class ActiveConfig(ConfigModel):
     """Which entities are predicted at a moment."""
 
@@ -92,17 +117,14 @@ class ActiveConfig(ConfigModel):
     """... so long before the moment: 180d, say."""
 
 
-class LabelTableConfig(DatabaseFilesConfig):
+class LabelTableConfig(DatabaseFilesConfig, LabelConfig):
     """Labels in a table of their own: a row says of an entity what is true from a moment on."""
 
     key: Column
     """Column of the entity's key."""
-    label: Column
-    """Column of the label."""
-    task_type: Literal["binary", "multiclass", "regression"] = "binary"
-    """Kind of label; classes are whole numbers from 0."""
-    num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
-    """How many classes a multiclass label has; null: as many as the largest says."""
+    label: Labels  # type: ignore[assignment] # also several tasks
+    """Column of the label, several of one kind (a list), or several tasks by name: `{churned: {label: churned}, spent:
+    {label: spent, task_type: regression}}`."""
     on_unknown_id: Literal["error", "drop"] = "error"
     """An entity that is not in its table, or younger than its label's moment: refused, or the label left out."""
     on_missing_label: Literal["error", "predict"] = "error"
@@ -113,8 +135,7 @@ class LabelTableConfig(DatabaseFilesConfig):
         self._check_time("labels")
         if self.time is None:
             raise ValueError("labels: `time` names the column of the moment from which on a label is true")
-        if self.num_classes is not None and self.task_type != "multiclass":
-            raise ValueError(f"labels: num_classes goes with multiclass labels, not {self.task_type}")
+        check_label("labels", self.label, self.task_type, self.num_classes)
         return self
 
 
@@ -157,13 +178,34 @@ def _as_moments(value: Any) -> Any:
     return {"moments": list(value) if isinstance(value, list | tuple) else [value]}
 
 
-class MomentSplitConfig(ConfigModel):
-    """Where validation and test begin."""
+def _share_or_moment(value: Any) -> Any:
+    if isinstance(value, float):
+        if not 0 < value < 1:
+            raise ValueError(f"{value:g} is neither a share between 0 and 1 nor a moment")
+        return value
+    return normalise_moment(value)
 
-    valid: Moment
-    """Moments from here on validate ..."""
-    test: Moment
-    """... and from here on test; earlier ones train."""
+
+_SHARE_OR_MOMENT = {"type": ["number", "string"]}
+ShareOrMoment = Annotated[float | str, BeforeValidator(_share_or_moment), WithJsonSchema(_SHARE_OR_MOMENT)]
+
+
+class SplitConfig(ConfigModel):
+    """Which rows validate and test: moments where that begins, or shares of the rows, the newest ones."""
+
+    valid: ShareOrMoment
+    """Moments from here on validate; or the share of the rows that does, 0.1 say ..."""
+    test: ShareOrMoment
+    """... and from here on test, or the share that does; earlier ones train."""
+
+    @model_validator(mode="after")
+    def _alike(self) -> SplitConfig:
+        shares = [value for value in (self.valid, self.test) if isinstance(value, float)]
+        if len(shares) == 1:
+            raise ValueError("give two moments where validation and test begin, or two shares, not one of each")
+        if sum(shares) >= 1:
+            raise ValueError(f"the shares {self.valid:g} and {self.test:g} leave no row to train on")
+        return self
 
 
 class PredictConfig(ConfigModel):
@@ -173,8 +215,20 @@ class PredictConfig(ConfigModel):
     """Table of the entities."""
     target: TargetConfig | None = None
     """What is predicted, computed from the tables: `{none: orders}`, `{sum: orders.amount}`, ..."""
+    targets: Annotated[dict[str, NamedTargetConfig], BeforeValidator(_named_targets)] | None = None
+    """Or several by name, which share a model: `{churn: {none: orders}, spend: {sum: orders.amount}}`; the first one
+    judges it."""
     labels: LabelTableConfig | None = None
     """Or a table of labels."""
+    label: Labels | None = None
+    """Or a column of the table itself (several: a list; several tasks by name, as in `labels`): each row is predicted,
+    as of its own time. The column is no feature."""
+    task_type: LabelType = "binary"
+    """Of `label`: its kind; binary is 0 or 1, multilabel several of these, classes are whole numbers from 0."""
+    num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
+    """Of `label`: how many classes a multiclass one has; null: as many as the largest says."""
+    on_missing_label: Literal["error", "predict"] = "error"
+    """Of `label`: an empty one is refused; predict: such rows are in no split, for `graphmill predict`."""
     via: str | None = None
     """Foreign key by which the target's rows name the entity, where they have several to its table; of links a path of
     them, where there are several: order_id.customer_id."""
@@ -183,15 +237,16 @@ class PredictConfig(ConfigModel):
     at: Annotated[MomentsConfig | None, BeforeValidator(_as_moments)] = None
     """Moments: a list of dates, or `{first: 2023-01-01, last: 2024-03-31, every: 90d}`; days begin at midnight UTC."""
     horizon: Length | None = None
-    """How far from a moment the target looks: 90d, say. It ends before moment + horizon."""
+    """How far from a moment the target looks: 90d, say. It ends before moment + horizon. Of labels: how long it takes
+    until one is known."""
     unlabelled: tuple[MomentOrNewest, ...] = ()
     """Moments of which nothing is known yet: their rows are in no split, and `graphmill predict` predicts them. newest:
     the end of the data (see `data_end`)."""
     active: ActiveConfig | None = None
     """Which entities count at a moment: `{any: orders, within: 180d}`; null: all that are there."""
-    split: MomentSplitConfig | None = None
-    """Where validation and test begin; null: the last moment tests, the last one before it whose horizon ends by then
-    validates, and those train whose horizon ends by then."""
+    split: SplitConfig | None = None
+    """Where validation and test begin, or shares of the rows; null: the last moment tests, the last one before it
+    whose horizon ends by then validates, and those train whose horizon ends by then; of `label` a tenth each."""
     data_end: Moment | None = None
     """Moment until which the target's table is complete; null: the day of its newest row, to its end."""
     name: str = Field(default="task", pattern=PLAIN_NAME)
@@ -200,11 +255,42 @@ class PredictConfig(ConfigModel):
     """accuracy, rocauc, ap, rmse, mae, r2 or f1; null: rocauc, rmse or accuracy, by kind of label. Of links map@K,
     ndcg@K, recall@K, precision@K, hits@K or mrr; null: map@10."""
 
+    @property
+    def has_several(self) -> bool:
+        """Whether there are several tasks by name."""
+        label = self.label if self.labels is None else self.labels.label
+        return self.targets is not None or isinstance(label, dict)
+
+    @property
+    def computed(self) -> dict[str, TargetConfig]:
+        """The targets that are computed from the tables, by name; of one the name is empty."""
+        return dict(self.targets or {}) if self.target is None else {"": self.target}
+
+    @property
+    def own_rows(self) -> bool:
+        """Whether what is predicted is the table's rows, by a column of theirs."""
+        return self.label is not None
+
     @model_validator(mode="after")
     def _one_source(self) -> PredictConfig:
-        if (self.target is None) == (self.labels is None):
-            raise ValueError("predict needs `target`, computed from the tables, or `labels`, a table of labels")
-        if self.labels is not None:
+        if sum(source is not None for source in (self.target, self.targets, self.labels, self.label)) != 1:
+            raise ValueError(
+                "predict needs one of `target` (or several: `targets`), computed from the tables, `labels`, a table of "
+                "labels, and `label`, a column of the table itself"
+            )
+        if self.metric is not None and self.has_several:
+            raise ValueError("metric: each of several tasks has its own, and the first one judges; give it there")
+        if self.via is not None and self.targets is not None:
+            raise ValueError("via: each of several targets has its own; give it there")
+        if self.label is None:
+            for name in ("task_type", "num_classes", "on_missing_label"):
+                if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} is for `label`{'; labels has its own' if self.labels else ''}")
+        else:
+            check_label("predict", self.label, self.task_type, self.num_classes)
+            if self.name != "task":
+                raise ValueError("name is for entities at moments; rows predicted by a column of theirs need none")
+        if self.target is None and self.targets is None:
             for name in ("via", "at", "unlabelled", "active", "data_end"):
                 if getattr(self, name):
                     raise ValueError(f"{name} is for a target computed from the tables; labels have rows of their own")

@@ -37,6 +37,8 @@ class Relation:
         self.num_younger = 0
         """Edges whose target is younger than the row that names it."""
         self.features: tuple[FeatureColumn, ...] = ()
+        self.is_key = False
+        """Whether its edges lead from a row to what a foreign key of its own names."""
         self._kind = id_dtype(max(source.num_rows, target.num_rows))
         self._table: TableWriter = stack.enter_context(writer.table(f"edges/{joined_name(self.triplet)}"))
         self._timed = timed
@@ -116,9 +118,16 @@ def row_times(
 
 
 def write_rows_as_nodes(
-    table: TableRows, tables: Mapping[str, TableRows], features: Features, writer: DatasetWriter
+    table: TableRows,
+    tables: Mapping[str, TableRows],
+    features: Features,
+    writer: DatasetWriter,
+    label: Array | None = None,
 ) -> tuple[NodeType, list[Relation]]:
-    """Write a table's nodes, ids and edges. What is wrong with its keys was said before."""
+    """Write a table's nodes, ids and edges. What is wrong with its keys was said before.
+
+    `label`: the column `label` of rows that are predicted themselves.
+    """
     foreign, silent = table.config.foreign, Intake()
     features.prepare()
     read = features.sources()
@@ -130,6 +139,8 @@ def write_rows_as_nodes(
             for column, target in foreign.items()
             for ends in [(table, tables[target])]
         }
+        for relation in relations.values():
+            relation.is_key = True
         out = stack.enter_context(writer.table(f"nodes/{table.name}"))
         for chunk in table.chunks(**read, intake=table.intake):
             count = chunk.batch.num_rows
@@ -137,6 +148,8 @@ def write_rows_as_nodes(
             columns: dict[str, Array] = {"node_id": ids} | features.read(chunk)
             if chunk.time is not None:
                 columns["time"] = chunk.time
+            if label is not None:
+                columns["label"] = label[ids]
             if table.intake.problems:
                 continue
             out.write(columns)

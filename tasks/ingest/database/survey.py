@@ -38,6 +38,8 @@ class Profile:
     """Rows that decide nothing."""
     gaps: bool = False
     """Whether any row has an empty cell."""
+    broken: str = ""
+    """What of these cells no column of numbers may hold."""
     most: int = 10_000
     """Different values beyond are not counted."""
     values: IdIndex | None = field(default_factory=IdIndex)
@@ -71,11 +73,21 @@ class Profile:
             return
         form = _form(cells)
         self.forms.add(form)
+        if form == "list":
+            self._look_at_lists(cells)
         if form in ("whole", "decimal", "bool"):
             ends = compute.min_max(cells.cast(pa.float64(), safe=False))
             self.low, self.high = min(self.low, ends["min"].as_py()), max(self.high, ends["max"].as_py())
+            if np.isinf(self.low) or np.isinf(self.high):
+                self.broken = "has infinite numbers"
         if self.values is not None:
             self._count(cells if form in ("whole", "text", "numeric text", "date text") else None)
+
+    def _look_at_lists(self, cells: pa.Array) -> None:
+        lengths = compute.min_max(compute.list_value_length(cells))
+        self.low, self.high = min(self.low, lengths["min"].as_py()), max(self.high, lengths["max"].as_py())
+        if self.low != self.high:
+            self.broken = f"has lists of {self.low:,.0f} to {self.high:,.0f} numbers"
 
     def _count(self, cells: pa.Array | None) -> None:
         if cells is None:
@@ -156,7 +168,8 @@ def _of_texts(profile: Profile, max_categories: int) -> Verdict:
         return Verdict("category")
     count = f"{values:,}" if values is not None else f"more than {profile.most:,}"
     numbers = "; store numbers as such" if profile.forms == {"numeric text"} else ""
-    return Verdict("ignore", f"is text of {count} different values in {there:,} rows{numbers}")
+    way_out = numbers or "; `text` reads its words"
+    return Verdict("ignore", f"is text of {count} different values in {there:,} rows{way_out}")
 
 
 def profiles(columns: Iterable[str], most: int) -> dict[str, Profile]:

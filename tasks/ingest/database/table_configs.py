@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -12,8 +12,8 @@ from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.policies import Column, check_time_format
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
-Kind = Literal["number", "category", "time", "ignore"]
-_KINDS = ("number", "category", "time", "ignore")
+Kind = Literal["number", "category", "time", "text", "ignore"]
+_KINDS = get_args(Kind)
 
 
 def filled_from(value: dict[str, Any], name: str, tables: dict[str, Any]) -> dict[str, Any]:
@@ -100,8 +100,9 @@ class DatabaseTableConfig(DatabaseFilesConfig):
     foreign: dict[str, str] = Field(default={})
     """Foreign keys: column to the table whose key it holds. An empty cell names nothing."""
     columns: Annotated[dict[str, Kind], BeforeValidator(_known_kinds)] = Field(default={})
-    """What columns are: number, category, time, or ignore. Of the others it is found from the data: numbers, lists of
-    numbers, dates, and as categories texts and whole numbers of few different values."""
+    """What columns are: number, category, time, text (its words, hashed into 64 numbers), or ignore. Of the others it
+    is found from the data: numbers, lists of numbers, dates, and as categories texts and whole numbers of few different
+    values."""
     link: bool | None = None
     """Whether a row is an edge between what its two foreign keys name, instead of a node with two edges; null: where
     the table has no key and exactly two foreign keys."""

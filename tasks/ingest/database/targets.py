@@ -6,6 +6,7 @@ Memory: 24 bytes for each row of the target's table (and of the table that says 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,13 +16,20 @@ from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.database.label_values import Kind, head_of
 from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
-from tasks.ingest.database.predict_configs import NEWEST, MomentsConfig, PredictConfig
+from tasks.ingest.database.predict_configs import (
+    NEWEST,
+    MomentsConfig,
+    NamedTargetConfig,
+    PredictConfig,
+    TargetConfig,
+)
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
-from tasks.storage.manifests import TaskType
+from tasks.storage.manifests import TaskHead, TaskType
 
 if TYPE_CHECKING:
     from tasks.ingest.database.links import Links
@@ -46,18 +54,28 @@ class PositiveLinks(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """Entities at moments, by moment and entity."""
+    """Entities at moments, by moment and entity; or rows of a table as of their own times, in its order."""
 
     entity: Array
     """int64 (n,): dense ids."""
-    moment: Array
-    """int64 (n,)."""
+    moment: Array | None
+    """int64 (n,); None: rows have no times."""
     label: Array
-    """The column `label`: int64 (n,) of classes, else float32 (n, 1)."""
+    """The column `label`: int64 (n,) of classes, else float32 (n, width)."""
     task_type: TaskType
     num_classes: int
     links: PositiveLinks | None = None
     """Of a ranking."""
+    heads: tuple[TaskHead, ...] = ()
+    """Of several tasks."""
+    past: Mapping[str, Array] = MappingProxyType({})
+    """Of computed labels, float32 (n, width) each with NaN for none: `last_value`, the same figure of as long before
+    the moment, and `own_mean`, the mean of the entity's earlier labels that were known by then."""
+
+    @classmethod
+    def of_kind(cls, entity: Array, moment: Array | None, label: Array, kind: Kind) -> Tasks:
+        """Return tasks with labels of a kind."""
+        return cls(entity, moment, label, kind.task_type, kind.num_classes, heads=kind.heads)
 
 
 def moments_of(at: MomentsConfig, unit: TimeUnit, newest: int) -> Array:
@@ -129,34 +147,78 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
         DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
     """
     predict = config.predict
-    target = predict.target
-    assert target is not None
     assert predict.at is not None
     assert predict.horizon is not None
     horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
-    rows, presence = tables[target.table], presence_of(config, tables, unit)
-    end = data_end(predict, rows, unit)
+    presence, targets = presence_of(config, tables, unit), predict.computed
+    named = [tables[name] for name in dict.fromkeys(target.table for target in targets.values())]
+    end = min(data_end(predict, rows, unit) for rows in named)
     moments = moments_of(predict.at, unit, end - horizon)
-    check_end(predict, rows, moments, horizon, unit)
+    for rows in named:
+        check_end(predict, rows, moments, horizon, unit)
     later = unlabelled_moments(predict, moments, unit, end)
-    events = _events(rows, config.key_to_entity(target.table, "predict.target", predict.via), target.column, tables)
-    found: list[tuple[Array, Array, Array]] = []
+    figures = _Figures(config, tables, horizon)
+    found: list[tuple[Array, ...]] = []
     for moment in sorted([*moments.tolist(), *later]):
         there = presence.at(moment)
-        if moment in later:
-            ids = np.flatnonzero(there)
-            label = np.full(len(there), np.nan)
-        else:
-            label = _figure(target.figure, events, moment, horizon, len(there))
-            ids = np.flatnonzero(there & ~np.isnan(label))
+        last = figures.at(moment - horizon)
+        label = np.full_like(last, np.nan) if moment in later else figures.at(moment)
+        ids = np.flatnonzero(there & ((moment in later) | ~np.isnan(label).all(1)))
         if not len(ids):
             refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
-        found.append((ids, np.full(len(ids), moment), label[ids]))
-        need_memory(24 * sum(len(part[0]) for part in found), "what is to be predicted", "name fewer moments")
-    entity, moment_of, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    task_type: TaskType = "binary" if target.figure in ("none", "any") else "regression"
-    classes = 2 if task_type == "binary" else 0
-    return Tasks(entity, moment_of, labels.astype(np.float32)[:, None], task_type, classes)
+        found.append((ids, np.full(len(ids), moment), label[ids], last[ids], figures.own_mean(moment, ids, label)))
+        need = (16 + 12 * label.shape[1]) * sum(len(part[0]) for part in found)
+        need_memory(need, "what is to be predicted", "name fewer moments")
+    entity, moment_of, labels, last, mean = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    past = {"last_value": last, "own_mean": mean}
+    return Tasks.of_kind(entity, moment_of, labels, _kind_of(targets))._replace(past=past)
+
+
+def _kind_of(targets: Mapping[str, TargetConfig]) -> Kind:
+    """Return what the labels of computed targets are."""
+    kinds: list[Kind] = []
+    heads: list[TaskHead] = []
+    for name, one in targets.items():
+        kinds.append(Kind("binary", 2) if one.figure in ("none", "any") else Kind("regression", 0))
+        if isinstance(one, NamedTargetConfig):
+            heads.append(head_of(name, kinds[-1].task_type, one, kinds[-1].num_classes))
+    return Kind("several", 0, tuple(heads)) if heads else kinds[0]
+
+
+class _Figures:
+    """All targets of all entities at a moment, and what was known of them before."""
+
+    def __init__(self, config: DatabaseConfig, tables: Mapping[str, TableRows], horizon: int) -> None:
+        predict, self._horizon = config.predict, horizon
+        self._num_entities = tables[predict.table].num_rows
+        self._targets = [
+            (one.figure, _events(tables[one.table], config.key_of_target(name, one), one.column, tables))
+            for name, one in predict.computed.items()
+        ]
+        shape = (self._num_entities, len(self._targets))
+        need_memory(32 * shape[0] * shape[1], "the entities' earlier labels", "take fewer entities")
+        self._sum, self._count = np.zeros(shape), np.zeros(shape)
+        self._waiting: list[tuple[int, Array, Array]] = []
+
+    def at(self, moment: int) -> Array:
+        """Return the labels of all entities, float32 (num_entities, targets); NaN: there is none."""
+        columns = [_figure(figure, rows, moment, self._horizon, self._num_entities) for figure, rows in self._targets]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+    def own_mean(self, moment: int, ids: Array, label: Array) -> Array:
+        """Return the means of some entities' earlier labels that are known by a moment, and take these labels down.
+
+        ids int64 (n,), label float (num_entities, targets); moments come in ascending order. Returns float32 (n,
+        targets).
+        """
+        while self._waiting and self._waiting[0][0] + self._horizon <= moment:
+            _, earlier, values = self._waiting.pop(0)
+            known = ~np.isnan(values)
+            self._sum[earlier] += np.where(known, values, 0)
+            self._count[earlier] += known
+        self._waiting.append((moment, ids, label[ids]))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self._sum[ids] / self._count[ids], np.float32)
 
 
 def unlabelled_moments(predict: PredictConfig, moments: Array, unit: TimeUnit, end: int) -> set[int]:
@@ -222,10 +284,9 @@ def refuse_empty(predict: PredictConfig, entities: TableRows, moment: int, unit:
     """Say why nobody is predicted at a moment; `someone`: there are entities, and none has a label."""
     words = f"at {time_text(moment, unit)} there is no row of {predict.table} to be predicted"
     oldest = None if entities.time is None else int(entities.time.min())
+    figures = dict.fromkeys(one.figure for one in predict.computed.values())
     if someone:
-        words += (
-            f": none has a row within the horizon of which {predict.target and predict.target.figure} could be taken"
-        )
+        words += f": none has a row within the horizon of which {' or '.join(figures)} could be taken"
     elif oldest is not None and oldest >= moment:
         words += f": the oldest is of {time_text(oldest, unit)}"
     elif predict.active is not None:

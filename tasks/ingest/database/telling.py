@@ -33,7 +33,8 @@ def tell(found: Outcome, context: StageContext, intake: Intake) -> None:
     for name, chosen in found.columns.items():
         _tell_columns(found.tables[name], chosen, context, intake)
         times = found.tables[name].time
-        if times is not None and times.min() >= found.dealt.first_valid:
+        first_valid = found.dealt.first_valid
+        if times is not None and first_valid is not None and times.min() >= first_valid:
             intake.hints.append(
                 f"{found.tables[name].config.names}: no row is older than the first moment that validates: a model "
                 f"learns nothing of {name}"
@@ -45,7 +46,12 @@ def tell(found: Outcome, context: StageContext, intake: Intake) -> None:
 
 
 def _tell_columns(table: TableRows, chosen: Columns, context: StageContext, intake: Intake) -> None:
-    read = [("numbers", chosen.numbers), ("categories", chosen.categories), ("times", chosen.times)]
+    read = [
+        ("numbers", chosen.numbers),
+        ("categories", chosen.categories),
+        ("times", chosen.times),
+        ("texts", chosen.texts),
+    ]
     words = "; ".join(f"{what}: {listed(found)}" for what, found in read if found) or "no column is a feature"
     context.message(f"{table.name}: {table.num_rows:,} rows; {words}")
     if chosen.constant:
@@ -75,7 +81,8 @@ def _hint_at_relations(relations: Sequence[Relation], intake: Intake) -> None:
 def _hint_at_splits(found: Outcome, intake: Intake) -> None:
     tasks, dealt = found.tasks, found.dealt
     for split, rows in dealt.splits.items():
-        if tasks.task_type not in ("regression", "ranking") and len(np.unique(tasks.label[rows])) == 1:
+        of_one_label = tasks.task_type in ("binary", "multiclass")
+        if of_one_label and len(np.unique(tasks.label[rows])) == 1:
             value = tasks.label[rows[0]].item()
             intake.hints.append(
                 f"all {len(rows):,} rows of the {split} split have the label {value:g}: nothing can be measured there; "
@@ -85,5 +92,5 @@ def _hint_at_splits(found: Outcome, intake: Intake) -> None:
         intake.adjust(found.tables[found.entities].config, "tasks of no split", dealt.left_out)
         intake.hints.append(
             f"{dealt.left_out:,} of {len(tasks.entity):,} rows to be predicted are in no split: their horizon reaches "
-            "into the next one, whose labels they would tell"
+            "into the next one: what they tell would not be known there"
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.tables.configs import NEGATIVE_KINDS
+from tasks.ingest.tables.split_options import NEGATIVE_KINDS
 from tasks.pair_set import pair_numbers
 
 _ROUNDS = 32

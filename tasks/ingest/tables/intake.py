@@ -40,6 +40,8 @@ class TableBatch(Batch):
     kept: Array | None = None
     """Which of the rows that were read are left, bool; None: all."""
     read_again: Callable[[str], pa.Array | None] = field(default=lambda _: None, repr=False)
+    way_out: str = ""
+    """What one may do about a mistake in a column, with `{column}` in the place of its name."""
 
     def as_written(self, column: str) -> pa.Array | None:
         """Read a CSV's cells once more as the texts that they are, for a message; None for other formats."""
@@ -68,7 +70,8 @@ class TableBatch(Batch):
         """Return an error at a row of this batch; None: it is the whole column."""
         if row is not None:
             row = self.first_row + (row if self.kept is None else int(np.flatnonzero(self.kept)[row]))
-        return DataError(message, path=self.path, row=row, column=column)
+        way_out = self.way_out.replace("{column}", str(column))
+        return DataError(message + way_out, path=self.path, row=row, column=column)
 
     def wrong(self, rows: Any, column: object, kind: str, message: Callable[[int], str] | str = "") -> Array | None:
         """Gather the rows (bool, or an Arrow array of it) that are wrong; return them, None where there is none.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array, blocks, offsets, row_blocks
-from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
+from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore, is_of_type
 from tasks.storage.manifests import SPLITS
 from tasks.transpose import transpose
 
@@ -57,6 +57,10 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
     Memory: 8 to 16 bytes a node and a few chunks; the edges stay on disk.
     """
     names = set(store.manifest.arrays)
+    of_types = {name for name in names if is_of_type(name)}
+    for name in of_types:
+        writer.link(name, store)
+    names -= of_types
     known = {*NODE_ARRAYS, *EDGE_ARRAYS, *_NODE_SPLITS, *_PAIRS, *_UNCHANGED, *_ADJACENCY}
     assert names <= known, f"arrays that partition does not know how to reorder: {sorted(names - known)}"
     _reorder_adjacency(store, writer, order)

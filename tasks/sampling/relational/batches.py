@@ -21,6 +21,7 @@ from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation, RelationalEdges
 from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedLayer
+from tasks.sampling.relational.type_features import TypeFeatures
 from tasks.sampling.rows.features import node_id_tensor
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
@@ -40,18 +41,27 @@ def sorted_edges(store: GraphStore) -> RelationalEdges:
     with _lock:
         if store not in _sorted:
             manifest, facts = store.manifest, graph_facts(store.manifest)
-            ends = zip(manifest.edge_types, facts.relation_ends, strict=True)
-            relations = [Relation(name, source, target) for name, (source, target) in ends]
+            ends = enumerate(zip(manifest.edge_types, facts.relation_ends, strict=True))
+            relations = [Relation(name, *pair, number in manifest.own_keys) for number, (name, pair) in ends]
             tasks = facts.label_type if facts.label_type != facts.seed_type else None
             _sorted[store] = RelationalEdges(store, relations, tasks)
         return _sorted[store]
 
 
+def share_edges(store: GraphStore, other: GraphStore) -> None:
+    """Have another view of a graph use its sorted edges."""
+    if store.manifest.relation_ends:
+        edges = sorted_edges(store)
+        with _lock:
+            _sorted[other] = edges
+
+
 class SeedMoments:
     """Which row is asked about for a labelled row, and as of when.
 
-    A task asks about its entity as of its own time: what is before that is seen. A labelled row that is no task asks
-    about itself and sees its own time too, since the row and its keys are of that time; without a time it sees all.
+    A task asks about its entity as of its own time, and a labelled row that is no task about itself: what is before
+    that time is seen, and of its own time the row and what its own foreign keys name (`RelationalEdges`). A row without
+    a time sees all.
     """
 
     def __init__(self, store: GraphStore, facts: GraphFacts) -> None:
@@ -82,7 +92,7 @@ class SeedMoments:
         if self._time is None:
             return None
         time = np.asarray(self._time[seeds], np.int64)
-        return time if self._is_task else np.where(time == ALWAYS, _NEVER, time + 1)
+        return time if self._is_task else np.where(time == ALWAYS, _NEVER, time)
 
 
 class TypedNeighborhoods:
@@ -120,7 +130,8 @@ class TypedNeighborhoods:
             self.sampler = self._keys_sampler(edges, fanouts, newest=newest)
         else:
             self.sampler = ImportanceSampler.of_store(store, edges, *walks)
-        self._feat, self._codes, self._time = (store.get(name) for name in ("feat", "feat_cat", "node_time"))
+        self._feat, self._codes = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
+        self._time = store.get("node_time")
         self._edge_feat, self._edge_codes = store.get("edge_feat"), store.get("edge_feat_cat")
         self._edge_time = store.get("edge_time") if self.facts.has_times else None
 
@@ -171,8 +182,8 @@ class TypedNeighborhoods:
             age = ages(np.asarray(self._time[nodes]), cut, facts.age_unit)
         return TypeInputs(
             node_id_tensor(nodes),
-            _columns(self._feat, nodes, columns, np.float32),
-            _columns(self._codes, nodes, codes, np.int64),
+            self._feat.gather(t, nodes, columns, np.float32),
+            self._codes.gather(t, nodes, codes, np.int64),
             age,
             self._numbers(t, nodes),
         )

@@ -40,6 +40,7 @@ def fill_slots(  # type: ignore[no-untyped-def]
     edge_type,
     edge_time,
     node_time,
+    own_keys,
     column_of,
     slot_start,
     indptr,
@@ -51,7 +52,8 @@ def fill_slots(  # type: ignore[no-untyped-def]
     """Fill entries (E, 2), sources and CSC positions, and times (E,) or None, each slot by time, then source.
 
     An edge is there as soon as it and its source are: its time is the later one of theirs; it is kept less `origin` and
-    at least `least` (see `cuts.Clock`). `indptr` int64 (S + 1,) is that of the slots.
+    at least `least` (see `cuts.Clock`). Of relations in `own_keys` bool (R,), whose targets name their sources by a
+    foreign key, it is ALWAYS where it is not later than the target. `indptr` int64 (S + 1,) is that of the slots.
     """
     widest = 1
     for v in range(first, last):
@@ -72,7 +74,10 @@ def fill_slots(  # type: ignore[no-untyped-def]
             places[column] = place + 1
             entries[place, 0], entries[place, 1] = csc_indices[e], e
             if times is not None:
-                times[place] = max(_time(edge_time, e, node_time, csc_indices[e]) - origin, least)
+                time = _time(edge_time, e, node_time, csc_indices[e])
+                if node_time is not None and own_keys[0 if edge_type is None else edge_type[e]]:
+                    time = np.int64(ALWAYS) if time <= node_time[v] else time
+                times[place] = max(time - origin, least)
         if times is not None:
             for slot in range(start, start + width):
                 _sort(indptr[slot], indptr[slot + 1], entries, times)

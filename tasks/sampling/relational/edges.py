@@ -26,6 +26,8 @@ class Relation:
     """Number of the source's type in the manifest's `node_types`."""
     target: int
     """Number of the target's type."""
+    is_own_key: bool = False
+    """Whether the source is what a foreign key of the target names."""
 
 
 class RelationalEdges:
@@ -35,6 +37,10 @@ class RelationalEdges:
     of a relation that a node has before some moment are the first ones of a slot, and those that it takes do not depend
     on any later edge. An edge's time is the later one of its own and its source's: with a row that is not there yet,
     nothing leads to it. What has no time has always been there (`ALWAYS`).
+
+    A row and its own foreign keys are known together: an edge to a row from what a key of its own names is there as
+    soon as the row is, where what is named is no younger. So a row that is asked about as of its own time sees what it
+    names, and no other row of that time.
 
     Memory: 8 bytes a node, 8 a slot, and 8 an edge (16 beyond 2^31 nodes or edges), 4 more where there are
     times (8 where they span more than 2^31).
@@ -81,6 +87,7 @@ class RelationalEdges:
         has_times = edge_time is not None or node_time is not None
         self.clock = Clock.spanning(edge_time, node_time) if has_times else None
         """How times are kept; None where nothing has a time."""
+        own_keys = np.array([relation.is_own_key for relation in relations], np.bool_)
         size = int(self.indptr[-1])
         self.id_type = csc[1].dtype
         """Dtype of node ids."""
@@ -90,7 +97,7 @@ class RelationalEdges:
         self.times = np.full(size + SPAN, clock.least, clock.dtype) if has_times else None
         """(E + SPAN,), as the clock keeps them, ascending within a slot; None where nothing has a time."""
         ranges = _node_ranges(csc[0])
-        given = *csc, edge_type, edge_time, node_time, column_of, self.slot_start, self.indptr
+        given = *csc, edge_type, edge_time, node_time, own_keys, column_of, self.slot_start, self.indptr
         filled = self.entries, self.times, clock.origin, clock.least
         run_each(lambda i: fill_slots(*ranges[i], *given, *filled), len(ranges))
 

@@ -12,7 +12,7 @@ from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import StepBatch
-from models.losses import LOSSES
+from models.losses import LOSSES, loss_of_several
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.optimization.optimizers import make_optimizer, make_scheduler
 from tasks.train.optimization.precision import autocast
@@ -79,6 +79,8 @@ class Optimization:
         scores = scores.float()
         if not batch.num_seeds:
             return 0.0 * scores.sum()
+        if self.model.facts.head_types:
+            return loss_of_several(scores, batch.target, self.model.facts)
         scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
         if batch.seed_weight is None:
             return LOSSES[self.task_type](scores, target)

@@ -58,11 +58,12 @@ class TypedGraph:
         return RelationalEdges(self.store(), self.relations, task_type)
 
     def time(self, edge: int) -> int:
-        """From when on an edge is there."""
-        times = [ALWAYS]
+        """From when on an edge is there: of a row's own key, as soon as the row is, where it is not later."""
+        times, source = [ALWAYS], self.src[edge]
         times += [] if self.edge_time is None else [int(self.edge_time[edge])]
-        times += [] if self.node_time is None else [int(self.node_time[self.src[edge]])]
-        return max(times)
+        times += [] if self.node_time is None else [int(self.node_time[source])]
+        is_own_key = self.node_time is not None and self.relations[self.edge_type[edge]].is_own_key
+        return ALWAYS if is_own_key and max(times) <= self.node_time[self.dst[edge]] else max(times)
 
     def seen(self, node: int, relation: int, cut: int | None) -> list[int]:
         """CSC positions of the edges of a relation into a node before a cut, by time, source and position."""
@@ -74,7 +75,7 @@ class TypedGraph:
 
 
 def random_graph(seed: int, *, times: str = "both", ids: type = np.int32) -> TypedGraph:
-    """Five types (one of them empty), seven relations (one empty, two within a type), hubs, parallel edges.
+    """Five types (one of them empty), seven relations (one empty, two within a type, two of own keys), parallel edges.
 
     `times`: which of `edge`, `node`, `both`, `none` have times; they are of few values, and some are ALWAYS.
     """
@@ -84,7 +85,7 @@ def random_graph(seed: int, *, times: str = "both", ids: type = np.int32) -> Typ
     node_type = rng.permutation(np.repeat(np.arange(5), sizes))
     of = [np.flatnonzero(node_type == t) for t in range(5)]
     ends = [(0, 1), (1, 0), (0, 0), (3, 0), (0, 3), (3, 3), (3, 1)]
-    relations = tuple(Relation(f"{names[s]}__r{i}__{names[t]}", s, t) for i, (s, t) in enumerate(ends))
+    relations = tuple(Relation(f"{names[s]}__r{i}__{names[t]}", s, t, i in (1, 5)) for i, (s, t) in enumerate(ends))
     src, dst, kind = [], [], []
     for relation, (s, t) in enumerate(ends):
         count = 0 if relation == 4 else int(rng.integers(30, 300))

@@ -229,6 +229,8 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
             later = facts.profile.forms <= {"date", "date text"} and guess.time is not None and not has_time
             if later:
                 verdict = Verdict("ignore", "may hold times that are later than the row's")
+            if verdict.kind in ("number", "list") and facts.profile.broken:
+                verdict = Verdict("ignore", f"{facts.profile.broken}, which a column of numbers may not hold")
             guess.kinds[column] = verdict
             if verdict.kind != "ignore" and is_kept_up_to_date(column):
                 guess.notes.setdefault(column, "written again later? Then it tells of the future: ignore it")

@@ -1,0 +1,178 @@
+"""Labels as they stand in the columns of a table, batch by batch: of one task, or of several by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from tasks.arrays import Array
+from tasks.ingest.database.label_configs import LabelsGiven, LabelType, NamedLabelConfig, TaskOptions, columns_of
+from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.labels import LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
+from tasks.ingest.tables.columns import is_list, numbers
+from tasks.ingest.tables.intake import TableBatch
+from tasks.storage.manifests import TaskHead, TaskType
+
+_SEVERAL = ("multilabel", "regression")
+
+
+class Kind(NamedTuple):
+    """What labels are."""
+
+    task_type: TaskType
+    num_classes: int
+    heads: tuple[TaskHead, ...] = ()
+
+
+def label_reader(
+    label: LabelsGiven, task_type: LabelType, num_classes: int | None, *, keeps_missing: bool
+) -> LabelReader | LabelsReader:
+    """Return what reads the labels that a recipe names; see `LabelReader`."""
+    if isinstance(label, Mapping):
+        return LabelsReader(label, keeps_missing=keeps_missing)
+    return LabelReader(label, task_type, num_classes, keeps_missing=keeps_missing)
+
+
+def head_of(name: str, task_type: TaskType, options: TaskOptions, num_classes: int, num_tasks: int = 1) -> TaskHead:
+    """Return one of several tasks."""
+    return TaskHead(
+        name=name,
+        task_type=task_type,
+        num_classes=num_classes,
+        num_tasks=num_tasks,
+        metric=options.metric or usual_metric(task_type),
+        weight=options.weight,
+    )
+
+
+class LabelsReader:
+    """Reads the labels of several tasks, which stand side by side: classes as numbers, NaN for none."""
+
+    def __init__(self, labels: Mapping[str, NamedLabelConfig], *, keeps_missing: bool) -> None:
+        """See `LabelReader`."""
+        self._labels, self._keeps_missing = labels, keeps_missing
+        self._readers = [
+            LabelReader(one.label, one.task_type, one.num_classes, keeps_missing=True) for one in labels.values()
+        ]
+        self.columns = tuple(dict.fromkeys(column for reader in self._readers for column in reader.columns))
+        self._widths = [1] * len(self._readers)
+
+    def read(self, batch: TableBatch) -> tuple[Array, Array]:
+        """Return labels, float64 (n, width), and which rows have wrong ones; see `LabelReader.read`."""
+        found = [reader.read(batch) for reader in self._readers]
+        self._widths = [values.shape[1] for values, _ in found]
+        values = np.concatenate([values for values, _ in found], axis=1)
+        if not self._keeps_missing:
+            refuse_missing(batch, values, self.columns[0])
+        return values, np.logical_or.reduce([wrong for _, wrong in found])
+
+    def codes(self, values: Array) -> Array:
+        """Return labels as the column `label`: float32 (n, width)."""
+        return values.astype(np.float32)
+
+    def kind(self, label: Array, files: str) -> Kind:
+        """Return what the labels are. Raises DataError where a task has none."""
+        heads, start = [], 0
+        for (name, one), reader, width in zip(self._labels.items(), self._readers, self._widths, strict=True):
+            own = label[:, start : start + width]
+            found = reader.kind(reader.codes(own.astype(np.float64)), files)
+            heads.append(head_of(name, found.task_type, one, found.num_classes, width))
+            start += width
+        return Kind("several", 0, tuple(heads))
+
+
+def refuse_missing(batch: TableBatch, values: Array, column: str) -> None:
+    """Gather the rows without any label."""
+    words = "the label is missing; leave such rows out, or keep them to be predicted (on_missing_label: predict)"
+    batch.wrong(np.isnan(values).all(1), column, "the label is missing", words)
+
+
+class LabelReader:
+    """Reads the labels of one task."""
+
+    def __init__(
+        self, label: str | tuple[str, ...], task_type: LabelType, num_classes: int | None, *, keeps_missing: bool
+    ) -> None:
+        """`keeps_missing`: whether a row without any label stays, to be predicted; else it is a mistake."""
+        self.columns = columns_of(label)
+        self.task_type, self._given = task_type, num_classes
+        self._keeps_missing = keeps_missing
+        self._kind = LabelKind(task_type, num_classes or 2**31, len(self.columns))
+        self._widths: dict[str, int] = {}
+
+    def read(self, batch: TableBatch) -> tuple[Array, Array]:
+        """Return labels, float64 (n, width) with NaN for none, and which cannot be, bool (n,), which are gathered."""
+        found = [self._column(batch, column) for column in self.columns]
+        if any(values is None for values in found):
+            return np.full((batch.num_rows, 1), np.nan), np.ones(batch.num_rows, np.bool_)
+        values = np.concatenate([one for one in found if one is not None], axis=1)
+        if values.shape[1] > 1 and self.task_type not in _SEVERAL:
+            batch.wrong_column(
+                self.columns[0],
+                f"is a column of lists of {values.shape[1]}, and a {self.task_type} label one value; take task_type: "
+                "multilabel or regression",
+            )
+            return np.full((batch.num_rows, 1), np.nan), np.ones(batch.num_rows, np.bool_)
+        if not self._keeps_missing:
+            refuse_missing(batch, values, self.columns[0])
+        wrong = wrong_labels(values, self._kind)
+        start = 0
+        for column, one in zip(self.columns, found, strict=True):
+            assert one is not None
+            end = start + one.shape[1]
+            batch.wrong(wrong[:, start:end].any(1), column, "wrong label", self._words(values, wrong, start, end))
+            start = end
+        return values, np.asarray(wrong.any(1))
+
+    def _words(self, values: Array, wrong: Array, start: int, end: int) -> Callable[[int], str]:
+        """Return what says what is wrong with a row's labels of some columns."""
+        some = slice(start, end)
+        return lambda row: wrong_label(values[row, some][wrong[row, some]][0], self._kind)
+
+    def _column(self, batch: TableBatch, column: str) -> Array | None:
+        """Return one column, float64 (n, width); None where it is text."""
+        if is_text(batch.column(column).type):
+            batch.wrong_column(
+                column, "is text; labels are numbers, and classes whole numbers from 0: give each class its number"
+            )
+            return None
+        batch = _with_gaps(batch, column)
+        values = numbers(batch, column, missing=True, width=self._widths.get(column), way_out="; leave the row out")
+        values = values[:, None] if values.ndim == 1 else values
+        if values.shape[1]:
+            self._widths.setdefault(column, values.shape[1])
+        return values
+
+    def codes(self, values: Array) -> Array:
+        """Return labels as the column `label`: int64 (n,) of classes, else float32 (n, width)."""
+        return label_codes(values, self._kind)
+
+    def kind(self, label: Array, files: str) -> Kind:
+        """Return what the labels are. Raises DataError where no row has one."""
+        known = has_label(label)
+        if not known.any():
+            raise DataError("has no label: all are empty", path=files, column=self.columns[0])
+        if self.task_type == "multiclass":
+            return Kind("multiclass", self._given or max(1, int(label[known].max())) + 1)
+        return Kind(self.task_type, 2 if self.task_type == "binary" else 0)
+
+
+def _with_gaps(batch: TableBatch, column: str) -> TableBatch:
+    """Return a batch in which NaN stands for empty values of a column of lists: of labels they are not known."""
+    lists = batch.column(column)
+    if not is_list(lists.type):
+        return batch
+    kind = lists.type.value_type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return batch  # what is wrong with it is said later
+    place = batch.data.schema.get_field_index(column)
+    whole = lists.take(pa.array(np.arange(len(lists)))).cast(pa.list_(pa.float64()))  # its values begin at 0
+    values = compute.fill_null(whole.values, np.nan)
+    filled = pa.ListArray.from_arrays(whole.offsets, values, mask=whole.is_null())
+    return replace(batch, data=batch.data.set_column(place, column, filled))

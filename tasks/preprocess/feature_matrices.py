@@ -1,0 +1,104 @@
+"""The matrices of node features: which columns they have, and where each type's rows lie.
+
+Types share `feat` and `feat_cat`, whose columns are the union over types in the order in which they first occur, zero
+where a type lacks a numeric column, a code of its own (the last) where it lacks a categorical one. Where rows are
+predicted at moments each type has matrices of its own instead, with its own columns and rows alone: a database of many
+tables would be zeros otherwise. Models number columns as the union does in both cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tasks.arrays import Array, offsets
+from tasks.preprocess.feature_jobs import RowRange, Track
+from tasks.preprocess.layout import Layout
+from tasks.storage.graph_store import ArrayWriter, array_of_type
+from tasks.storage.manifests import TypeColumns
+
+_NAMES = {"numeric": "feat", "categorical": "feat_cat"}
+
+
+class FeatureMatrices:
+    """What `FeatureBuilder` fills."""
+
+    def __init__(
+        self, tracks: Sequence[Track], layout: Layout, writer: ArrayWriter, dtype: Any, *, by_type: bool
+    ) -> None:
+        """Create the arrays.
+
+        Args:
+            tracks: the columns, with their final kinds.
+            layout: of the graph.
+            writer: of the graph's arrays.
+            dtype: of numbers.
+            by_type: whether each type has matrices of its own.
+        """
+        self._layout, self._by_type = layout, by_type
+        self.width, self._places = dict.fromkeys(_NAMES.values(), 0), dict[str, int]()
+        for kind, name in _NAMES.items():
+            chosen = [track for track in tracks if track.column.kind == kind]
+            starts = offsets([track.column.dim for track in chosen]).tolist()
+            self._places |= {track.source.name: start for track, start in zip(chosen, starts, strict=False)}
+            self.width[name] = starts[-1]
+        self.columns = self._columns_of_types(tracks)
+        """The columns of each type."""
+        kinds = {"feat": dtype, "feat_cat": "int32"}
+        self._out: dict[str, Array] = {}
+        for name in kinds:
+            if by_type:
+                for number, own in enumerate(self.columns):
+                    if own[name]:
+                        array = array_of_type(name, layout.node_types[number])
+                        shape = self._num_rows(number), len(own[name])
+                        self._out[array] = writer.create(array, shape, kinds[name])
+            elif self.width[name]:
+                self._out[name] = writer.create(name, (layout.num_nodes, self.width[name]), kinds[name])
+        self.categories = self._take_absent(tracks)
+        """How many codes each categorical column has."""
+
+    def put(self, track: Track, rows: RowRange, first: int, x: Array) -> None:
+        """Write a column's values (n, dim) of nodes from `first` on."""
+        name, place = _NAMES[track.column.kind], self._places[track.source.name]
+        if self._by_type:
+            number = rows.type_index
+            first -= self._layout.type_offsets[number]
+            place = self.columns[number][name].index(place)
+            name = array_of_type(name, self._layout.node_types[number])
+        self._out[name][first : first + len(x), place : place + x.shape[1]] = x
+
+    def type_columns(self) -> dict[str, TypeColumns]:
+        """Return the columns of each type as the manifest has them; none where there is one type."""
+        names = self._layout.node_types
+        if len(names) == 1:
+            return {}
+        return {
+            name: TypeColumns(numeric=tuple(own["feat"]), categorical=tuple(own["feat_cat"]))
+            for name, own in zip(names, self.columns, strict=True)
+        }
+
+    def _num_rows(self, number: int) -> int:
+        starts = (*self._layout.type_offsets[: len(self._layout.node_types)], self._layout.num_nodes)
+        return int(starts[number + 1] - starts[number])
+
+    def _columns_of_types(self, tracks: Sequence[Track]) -> list[dict[str, list[int]]]:
+        found: list[dict[str, list[int]]] = [{"feat": [], "feat_cat": []} for _ in self._layout.node_types]
+        for track in tracks:
+            start = self._places[track.source.name]
+            for index in track.types:
+                found[index][_NAMES[track.column.kind]] += range(start, start + track.column.dim)
+        return found
+
+    def _take_absent(self, tracks: Sequence[Track]) -> tuple[int, ...]:
+        """Give types that lack a categorical column of a shared matrix its last code; return all columns' codes."""
+        categories: list[int] = []
+        for track in tracks:
+            if track.column.kind != "categorical":
+                continue
+            absent = len(track.types) < len(self._layout.node_types)
+            categories += [count + absent for count in track.column.cardinalities]
+            if absent and not self._by_type:
+                place = self._places[track.source.name]
+                self._out["feat_cat"][:, place : place + track.column.dim] = track.column.cardinalities
+        return tuple(categories)

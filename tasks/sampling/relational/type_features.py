@@ -1,0 +1,59 @@
+"""Features of nodes by type, whether types have matrices of their own or share one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from tasks.arrays import Array, blocks
+from tasks.sampling.relational.columns import gather_columns
+from tasks.storage.graph_store import GraphStore, array_of_type
+
+_CHUNK = 1 << 20
+
+
+class TypeFeatures:
+    """Numeric or categorical features of a typed graph."""
+
+    def __init__(self, store: GraphStore, name: Literal["feat", "feat_cat"]) -> None:
+        """Open them."""
+        manifest, self._shared = store.manifest, store.get(name)
+        self._offsets = manifest.type_offsets
+        self._tables = [store.get(array_of_type(name, kind)) for kind in manifest.node_types]
+        numeric = name == "feat"
+        columns = [manifest.type_columns.get(kind) for kind in manifest.node_types]
+        own = [() if one is None else one.numeric if numeric else one.categorical for one in columns]
+        self._place = [{column: place for place, column in enumerate(some)} for some in own]
+        self._ids: Array | None = None
+        if self._shared is None and any(table is not None for table in self._tables):
+            self._ids = None if _is_counting(store["node_ids"]) else store["node_ids"]
+
+    def gather(self, kind: int, nodes: Array, columns: Sequence[int], dtype: Any) -> Tensor | None:
+        """Return features (n, len(columns)) of nodes of one type; None where there are none.
+
+        Args:
+            kind: number of the type.
+            nodes: ids (n,) in the graph's numbering.
+            columns: of those that the type has, as the graph numbers them.
+            dtype: np.float32 or np.int64.
+        """
+        if not columns:
+            return None
+        if self._shared is not None:
+            return gather_columns(self._shared, nodes, columns, dtype)
+        table, place = self._tables[kind], self._place[kind]
+        if table is None:
+            return None
+        rows = (nodes if self._ids is None else self._ids[nodes]) - self._offsets[kind]
+        return gather_columns(table, np.ascontiguousarray(rows), [place[column] for column in columns], dtype)
+
+
+def _is_counting(ids: Array) -> bool:
+    """Whether ids are 0, 1, 2, ...: nodes have kept their numbers."""
+    return all(
+        np.array_equal(ids[some], np.arange(some.start, some.start + len(ids[some])))
+        for some in blocks(len(ids), _CHUNK)
+    )

@@ -1,0 +1,52 @@
+"""Several tasks of one data set: which columns of labels and of scores each of them has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from tasks.arrays import Array
+from tasks.storage.manifests import TaskHead, TaskManifest
+
+M = TypeVar("M", bound=TaskManifest)
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """One of several tasks."""
+
+    head: TaskHead
+    labels: slice
+    """Its columns of the label."""
+    scores: slice
+    """Its columns of the scores."""
+
+    @property
+    def num_scores(self) -> int:
+        """Columns of its scores."""
+        return int(self.scores.stop - self.scores.start)
+
+    def label_of(self, label: Array) -> Array:
+        """Return its labels of all tasks' (n, K): int64 (n,) of classes, -1 for none, else float32 (n, T)."""
+        own = label[:, self.labels]
+        if self.head.task_type == "multiclass":
+            return np.where(np.isnan(own[:, 0]), -1, own[:, 0]).astype(np.int64)
+        return own
+
+
+def head_views(manifest: TaskManifest) -> tuple[HeadView, ...]:
+    """Return the tasks, where there are several that share a model; else none."""
+    found, label, score = [], 0, 0
+    for head in manifest.heads:
+        end = score + (head.num_classes if head.task_type == "multiclass" else head.num_tasks)
+        found.append(HeadView(head, slice(label, label + head.num_tasks), slice(score, end)))
+        label, score = label + head.num_tasks, end
+    return tuple(found)
+
+
+def head_manifest(manifest: M, head: TaskHead) -> M:
+    """Return the manifest of a data set that has one of the tasks only."""
+    own = {name: getattr(head, name) for name in ("task_type", "num_classes", "num_tasks", "metric")}
+    return manifest.model_copy(update={**own, "heads": ()})
