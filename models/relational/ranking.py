@@ -110,13 +110,16 @@ class RankingHead(nn.Module):
             masked = others.new_full((1,), _MASKED)
             others = others.index_put((batch.left_out[0], batch.left_out[1]), masked)
         if self.margin is not None:
-            return self._missed(right, found, others > _MASKED / 2, batch.right[0])
+            return _missed(right, found, (others > _MASKED / 2, batch.right[0]), self.margin)
         return torch.stack([right, others.logsumexp(1)[batch.right[0]]], 1)
 
-    def _missed(self, right: Tensor, found: Tensor, counts: Tensor, seeds: Tensor) -> Tensor:
-        """Return by how much right pairs, (m,), miss their margin over what counts for their seeds: (m, 1).
 
-        The mean over what counts of max(0, margin + s - s_right), as in PinSAGE (section 3.2) but with a mean.
-        """
-        misses = torch.relu(self.margin + found[seeds] - right.unsqueeze(1)) * counts[seeds]
-        return (misses.sum(1) / counts[seeds].sum(1).clamp(min=1)).unsqueeze(1)
+def _missed(right: Tensor, found: Tensor, counted: tuple[Tensor, Tensor], margin: float) -> Tensor:
+    """Return by how much right pairs, (m,), miss their margin over what counts for their seeds: (m, 1).
+
+    The mean over what counts of max(0, margin + s - s_right), as PinSAGE has it (section 3.2). `counted`: what counts
+    for each seed, bool (B, n), and the pairs' seeds.
+    """
+    counts, seeds = counted[0][counted[1]], counted[1]
+    misses = torch.relu(margin + found[seeds] - right.unsqueeze(1)) * counts
+    return (misses.sum(1) / counts.sum(1).clamp(min=1)).unsqueeze(1)

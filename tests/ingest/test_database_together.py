@@ -101,3 +101,13 @@ def test_what_nothing_goes_with_is_left_out(ingest: Ingest, folder: Path) -> Non
     assert count == 3 * len(AT) - len(tasks(store))
     assert count > 0
     assert np.isfinite(store.column("nodes/task", "label")).all()
+
+
+def test_the_shop_asks_what_is_ordered_together(tmp_path: Path) -> None:
+    from tasks.ingest.configs import SyntheticShopConfig
+    from tasks.ingest.synthetic.shop import shop_database
+
+    found = shop_database(SyntheticShopConfig(name="synthetic_shop", predict="together"), tmp_path)
+    assert found.predict.table == "products"
+    assert found.predict.target is not None
+    assert (found.predict.target.together, found.predict.target.by) == ("items.product_id", "order_id")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from configs.load import build_recipe
-from configs.registry import LOADERS
+from configs.registry import LOADERS, MODELS
 from models.losses import LOSSES
 from models.relational.batch import RankingBatch
 from models.relational.configs import RankingHeadConfig, WalksConfig
@@ -20,9 +21,11 @@ from tasks.evaluate.controls.recommendation import RecommendationControls
 from tasks.evaluators.ranked import measure_ranked
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.controls import POPULAR_CONTROL
+from tasks.storage.graph_facts import graph_facts
 from tasks.train.job import RESULT
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.ranking import RankingLoader
+from tests.models.relational.test_typed_models import plain_pinsage
 from tests.ranked_shop import MOMENTS, ranked_shop, store_of
 from tests.train.in_process import make_job, make_trainer, own_settings
 
@@ -112,6 +115,26 @@ def test_losses_with_hard_ones_are_those_of_loops(loss: str) -> None:
     assert torch.isfinite(gradient).all()
 
 
+def test_entities_and_candidates_read_what_walks_visit(tmp_path: Path) -> None:
+    """Both types' convolutions are the formula, edge by edge, on a batch of both."""
+    store = store_of(ranked_shop(tmp_path))
+    batch = loader_of(store).epoch_batch(0, 0, 1)
+    facts = replace(graph_facts(store.manifest), fanouts=((1, 1),) * 6)
+    options = {"name": "pinsage", "hidden_dim": 12, "dropout": 0, "id_embedding": {"types": ()}}
+    model: Any = MODELS.create(MODELS.config(options), facts)
+    x = model.encoder(batch.inputs)
+    for block, layer in zip(batch.blocks, model.layers, strict=True):
+        x = {t: some[: block.num_src[t]].detach().requires_grad_() for t, some in x.items()}
+        y = layer.conv(block, x)
+        assert sorted(y) == [0, 1]
+        for t in (0, 1):
+            assert len(block.by_number[-1 - t].indices) > 0
+            wanted = torch.stack([plain_pinsage(layer.conv, block, x, t, v) for v in range(block.num_dst[t])])
+            torch.testing.assert_close(y[t], wanted, rtol=1e-4, atol=1e-5)
+        x = y
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "max_margin"])
 def test_pinsage_learns_whose_style_is_which(tmp_path: Path, loss: str) -> None:
     parent = ranked_shop(tmp_path / "graph", num_customers=150, buys=3000)
