@@ -156,8 +156,8 @@ def categories_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_fitting_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    deal = ingest.deal_by_moment
-    monkeypatch.setattr(ingest, "deal_by_moment", lambda *a: deal(*a)._replace(first_valid=DAYS))
+    deal = ingest.deal
+    monkeypatch.setattr(ingest, "deal", lambda *a: deal(*a)._replace(first_valid=DAYS))
 
 
 PLANTED = {

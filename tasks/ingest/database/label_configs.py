@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 
 from configs.base import ConfigModel
 from configs.metric_names import MetricName
 from tasks.ingest.database.table_configs import PLAIN_NAME
-from tasks.ingest.tables.policies import Column
 
 LabelType = Literal["binary", "multiclass", "multilabel", "regression"]
 
@@ -24,11 +23,16 @@ def _as_columns(value: Any) -> Any:
         if len(set(value)) < len(value):
             raise ValueError(f"a column stands twice: {', '.join(value)}")
         return tuple(value)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is no name of a column")
     return value
 
 
 _SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-LabelColumns = Annotated[Column | tuple[str, ...], BeforeValidator(_as_columns), WithJsonSchema(_SCHEMA)]
+if TYPE_CHECKING:
+    LabelColumns: TypeAlias = str | tuple[str, ...]
+else:  # pydantic would name all the forms that a mistake is none of
+    LabelColumns = Annotated[Any, PlainValidator(_as_columns), WithJsonSchema(_SCHEMA)]
 
 
 class TaskOptions(ConfigModel):
@@ -66,15 +70,21 @@ LabelsGiven: TypeAlias = "str | tuple[str, ...] | Mapping[str, NamedLabelConfig]
 
 def _as_labels(value: Any) -> Any:
     if not isinstance(value, dict):
-        return value
+        return _as_columns(value)
     check_names("label", value)
-    return {name: NamedLabelConfig.model_validate(one) for name, one in value.items()}
+    try:
+        return {name: NamedLabelConfig.model_validate(one) for name, one in value.items()}
+    except ValidationError as error:
+        said = error.errors(include_url=False, include_input=False)
+        words = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in said]
+        raise ValueError("; ".join(word.removeprefix(": ") for word in words)) from None
 
 
 _LABELS_SCHEMA = {"anyOf": [*_SCHEMA["anyOf"], {"type": "object"}]}
-Labels = Annotated[
-    LabelColumns | dict[str, NamedLabelConfig], BeforeValidator(_as_labels), WithJsonSchema(_LABELS_SCHEMA)
-]
+if TYPE_CHECKING:
+    Labels: TypeAlias = str | tuple[str, ...] | dict[str, NamedLabelConfig]
+else:
+    Labels = Annotated[Any, PlainValidator(_as_labels), WithJsonSchema(_LABELS_SCHEMA)]
 
 
 def check_names(where: str, tasks: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,11 +15,11 @@ from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.link_paths import LinkPath, link_path
+from tasks.ingest.database.linked import Links, PositiveLinks
 from tasks.ingest.database.moments import length_time, time_text
 from tasks.ingest.database.relations import Relation
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.database.targets import (
-    PositiveLinks,
     Tasks,
     check_end,
     data_end,
@@ -37,23 +36,6 @@ from tasks.storage.graph_store import ALWAYS
 from tasks.storage.manifests import RankingTask
 
 _ROWS = 1 << 20
-
-
-class Links(NamedTuple):
-    """All links there are, oldest first."""
-
-    path: LinkPath
-    entity: Array
-    """int64 (n,): dense ids of the path's owners: the entities, or what targets are together in."""
-    target: Array
-    """int64 (n,): dense ids of the target's rows."""
-    time: Array
-    """int64 (n,): when the rows that make it up were all there."""
-
-    def between(self, start: int, end: int) -> slice:
-        """Return those of start <= time < end."""
-        first, last = np.searchsorted(self.time, [start, end])
-        return slice(int(first), int(last))
 
 
 def read_links(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Links:

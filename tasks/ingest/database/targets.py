@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.label_values import Kind, head_of
+from tasks.ingest.database.linked import PositiveLinks
 from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
 from tasks.ingest.database.predict_configs import (
     NEWEST,
@@ -31,26 +32,10 @@ from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
 from tasks.storage.manifests import TaskHead, TaskType
 
-if TYPE_CHECKING:
-    from tasks.ingest.database.links import Links
-
 _MOST_MOMENTS = 100_000
 _SHOWN = 3
 _STRAGGLERS, _FEWEST_ROWS = 1000, 100
 """One row in so many may be a mistake; of fewer rows than that each counts."""
-
-
-class PositiveLinks(NamedTuple):
-    """What entities are linked to within their horizons."""
-
-    all: Links
-    """All links of all times."""
-    task: Array
-    """int64 (m,), ascending: the task's row."""
-    target: Array
-    """int64 (m,): dense id of what its entity is linked to, each once."""
-    without: int
-    """Entities at moments that are left out, without any link."""
 
 
 class Tasks(NamedTuple):

@@ -12,7 +12,6 @@ from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
 from configs.versioned_tables import is_versioned, parse_reference
-from tasks.readers.table_formats.tables import open_versioned
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -60,6 +59,8 @@ def describe_tables(tables: Mapping[str, Sequence[str]], digests: SourceDigests)
     described = digests.describe({name: named_files(files) for name, files in tables.items() if not _versioned(files)})
     for name, files in tables.items():
         if _versioned(files):
+            from tasks.readers.table_formats.tables import open_versioned
+
             try:
                 described[name] = open_versioned(parse_reference(files[0])).facts
             except DataError:
@@ -69,6 +70,8 @@ def describe_tables(tables: Mapping[str, Sequence[str]], digests: SourceDigests)
 
 def tell_versions(tables: Mapping[str, Sequence[str]], context: StageContext) -> None:
     """Say which versions are read of tables that keep them."""
+    from tasks.readers.table_formats.tables import open_versioned
+
     for name, files in tables.items():
         if _versioned(files):
             context.message(f"{name} is {open_versioned(parse_reference(files[0])).text}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -73,9 +72,10 @@ class DeltaLakeTable(VersionedTable):
     @cached_property
     def _library(self) -> Any:
         try:
-            return importlib.import_module("deltalake")
+            import deltalake
         except ImportError:
             raise missing_package(self.reference, "deltalake", "delta") from None
+        return deltalake
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -49,17 +48,19 @@ class IcebergTable(VersionedTable):
     def schema(self, version: Version) -> pa.Schema:
         """Return the columns."""
         with self._errors():
+            from pyiceberg.io.pyarrow import schema_to_pyarrow
+
             projected = self._table.scan(snapshot_id=int(version.id)).projection()
-            return self._module("pyiceberg.io.pyarrow").schema_to_pyarrow(projected, include_field_ids=False)
+            return schema_to_pyarrow(projected, include_field_ids=False)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows file by file, in the order of the files' names."""
         with self._errors():
             scan = self._table.scan(snapshot_id=int(self.version.id), selected_fields=tuple(columns))
             tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
-            reader = self._module("pyiceberg.io.pyarrow").ArrowScan(
-                self._table.metadata, self._table.io, scan.projection(), scan.row_filter, True
-            )
+            from pyiceberg.io.pyarrow import ArrowScan
+
+            reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter, True)
             for batch in reader.to_record_batches(tasks):
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in columns], names=list(columns))
 
@@ -67,18 +68,17 @@ class IcebergTable(VersionedTable):
     def _table(self) -> Any:
         catalog, _, name = self.reference.table.partition(".")
         with self._errors():
-            return self._module("pyiceberg.catalog").load_catalog(catalog).load_table(name)
+            from pyiceberg.catalog import load_catalog
 
-    def _module(self, name: str) -> Any:
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            raise missing_package(self.reference, "pyiceberg", "iceberg") from None
+            return load_catalog(catalog).load_table(name)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Say of the library's errors which table they are about, and a way out."""
-        exceptions = self._module("pyiceberg.exceptions")
+        try:
+            from pyiceberg import exceptions
+        except ImportError:
+            raise missing_package(self.reference, "pyiceberg", "iceberg") from None
         catalog, _, name = self.reference.table.partition(".")
         try:
             yield

@@ -238,9 +238,9 @@ class RelationalConfig(SeedLoaderConfig):
         """Return these options; where something is recommended, those of the loader `ranking`."""
         if manifest.ranking is None:
             return super().resolve(manifest)
-        from tasks.train.loaders.ranking_configs import ranking_options
-
-        return ranking_options(self)
+        given = self.model_dump(exclude={"name"}, exclude_unset=True)
+        options: Any = LOADERS.config({**given, "name": "ranking"})
+        return options
 
     def fanouts(self, num_layers: int, *, evaluates: bool = False) -> FanoutByRelation:
         """Return the fan-out of every layer of a model, from the seeds outwards."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -56,9 +56,3 @@ class RankingLoaderConfig(RelationalConfig):
     def resolve(self, manifest: GraphManifest) -> RankingLoaderConfig:
         """Return these options."""
         return self
-
-
-def ranking_options(options: RelationalConfig) -> RankingLoaderConfig:
-    """Return the options of the loader `relational` as those of this one."""
-    given: dict[str, Any] = options.model_dump(exclude={"name"}, exclude_unset=True)
-    return RankingLoaderConfig(**given)
