@@ -28,7 +28,8 @@ from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.intervals import SureOfEach
 from tasks.evaluate.ranked import diagnose_ranked, list_length, recommended
 from tasks.evaluators import metrics
-from tasks.evaluators.evaluators import Evaluator, make_evaluator
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows

@@ -13,7 +13,7 @@ from configs.registry import DATASETS
 DATASETS.options_in("database", "database.configs")
 DATASETS.options_in("dgl", "dgl.configs")
 DATASETS.options_in("pyg", "dgl.configs")
-DATASETS.options_in("relbench", "database.relbench_configs")
+DATASETS.options_in("relbench", "database.relbench.configs")
 DATASETS.options_in("tables", "tables.configs")
 DATASETS.options_in("triples", "triples.configs")
 

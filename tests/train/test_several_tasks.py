@@ -20,7 +20,7 @@ from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.several import SeveralControls
 from tasks.evaluate.predictions import PredictionWriter
 from tasks.evaluate.worker import measure, secondary_evaluators
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent

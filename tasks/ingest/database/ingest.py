@@ -18,16 +18,16 @@ from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
-from tasks.ingest.database.label_configs import columns_of
-from tasks.ingest.database.label_tables import label_tasks
-from tasks.ingest.database.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.moments import time_text
-from tasks.ingest.database.own_rows import own_tasks, write_own_ids
+from tasks.ingest.database.predicted.label_configs import columns_of
+from tasks.ingest.database.predicted.label_tables import label_tasks
+from tasks.ingest.database.predicted.links import describe_ranking, ranking_tasks, tell_ranking, write_links
+from tasks.ingest.database.predicted.own_rows import own_tasks, write_own_ids
+from tasks.ingest.database.predicted.splitting import Dealt, deal
+from tasks.ingest.database.predicted.targets import Tasks, computed_tasks
 from tasks.ingest.database.relations import Relation, check_keys, row_times, write_rows_as_edges, write_rows_as_nodes
 from tasks.ingest.database.rows import TableRows, in_order
-from tasks.ingest.database.splitting import Dealt, deal
 from tasks.ingest.database.survey import EXPLICIT, profiles
-from tasks.ingest.database.targets import Tasks, computed_tasks
 from tasks.ingest.database.telling import Outcome, tell
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.labels import usual_metric

@@ -14,12 +14,10 @@ from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.link_paths import LinkPath, link_path
-from tasks.ingest.database.linked import Links, PositiveLinks
 from tasks.ingest.database.moments import length_time, time_text
-from tasks.ingest.database.relations import Relation
-from tasks.ingest.database.rows import TableRows, look_up
-from tasks.ingest.database.targets import (
+from tasks.ingest.database.predicted.link_paths import LinkPath, link_path
+from tasks.ingest.database.predicted.linked import Links, PositiveLinks
+from tasks.ingest.database.predicted.targets import (
     Tasks,
     check_end,
     data_end,
@@ -28,6 +26,8 @@ from tasks.ingest.database.targets import (
     refuse_empty,
     unlabelled_moments,
 )
+from tasks.ingest.database.relations import Relation
+from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter
 from tasks.sizes import need_memory

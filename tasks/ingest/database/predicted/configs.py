@@ -8,8 +8,15 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from configs.base import ConfigModel
 from configs.metric_names import MetricName, ranking_metric
-from tasks.ingest.database.label_configs import LabelConfig, Labels, LabelType, TaskOptions, check_label, check_names
 from tasks.ingest.database.moments import normalise_length, normalise_moment
+from tasks.ingest.database.predicted.label_configs import (
+    LabelConfig,
+    Labels,
+    LabelType,
+    TaskOptions,
+    check_label,
+    check_names,
+)
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseFilesConfig
 from tasks.ingest.tables.policies import Column
 

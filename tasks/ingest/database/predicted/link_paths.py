@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from configs.matching import did_you_mean
 
 if TYPE_CHECKING:
-    from tasks.ingest.database.predict_configs import PredictConfig
+    from tasks.ingest.database.predicted.configs import PredictConfig
     from tasks.ingest.database.table_configs import DatabaseTableConfig
 
 _MOST_STEPS = 4

@@ -16,16 +16,16 @@ from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.label_values import Kind, head_of
-from tasks.ingest.database.linked import PositiveLinks
 from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
-from tasks.ingest.database.predict_configs import (
+from tasks.ingest.database.predicted.configs import (
     NEWEST,
     MomentsConfig,
     NamedTargetConfig,
     PredictConfig,
     TargetConfig,
 )
+from tasks.ingest.database.predicted.label_values import Kind, head_of
+from tasks.ingest.database.predicted.linked import PositiveLinks
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
