@@ -86,7 +86,7 @@ class DatabaseConfig(ComponentConfig):
             raise ValueError(f"predict.table: {predict.table} has no key, and its rows have no names; give it one")
         elif predict.name in self.tables:
             raise ValueError(f"predict.name: {predict.name} is a table too; call what is predicted otherwise")
-        if predict.target is not None and predict.target.links is not None:
+        if predict.target is not None and predict.target.is_ranked:
             link_path(predict, self.tables)
         else:
             for name, target in predict.computed.items():

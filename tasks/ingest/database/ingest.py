@@ -70,7 +70,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     with DatasetWriter(context.work) as writer:
         nodes, relations = _write(config, tables, columns, (tasks, dealt, unit), writer, context)
         if tasks.links is not None:
-            made = write_links(tasks.links.all, tables, predict.table, writer)
+            made = write_links(tasks.links.all, tables, writer)
             relations += [] if made is None else [made]
             context.message(tell_ranking(tasks.links.all, tasks, unit))
         edge_types = [relation.describe() for relation in relations]
@@ -214,7 +214,7 @@ def _tasks(
     target = config.predict.target
     if config.predict.own_rows:
         return own_tasks(config, tables), unit
-    if target is not None and target.links is not None:
+    if target is not None and target.is_ranked:
         return ranking_tasks(config, tables, unit, intake), unit
     if config.predict.computed:
         return computed_tasks(config, tables, unit), unit

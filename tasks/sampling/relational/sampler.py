@@ -40,6 +40,8 @@ class RelationSample:
     """int32 (E,): sources, in numbers of the source's type."""
     positions: Array | None
     """int64 (E,): the edges' CSC positions; None where they were not asked for."""
+    weights: Array | None = None
+    """float32 (E,): how much each source counts; None: all alike."""
 
 
 @dataclass
@@ -98,6 +100,7 @@ class RelationalSampler:
                 "column (dataset.tables.TABLE.time) or set train.loader.choose=uniform"
             )
         self.edges, self.choose, self.positions = edges, choose, positions
+        self.relations, self.numbers = edges.relations, edges.edge_types
         by_relation, self.num_hops = _by_relation(fanouts, [relation.name for relation in edges.relations])
         limits = np.array(by_relation, np.int64).reshape(len(by_relation), self.num_hops)
         limits[limits < 0] = _ALL
@@ -123,14 +126,14 @@ class RelationalSampler:
         if cuts is not None and len(cuts):
             distinct = number_cuts(np.ascontiguousarray(cuts, np.int64), numbers)
         rows.start(len(distinct))
-        seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
+        seed_rows = number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
         is_cut, keys = cuts is not None, [derive_key(key, hop) for hop in range(self.num_hops)]
         layers = [self._hop(rows, hop, distinct, is_cut, hop_key) for hop, hop_key in enumerate(keys)]
         kinds = range(rows.num_types)
         of_rows = None
         if cuts is not None:
-            of_rows = tuple(_cuts_of_rows(rows, t, distinct) for t in kinds)
-        ids = tuple(_copy(rows.nodes(t)) for t in kinds)
+            of_rows = tuple(cuts_of_rows(rows, t, distinct) for t in kinds)
+        ids = tuple(copy_rows(rows.nodes(t)) for t in kinds)
         self._idle.append(rows)
         return TypedSample(ids, of_rows, layers[::-1], seed_rows)
 
@@ -212,7 +215,8 @@ class _Visible:
     totals: Array
 
 
-def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
+def cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
+    """Return the cuts of a type's rows, int64 (n,), of the distinct ones."""
     numbers, found = rows.cut_numbers(kind), recycled(rows.counts[kind], np.int64)
     if numbers is None:
         found.fill(cuts[0])
@@ -221,13 +225,14 @@ def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
     return found
 
 
-def _copy(array: Array) -> Array:
+def copy_rows(array: Array) -> Array:
+    """Return a copy of what the next batch overwrites."""
     copied = recycled(len(array), array.dtype)
     copied[:] = array
     return copied
 
 
-def _number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:
+def number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:
     """Make the seeds the first rows of their types; return their rows, int64 (n,)."""
     kinds = edges.node_type[nodes]
     seed_rows = np.empty(len(nodes), np.int64)

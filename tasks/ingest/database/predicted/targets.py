@@ -114,7 +114,7 @@ def presence_of(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: T
     if active is None:
         return Presence(tables[predict.table], (), 0)
     within = length_time(active.within, unit, "dataset.predict.active.within")
-    counted = predict.target is not None and predict.target.links is None and predict.target.table == active.any
+    counted = predict.target is not None and not predict.target.is_ranked and predict.target.table == active.any
     via = predict.via if counted else None
     rows = tables[active.any]
     keys = [column for column, target in rows.config.foreign.items() if target == predict.table]
