@@ -154,6 +154,26 @@ def test_controls_of_several_tasks(tmp_path: Path) -> None:
     assert found["constant"]["sizes.rmse"] > 5
 
 
+def test_the_constant_of_an_absolute_error_is_the_median(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = graph_of_several(tmp_path)
+    heads = (*HEADS[:2], HEADS[2].model_copy(update={"metric": "mae"}))
+    store = GraphStore(parent.folder, parent.manifest.model_copy(update={"heads": heads}))
+    monkeypatch.setattr("tasks.evaluate.controls.suite.fit_controls", lambda *_: {})
+    monkeypatch.setattr("tasks.evaluate.controls.several.EntityRows", lambda *_: None)
+    nothing: Any = None
+    dataset = SimpleNamespace(manifest=SimpleNamespace(tables={}))
+    controls = SeveralControls(ControlledGraph(store, dataset, nothing, nothing, tmp_path))  # type: ignore[arg-type]
+    prediction = prediction_of(store)
+    evaluator = make_evaluator(EVALUATORS.config({"name": "auto"}), store.manifest)
+    ((name, found),) = controls.measured("test", prediction, evaluator)
+    train = np.asarray(store["label"])[np.asarray(store["train_idx"])]
+    assert prediction.label is not None
+    wanted = [np.nanmean(np.abs(prediction.label[:, column] - np.nanmedian(train[:, column]))) for column in (2, 3)]
+    assert name == "constant"
+    assert found["sizes.mae"] == pytest.approx(np.mean(wanted), rel=1e-5)
+    assert found["good.rocauc"] == 0.5
+
+
 def recipe(*changes: str) -> Any:
     options = ["model.hidden_dim=16", "train.learning_rate=0.01", "model.dropout=0", "train.loader.batch_size=64"]
     options += ["train.prefetch=0", "train.loader.fanout=8,4", "train.threads=1", *changes]

@@ -70,7 +70,8 @@ class RecommendationControls:
         indptr, column, counts, newest = self.links.past(self.links.entities(tasks), np.full(len(tasks), moment))
         row = np.repeat(np.arange(len(tasks)), np.diff(indptr))
         age = (moment - newest).astype(np.float64)
-        scores[row, column] += 1 + counts + 1 / (1 + np.maximum(age, 0) / max(1, self.links.ranking.horizon))
+        recency = 1 / (1 + np.maximum(age, 0) / max(1, self.links.ranking.horizon))
+        scores[row, column] = 1 + counts + 0.5 * recency  # what is popular decides of the others only
         return scores
 
     def _had_together(self, tasks: Array, moment: int) -> Array:
