@@ -45,7 +45,9 @@ class TableRows:
         place = f"dataset.tables.{name}"
         self.nodes = NodeSet(name, own, text_ids=text_ids, section=place, key=f"{place}.key")
         way_out = f"{place}.on_missing_time: drop leaves such rows out, always takes them to have always been there"
-        self.clock = RowTimes(config.time, config.time_format, config.epoch, way_out=way_out) if config.time else None
+        self.clock = (
+            RowTimes(config.time, config.form_of(config.time), config.epoch, way_out=way_out) if config.time else None
+        )
         self.labels: tuple[str, ...] = ()
         """Columns that are predicted, and so no features."""
         self.time: Array | None = None

@@ -142,6 +142,8 @@ class LabelTableConfig(DatabaseFilesConfig, LabelConfig):
         self._check_time("labels")
         if self.time is None:
             raise ValueError("labels: `time` names the column of the moment from which on a label is true")
+        if self.dated_columns:
+            raise ValueError(f"labels: time_format names {self.dated_columns[0]!r}, and the time is {self.time!r}")
         check_label("labels", self.label, self.task_type, self.num_classes)
         return self
 

@@ -29,7 +29,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     """
     assert table.time is not None
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
-    clock = RowTimes(table.time, table.time_format, table.epoch, way_out=way_out)
+    clock = RowTimes(table.time, table.form_of(table.time), table.epoch, way_out=way_out)
     texts = [*entities.nodes.texts(table.key), *clock.texts]
     reader = label_reader(
         table.label, table.task_type, table.num_classes, keeps_missing=table.on_missing_label == "predict"

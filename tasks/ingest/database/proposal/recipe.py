@@ -101,6 +101,7 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
         lines.append(f"  # {_UNSURE}{notes['key']}")
     if guess.time is not None:
         lines.append(_with_note(f"  time: {_scalar(guess.time)}", notes.get("time")))
+        lines += _form_lines(guess)
         if guess.epoch:
             lines.append(f"  epoch: {guess.epoch}")
         if guess.gaps_in_time:
@@ -124,6 +125,27 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
         note = f"; {_UNSURE}{notes[column]}" if column in notes else ""
         lines.append(f"    {_scalar(column)}: ignore".ljust(38) + f"# {why}{note}")
     return lines
+
+
+def _form_lines(guess: Guess) -> list[str]:
+    """Return how times are written that are no ISO 8601: the row's own, and those of columns that are read."""
+    forms = {
+        column: form
+        for column, form in guess.time_formats.items()
+        if column == guess.time or (column in guess.kinds and guess.kinds[column].kind == "time")
+    }
+    if not forms:
+        return []
+    others = {column: guess.table.columns[column].profile.other_date_form for column in forms}
+    doubt = [f"{column} may be {other} as well" for column, other in others.items() if other]
+    shown = forms[guess.time] if list(forms) == [guess.time] and guess.time else forms
+    return [_with_note(f"  time_format: {_quoted(shown)}", "; ".join(doubt) or None)]
+
+
+def _quoted(forms: str | dict[str, str]) -> str:
+    if isinstance(forms, str):
+        return f'"{forms}"'
+    return "{" + ", ".join(f'{_scalar(column)}: "{form}"' for column, form in forms.items()) + "}"
 
 
 def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list[str]:
