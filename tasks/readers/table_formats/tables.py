@@ -74,7 +74,7 @@ class VersionedTable(abc.ABC):
     def named(self, version: str, known: Sequence[Version]) -> Version:
         """Return the version that a recipe names. Raises DataError."""
         for one in known:
-            if one.id == str(version).lstrip("0") or one.id == version:
+            if one.id == (version.lstrip("0") or "0"):
                 return one
         raise DataError(
             f"there is no version {version}: known are {known[0].text} to {known[-1].text} ({len(known):,}); name one "
