@@ -10,7 +10,6 @@ from benchmarks import relational_models
 from benchmarks.relational_graph import BATCH_SIZE
 from tests.registered import models_of
 
-
 # pinsage reads what walks visit, which these batches do not have; dgl_hetero computes with DGL's own convolutions.
 _OTHERS = ("pinsage", "dgl_hetero")
 
