@@ -14,7 +14,6 @@ import numpy as np
 
 from models.relational.batch import visits_number
 from tasks.arrays import Array
-from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.draws import keys_of_cuts
 from tasks.sampling.relational.edges import Relation, RelationalEdges
 from tasks.sampling.relational.numbering import number_cuts
@@ -22,10 +21,8 @@ from tasks.sampling.relational.rows import Rows
 from tasks.sampling.relational.sampler import (
     RelationSample,
     TypedLayer,
-    TypedSample,
+    TypedSampler,
     copy_rows,
-    cuts_of_rows,
-    number_seeds,
 )
 from tasks.sampling.relational.walk_paths import Path, as_columns, history_paths, paths_back
 from tasks.sampling.relational.walks import most_visited
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 62
 
 
-class ImportanceSampler:
+class ImportanceSampler(TypedSampler):
     """Samples layers in which rows have the rows that walks visit most; several threads may share one.
 
     Rows of the type that counts have neighbours, and those of further types whose walks lead to it. Takes and returns
@@ -64,7 +61,8 @@ class ImportanceSampler:
             back: paths from its rows to others of it.
             others: paths from rows of further types to those of it.
         """
-        self.edges, self.num_hops, self._kind, self._most = edges, num_hops, kind, options.neighbors
+        super().__init__(edges, num_hops)
+        self._kind, self._most = kind, options.neighbors
         restart = min(int(options.restart * 2.0**64), 2**64 - 1)
         self._options = options.count, options.length, np.uint64(restart), options.neighbors
         self._again = as_columns(edges, back)
@@ -74,7 +72,6 @@ class ImportanceSampler:
         names = edges.node_types
         self.relations = tuple(Relation(f"{names[kind]} that {names[t]} visit", kind, t) for t in self._first)
         self._graph = edges.slot_start, edges.indptr, edges.times, edges.entries.reshape(-1)
-        self._idle: list[Rows] = []
 
     @classmethod
     def of_store(
@@ -92,25 +89,6 @@ class ImportanceSampler:
         others = {} if facts.seed_type == facts.rank_type else {facts.seed_type: first}
         return cls(edges, options, num_hops, facts.rank_type, paths, others)
 
-    def sample(self, nodes: Array, cuts: Array | None, key: int) -> TypedSample:
-        """Sample around seeds, as `RelationalSampler.sample` does."""
-        edges = self.edges
-        try:
-            rows = self._idle.pop()
-        except IndexError:
-            rows = Rows(edges.type_sizes.tolist(), edges.id_type)
-        distinct, numbers = np.array([_ALL]), np.zeros(len(nodes), np.int32)
-        if cuts is not None and len(cuts):
-            distinct = number_cuts(np.ascontiguousarray(cuts, np.int64), numbers)
-        rows.start(len(distinct))
-        seed_rows = number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
-        layers = [self._hop(rows, distinct, cuts is not None, derive_key(key, hop)) for hop in range(self.num_hops)]
-        kinds = range(rows.num_types)
-        of_rows = None if cuts is None else tuple(cuts_of_rows(rows, t, distinct) for t in kinds)
-        ids = tuple(copy_rows(rows.nodes(t)) for t in kinds)
-        self._idle.append(rows)
-        return TypedSample(ids, of_rows, layers[::-1], seed_rows)
-
     def visits(self, nodes: Array, cuts: Array | None, key: int, most: int) -> tuple[Array, Array, Array]:
         """Return what walks from nodes of one type, (n,), visit most, at most so many each.
 
@@ -123,7 +101,7 @@ class ImportanceSampler:
         kind = int(self.edges.node_type[nodes[0]]) if len(nodes) else self._kind
         return self._walk(kind, *given, distinct, (cuts is not None, key), most)
 
-    def _hop(self, rows: Rows, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
+    def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
         """Sample one layer around all rows that there are."""
         num_dst = tuple(rows.counts)
         given = {t: (copy_rows(rows.nodes(t)), rows.cut_numbers(t)) for t in self._first}

@@ -70,43 +70,11 @@ class TypedSample:
     """int64 (n,): each seed's row of its type; equal seeds (node and cut) are one row."""
 
 
-class RelationalSampler:
-    """Samples typed layers around seeds; several threads may share one.
+class TypedSampler:
+    """What samplers share: seeds become rows, and each hop adds the rows that its layer reads."""
 
-    Memory for each thread that samples at the same time: 4 bytes a node of the graph once a batch has a single cut, and
-    with several 50 bytes or so a row of the largest batch.
-    """
-
-    def __init__(
-        self, edges: RelationalEdges, fanouts: Fanouts, choose: Choice = "uniform", *, positions: bool = True
-    ) -> None:
-        """Open a graph.
-
-        Args:
-            edges: what to sample.
-            fanouts: edges a row takes of a relation, for each hop from the seeds outwards; -1: all. Either one list for
-                all relations or a list for each relation's name, and for `default` that of all others.
-            choose: where a row sees more, `uniform` takes any of them, each set equally likely; `recent` the newest
-                (of edges of one time, those whose sources have the largest ids).
-            positions: whether samples tell the CSC positions of their edges.
-
-        Raises RecipeError: an option is wrong.
-        """
-        if choose not in get_args(Choice):
-            raise RecipeError(f"train.loader.choose is {choose!r}; it is one of {', '.join(get_args(Choice))}")
-        if choose == "recent" and edges.times is None:
-            raise RecipeError(
-                "train.loader.choose=recent takes the newest edges, but nothing in this graph has a time; name a time "
-                "column (dataset.tables.TABLE.time) or set train.loader.choose=uniform"
-            )
-        self.edges, self.choose, self.positions = edges, choose, positions
-        self.relations, self.numbers = edges.relations, edges.edge_types
-        by_relation, self.num_hops = _by_relation(fanouts, [relation.name for relation in edges.relations])
-        limits = np.array(by_relation, np.int64).reshape(len(by_relation), self.num_hops)
-        limits[limits < 0] = _ALL
-        self._limits = [np.ascontiguousarray(limits[list(columns)].T) for columns in edges.into]
-        self._columns = [edges.into[relation.target].index(i) for i, relation in enumerate(edges.relations)]
-        self._entries = edges.entries.reshape(-1)
+    def __init__(self, edges: RelationalEdges, num_hops: int) -> None:
+        self.edges, self.num_hops = edges, num_hops
         self._idle: list[Rows] = []
 
     def sample(self, nodes: Array, cuts: Array | None, key: int) -> TypedSample:
@@ -136,6 +104,50 @@ class RelationalSampler:
         ids = tuple(copy_rows(rows.nodes(t)) for t in kinds)
         self._idle.append(rows)
         return TypedSample(ids, of_rows, layers[::-1], seed_rows)
+
+    def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
+        """Sample one layer around all rows that there are; `cuts`: int64, the distinct ones."""
+        raise AssertionError(f"{type(self).__name__} defines no _hop")
+
+
+class RelationalSampler(TypedSampler):
+    """Samples typed layers around seeds; several threads may share one.
+
+    Memory for each thread that samples at the same time: 4 bytes a node of the graph once a batch has a single cut, and
+    with several 50 bytes or so a row of the largest batch.
+    """
+
+    def __init__(
+        self, edges: RelationalEdges, fanouts: Fanouts, choose: Choice = "uniform", *, positions: bool = True
+    ) -> None:
+        """Open a graph.
+
+        Args:
+            edges: what to sample.
+            fanouts: edges a row takes of a relation, for each hop from the seeds outwards; -1: all. Either one list for
+                all relations or a list for each relation's name, and for `default` that of all others.
+            choose: where a row sees more, `uniform` takes any of them, each set equally likely; `recent` the newest
+                (of edges of one time, those whose sources have the largest ids).
+            positions: whether samples tell the CSC positions of their edges.
+
+        Raises RecipeError: an option is wrong.
+        """
+        if choose not in get_args(Choice):
+            raise RecipeError(f"train.loader.choose is {choose!r}; it is one of {', '.join(get_args(Choice))}")
+        if choose == "recent" and edges.times is None:
+            raise RecipeError(
+                "train.loader.choose=recent takes the newest edges, but nothing in this graph has a time; name a time "
+                "column (dataset.tables.TABLE.time) or set train.loader.choose=uniform"
+            )
+        by_relation, num_hops = _by_relation(fanouts, [relation.name for relation in edges.relations])
+        super().__init__(edges, num_hops)
+        self.choose, self.positions = choose, positions
+        self.relations, self.numbers = edges.relations, edges.edge_types
+        limits = np.array(by_relation, np.int64).reshape(len(by_relation), self.num_hops)
+        limits[limits < 0] = _ALL
+        self._limits = [np.ascontiguousarray(limits[list(columns)].T) for columns in edges.into]
+        self._columns = [edges.into[relation.target].index(i) for i, relation in enumerate(edges.relations)]
+        self._entries = edges.entries.reshape(-1)
 
     def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
         """Sample one layer around all rows that there are."""
