@@ -18,8 +18,8 @@ from configs.registry import EVALUATORS
 from models.losses import LOSSES, loss_of_several
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.several import SeveralControls
+from tasks.evaluate.measuring import measure, secondary_evaluators
 from tasks.evaluate.predictions import PredictionWriter
-from tasks.evaluate.worker import measure, secondary_evaluators
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.predictor import Predictor, evaluating
