@@ -120,3 +120,20 @@ def test_a_key_may_be_called_by_its_table_and_its_own_name() -> None:
     assert foreign_score("account_iban", "payments", "accounts", "iban") == 4
     assert foreign_score("receiver_iban", "payments", "accounts", "iban") == 2
     assert foreign_score("file_name", "payments", "accounts", "name") == 0
+
+
+def test_keys_with_zeros_in_front_stay_as_they_are(ingest: Ingest, folder: Path) -> None:
+    """A run says that they are numbers otherwise, and that ids come back so."""
+    count = 600
+    save("customers.csv", pa.table({"customer_id": [f"{i:05d}" for i in range(50)], "city": ["x", "y"] * 25}))
+    who = [f"{i * 7 % 50:05d}" for i in range(count)]
+    save("visits.csv", pa.table({"visit_id": range(count), "customer_id": who, "day": dates("%Y-%m-%d", count)}))
+    section = yaml.safe_load(propose_recipe(["."]))["dataset"]
+    assert section["text_ids"] is True
+    store = ingest(**section)
+    assert store.read("ids/customers")["original_id"].to_pylist()[:2] == ["00000", "00001"]
+    assert not any("is read as the number" in text for text in store.manifest.warnings)
+    (said,) = (text for text in ingest(**section | {"text_ids": False}).manifest.warnings if "as the number" in text)
+    assert said.startswith(
+        "customers.csv: the id 00000 is read as the number 0, and 0 is the same id; dataset.text_ids"
+    )

@@ -31,8 +31,8 @@ from tasks.ingest.database.survey import EXPLICIT, profiles
 from tasks.ingest.database.telling import Outcome, tell
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.labels import usual_metric
-from tasks.ingest.tables.first_lines import with_header_found
-from tasks.ingest.tables.intake import Intake
+from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
+from tasks.ingest.tables.intake import Intake, as_number
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.file_names import joined_name
@@ -137,6 +137,10 @@ def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -
     """Read keys and times of all tables. Raises DataError where a table could not be read."""
     order = in_order(config.tables)
     tables = {n: TableRows(n, table, intake, text_ids=config.text_ids) for n, table in config.tables.items()}
+    for table in tables.values() if not config.text_ids else ():
+        zero = id_with_leading_zero(table.config, [table.config.key]) if table.config.key else None
+        if zero is not None:
+            intake.hints.append(as_number(table.config.names, zero))
     if config.predict.label is not None:
         tables[config.predict.table].labels = columns_of(config.predict.label)
     for done, name in enumerate(order):

@@ -30,13 +30,13 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     assert table.time is not None
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
     clock = RowTimes(table.time, table.form_of(table.time), table.epoch, way_out=way_out)
-    texts = [*entities.nodes.texts(table.key), *clock.texts]
     reader = label_reader(
         table.label, table.task_type, table.num_classes, keeps_missing=table.on_missing_label == "predict"
     )
+    texts = [*entities.nodes.texts(table.key), *clock.texts, *reader.texts]
     ids, moments, labels, unknown, younger = [], [], [], 0, 0
     columns = [table.key, table.time, *reader.columns]
-    for batch in intake.batches(table, columns, texts, reader.columns, clock.inferred):
+    for batch in intake.batches(table, columns, texts, reader.numbers, clock.inferred):
         found = entities.nodes.look_up(batch, table.key)
         if table.on_unknown_id == "error":
             way_out = "; labels.on_unknown_id: drop leaves such labels out"

@@ -11,6 +11,7 @@ import yaml
 from tasks.ingest.database.moments import DAY, time_text
 from tasks.ingest.database.proposal.guesses import Guess, PredictGuess, guess_tables, guess_target
 from tasks.ingest.database.proposal.tables import find_tables, read_tables, table_name
+from tasks.ingest.tables.first_lines import id_with_leading_zero
 from tasks.ingest.tables.intake import Intake
 
 _MAX_CATEGORIES = 1000
@@ -36,6 +37,7 @@ def propose_recipe(places: Sequence[str]) -> str:
         "dataset:",
         "  name: database",
         f"  title: {name}",
+        *(["  text_ids: true                      # keys such as 007 stay texts"] if _keys_have_zeros(found) else []),
         "  tables:",
     ]
     reached = _connected(found, target)
@@ -55,6 +57,14 @@ def propose_recipe(places: Sequence[str]) -> str:
         "train: {loader: {name: relational, choose: recent}}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _keys_have_zeros(found: dict[str, Guess]) -> bool:
+    """Whether a key is like 007, which as a number would be 7, and come back as 7."""
+    return any(
+        guess.key is not None and id_with_leading_zero(guess.table.config, [guess.key]) is not None
+        for guess in found.values()
+    )
 
 
 def _recipe_name(places: Sequence[str]) -> str:
