@@ -52,7 +52,9 @@ class SeveralControls:
                     by_name.setdefault(name, {})[number] = found
         values = measure(self._joined(prediction, {}, constants))
         for number, (view, part) in enumerate(zip(self._views, self._parts, strict=True)):
-            for name, best in part.best_constants(constants[number].label):
+            label = constants[number].label
+            assert label is not None
+            for name, best in part.best_constants(label):
                 metric = f"{view.head.name}.{name}"
                 if metric in values:
                     values[metric] = measure(self._joined(prediction, {number: best}, constants))[metric]

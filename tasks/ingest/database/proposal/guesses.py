@@ -225,8 +225,9 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
     for column, facts in table.columns.items():
         if column not in taken:
             has_time = guess.time is not None and time_score(column) >= -1
-            told = {"is_csv": table.is_csv, "max_categories": max_categories, "has_own_time": has_time}
-            verdict = judge(column, facts.profile, **told)
+            verdict = judge(
+                column, facts.profile, is_csv=table.is_csv, max_categories=max_categories, has_own_time=has_time
+            )
             later = facts.profile.forms <= {"date", "date text"} and guess.time is not None and not has_time
             if later:
                 verdict = Verdict("ignore", "may hold times that are later than the row's")
