@@ -30,6 +30,7 @@ from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
+from tasks.storage.graph_store import ALWAYS
 from tasks.storage.manifests import TaskHead, TaskType
 
 _MOST_MOMENTS = 100_000
@@ -67,7 +68,11 @@ def moments_of(at: MomentsConfig, unit: TimeUnit, newest: int) -> Array:
     """Return the moments, int64, ascending; `newest` is the last one that the data can tell of. Raises RecipeError."""
     option = "dataset.predict.at"
     if at.moments:
-        return np.array(sorted(moment_time(moment, unit, option) for moment in at.moments), np.int64)
+        times = np.array(sorted(moment_time(moment, unit, option) for moment in at.moments), np.int64)
+        twice = times[1:][np.diff(times) == 0]
+        if len(twice):
+            raise RecipeError(f"{option}: {time_text(int(twice[0]), unit)} stands twice, written in two ways")
+        return times
     assert at.first is not None
     assert at.last is not None
     assert at.every is not None
@@ -221,6 +226,12 @@ def data_end(predict: PredictConfig, rows: TableRows, unit: TimeUnit) -> int:
     if predict.data_end is not None:
         return moment_time(predict.data_end, unit, "dataset.predict.data_end")
     assert rows.newest is not None
+    if rows.newest == ALWAYS:
+        raise DataError(
+            "no row has a time (on_missing_time: always): nothing comes after a moment that could be predicted",
+            path=rows.config.names,
+            column=rows.config.time,
+        )
     return end_of_data(rows.newest, unit)
 
 
