@@ -27,6 +27,7 @@ def clear_later_rows(model: nn.Module, store: GraphStore) -> None:
     later = np.flatnonzero(time >= last if is_task else time > last)
     own = later if "node_ids" not in store else np.asarray(store["node_ids"][later], np.int64)
     offsets, first = store.manifest.type_offsets, 0
+    assert model.encoder.embedding is not None
     weight: Any = model.encoder.embedding.weight
     with torch.no_grad():
         for t in model.embedded:
