@@ -16,7 +16,7 @@ from configs.load import build_recipe
 from configs.versioned_tables import as_of, check_files, parse_reference
 from tasks.ingest.stage import STAGE, open_dataset
 from tasks.ingest.tables.files import TableFiles
-from tasks.readers.table_formats.tables import OPENED, open_versioned
+from tasks.readers.table_formats.opened import OPENED, open_versioned
 from tasks.stage import Listener, run_stage, stage_key
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home

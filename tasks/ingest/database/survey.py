@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
+from tasks.ingest.database.date_forms import DATE_FORMS, fitting_forms
 from tasks.ingest.database.table_configs import Kind
 from tasks.ingest.ids.id_index import IdIndex, hash_ids, is_text
 from tasks.ingest.tables.columns import is_list
@@ -23,6 +25,8 @@ EXPLICIT = 10
 """How many times more categories than `max_categories` a column may have that is named as one."""
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _TIME = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$"
+_ROW_NUMBERS = r"|Unnamed: \d+|__index_level_\d+__"
+"""What pandas calls an index that nobody named, in CSV, read from there again, and in Parquet."""
 Form = Literal["whole", "decimal", "text", "numeric text", "date text", "date", "bool", "list", "other"]
 
 
@@ -44,6 +48,8 @@ class Profile:
     """Different values beyond are not counted."""
     values: IdIndex | None = field(default_factory=IdIndex)
     """The different values of texts and whole numbers, as texts; None: more than `most`, or of another form."""
+    date_forms: tuple[str, ...] = DATE_FORMS
+    """Forms of strptime, none of them ISO 8601, in which all cells may be written."""
     low: float = np.inf
     high: float = -np.inf
 
@@ -51,6 +57,16 @@ class Profile:
     def num_values(self) -> int | None:
         """How many different values there are; None: many."""
         return None if self.values is None else self.values.count
+
+    @property
+    def date_form(self) -> str | None:
+        """The form of strptime in which all cells are written, if they are dates that are no ISO 8601; else None."""
+        return self.date_forms[0] if self.date_forms and self.rows > self.empty else None
+
+    @property
+    def other_date_form(self) -> str | None:
+        """The form that they may be written in as well, with day and month the other way round."""
+        return self.date_forms[1] if self.date_form and len(self.date_forms) > 1 else None
 
     def add(self, batch: TableBatch, column: str, decide: Array | None = None) -> None:
         """Look at more rows; `decide`, bool (n,): those that may say what the column is, None: all."""
@@ -73,6 +89,8 @@ class Profile:
             return
         form = _form(cells)
         self.forms.add(form)
+        dated = form in ("whole", "text", "numeric text")
+        self.date_forms = fitting_forms(cells, self.date_forms) if dated else ()
         if form == "list":
             self._look_at_lists(cells)
         if form in ("whole", "decimal", "bool"):
@@ -136,8 +154,8 @@ class Verdict:
     why: str = ""
 
 
-def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: bool) -> Verdict:
-    """Return what a column that nobody named is taken as.
+def judge(column: str, profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: bool) -> Verdict:
+    """Return what a column that no recipe speaks of is taken as.
 
     `is_csv`: its numbers may have been read as texts. `has_own_time`: whether the table has a time, from which days can
     be counted.
@@ -146,6 +164,8 @@ def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: 
     if profile.is_constant:
         where = " in rows older than the first moment that validates" if profile.num_later else ""
         return Verdict("ignore", f"is empty{where}" if profile.empty == profile.rows else f"has one value{where}")
+    if re.fullmatch(_ROW_NUMBERS, column) and forms <= {"whole", "numeric text"}:
+        return Verdict("ignore", "is called as pandas calls row numbers, which tell the order of the rows")
     if forms <= {"date", "date text"}:
         if has_own_time:
             return Verdict("time")
@@ -156,6 +176,8 @@ def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: 
         return Verdict("category")
     if forms <= {"whole", "decimal", "bool"} or (is_csv and forms <= {"whole", "decimal", "bool", "numeric text"}):
         return Verdict("number")
+    if forms == {"text"} and profile.date_form:
+        return Verdict("ignore", f"holds dates written as {profile.date_form}")
     if forms <= {"whole", "text", "numeric text", "date text"}:
         return _of_texts(profile, max_categories)
     return Verdict("ignore", f"holds {' and '.join(sorted(forms))}")

@@ -146,25 +146,6 @@ class VersionedTable(abc.ABC):
         check_columns(self.path, wanted, there)
 
 
-OPENED: dict[str, VersionedTable] = {}
-"""By reference, for the rest of the process: flow runs have one each."""
-
-
-def open_versioned(reference: TableReference) -> VersionedTable:
-    """Open a table as of a version; the same for the rest of the process. Raises DataError."""
-    name = str(reference)
-    if name not in OPENED:
-        if reference.format == "delta":
-            from tasks.readers.table_formats.delta import DeltaLakeTable
-
-            OPENED[name] = DeltaLakeTable(reference)
-        else:
-            from tasks.readers.table_formats.iceberg import IcebergTable
-
-            OPENED[name] = IcebergTable(reference)
-    return OPENED[name]
-
-
 def missing_package(reference: TableReference, package: str, extra: str) -> DataError:
     """Return the error of a package that is not installed."""
     return DataError(
