@@ -178,7 +178,9 @@ class EdgeReader:
             known = (src != UNKNOWN) & (dst != UNKNOWN)
             batch, src, dst = batch.keep(known), src[known], dst[known]
             self.num_dropped += int(np.count_nonzero(~known))
-        way_out = "; on_unknown_id: drop leaves edges with unknown ends out, add makes nodes of them"
+        way_out = "; on_unknown_id: drop leaves edges with unknown ends out"
+        if self.graphs is None:  # of a node that only edges name nobody knows the graph
+            way_out += ", add makes nodes of them"
         self.source.refuse_unknown(batch, edges.source, src, way_out=way_out)
         self.target.refuse_unknown(batch, edges.target, dst, way_out=way_out)
         return batch, {"src": np.maximum(src, 0).astype(self.kind), "dst": np.maximum(dst, 0).astype(self.kind)}
