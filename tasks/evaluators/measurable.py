@@ -12,12 +12,12 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.schema import EvaluateConfig
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.heads import head_manifest, head_views
+from tasks.storage.heads import HeadView, head_manifest, head_views
 from tasks.storage.ids import class_names
 from tasks.storage.manifests import GraphManifest
 
@@ -56,13 +56,13 @@ def check_splits(
     """
     evaluator = make_evaluator(evaluate.evaluator, graph)
     for view in head_views(graph):
-        own = {split: view.label_of(label) for split, label in labels.items()}
+        own, warn_of_task = {split: view.label_of(label) for split, label in labels.items()}, _naming(view, warn)
         try:
-            check_splits(evaluate, head_manifest(graph, view.head), own, warn)
+            check_splits(evaluate, head_manifest(graph, view.head), own, warn_of_task)
         except DataError as error:
             if view.labels.start == 0:  # the first one judges the model
                 raise
-            warn(f"{view.head.name}: {error}")
+            warn_of_task(str(error))
     if graph.heads:
         return
     for split in dict.fromkeys(("valid", *evaluate.splits)):
@@ -80,6 +80,12 @@ def check_splits(
             ) from error
     if graph.task_type in ("multiclass", "binary"):
         _compare_classes(labels, warn, names)
+    elif "train" in labels:
+        _look_for_constants(labels["train"], warn)
+
+
+def _naming(view: HeadView, warn: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda words: warn(f"{view.head.name}: {words}")
 
 
 def _ways_to_split(graph: GraphManifest) -> str:
@@ -122,6 +128,19 @@ def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], n
                     f"{int(np.isin(flat, new).sum()):,} of {len(flat):,} rows of the {split} split are of classes that "
                     f"the train split never shows ({_words(new, names)}): no model can get them right"
                 )
+
+
+def _look_for_constants(train: Array, warn: Callable[[str], None]) -> None:
+    """Warn of columns of labels, (n, T), that have one value in training, or none."""
+    found = representatives(train)
+    if train.ndim == 1 or not len(found):
+        return
+    low, high = found
+    for columns, words in ((np.isnan(low), "no label at all"), (low == high, "one and the same label")):
+        if columns.any():
+            some = ", ".join(map(str, np.flatnonzero(columns)[:_LISTED])) + (", ..." if columns.sum() > _LISTED else "")
+            where = f" in {columns.sum():,} of {len(low):,} columns of labels ({some})" if len(low) > 1 else ""
+            warn(f"the {len(train):,} rows of the train split have {words}{where}: there is nothing to learn")
 
 
 def _listed(labels: Array, names: list[str] | None) -> str:

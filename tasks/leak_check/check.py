@@ -35,7 +35,7 @@ from tasks.train.loaders.configs import RelationalConfig
 
 _PREPARED = ("preprocess", "components", "partition")
 _SPLITS = ("valid", "test")
-_OF_ROWS = ("mean", "links")
+_OF_ROWS = ("mean", "links", "together")
 LABELS = "labels of splits that end before the moment"
 
 

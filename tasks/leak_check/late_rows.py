@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.predict_configs import LabelTableConfig
+from tasks.ingest.database.predicted.configs import LabelTableConfig
 from tasks.ingest.database.relations import row_times
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.database.times import RowTimes

@@ -82,9 +82,12 @@ def _beside(dataset: DatasetStore, kind: str, rows: Array, cuts: Array | None) -
     """Yield the columns of what is one to one with the entities, and of what they name, as `_columns` does."""
     manifest = dataset.manifest
     count = next(one.num_nodes for one in manifest.node_types if one.name == kind)
+    nodes = f"nodes/{kind}"
+    own_time = dataset.column(nodes, "time") if "time" in dataset.table(nodes).columns else None
     for edge in manifest.edge_types:
         table = f"edges/{edge.name}"
-        if edge.source == manifest.target_type or kind not in (edge.source, edge.target):
+        is_of_task = manifest.target_type != kind and edge.source == manifest.target_type
+        if is_of_task or kind not in (edge.source, edge.target):
             continue
         timed = "time" in dataset.table(table).columns
         for own, other, end in (("dst", "src", edge.source), ("src", "dst", edge.target)):
@@ -97,13 +100,17 @@ def _beside(dataset: DatasetStore, kind: str, rows: Array, cuts: Array | None) -
             edge_of[named] = np.arange(len(named))
             seen = edge_of[rows]
             if timed and cuts is not None:
-                seen = np.where((seen >= 0) & (dataset.column(table, "time")[seen] < cuts), seen, -1)
+                time = dataset.column(table, "time")[seen]
+                there = time < cuts
+                if own == "src" and edge.name in manifest.foreign_keys and own_time is not None:
+                    there |= time <= own_time[rows]  # a row and its own foreign keys are known together
+                seen = np.where((seen >= 0) & there, seen, -1)
             words = f"whether there is a row of {edge.name}"
             yield words, (seen >= 0).astype(np.float64), False
             yield from _columns(dataset, table, edge.features, seen)
             if end != kind:
-                there = np.where(seen >= 0, dataset.column(table, other)[seen], -1)
-                yield from _columns(dataset, f"nodes/{end}", _features(dataset, end), there)
+                ends = np.where(seen >= 0, dataset.column(table, other)[seen], -1)
+                yield from _columns(dataset, f"nodes/{end}", _features(dataset, end), ends)
 
 
 def _truths(tasks: Sequence[tuple[Array, str]]) -> Iterator[tuple[Array, str]]:

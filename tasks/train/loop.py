@@ -20,6 +20,7 @@ from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
 from tasks.train.batches import Batches
+from tasks.train.embeddings.later_rows import clear_later_rows
 from tasks.train.job import LAST, GnnJob
 from tasks.train.label_scale import training_facts
 from tasks.train.loaders.base import Loader, TrainingData
@@ -84,7 +85,9 @@ class Trainer:
         # Resolved on the whole graph: on a part of it `auto` might choose another loader.
         options = resolve_loader(self.config, job.model, store.manifest)
         facts = replace(facts, **options.facts(job.model, store.manifest))
-        self.model = build_model(job, facts, ranks, strategy.ranges).to(device)
+        self.model = build_model(job, facts, ranks, strategy.ranges)
+        clear_later_rows(self.model, store)
+        self.model.to(device)
         self.progress = Progress()
         if job.warm is not None and not from_main((job.work / LAST).exists()):
             from tasks.train.warm.warm_weights import begin_warm

@@ -14,7 +14,8 @@ from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
-from tasks.evaluators.evaluators import Prediction, evaluator_for, make_evaluator
+from tasks.evaluators.evaluators import Prediction, evaluator_for
+from tasks.evaluators.making import make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import Parent

@@ -15,11 +15,13 @@ from configs.errors import DataError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
 from tasks.calls import check_labels, load_stage
-from tasks.evaluators.evaluators import Prediction, make_evaluator
+from tasks.evaluators.evaluators import Prediction
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.measurable import check_graph, check_splits, representatives
 from tasks.stage import Parent, run_stage
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
+from tasks.storage.manifests import TaskHead
 from tests.evaluate.test_evaluators import graph
 from tests.preprocess.ears import Ears
 from tests.support import link_graph
@@ -118,6 +120,29 @@ def test_classes_that_training_never_shows() -> None:
     labels["train"] = np.array([1, 1])
     check_splits(EvaluateConfig(), manifest, labels, said.append, ["a", "b", "c", "d"])
     assert said[1].startswith("the 2 rows of the train split are all of one class (b): there is nothing to learn")
+
+
+def test_a_task_that_training_has_no_label_of_is_said_by_its_name() -> None:
+    heads = (
+        TaskHead(name="good", task_type="binary", num_classes=2, metric="rocauc"),
+        TaskHead(name="size", task_type="regression", metric="rmse"),
+        TaskHead(name="tags", task_type="multilabel", num_tasks=3, metric="ap"),
+    )
+    rows = np.array([[0, 1, 1, 0, 0], [1, 2, 0, 1, 1]], np.float32)
+    train = rows.copy()
+    train[:, 1], train[:, 3], train[:, 4] = np.nan, 1, np.nan
+    manifest = graph(task_type="several", metric="good.rocauc").model_copy(update={"heads": heads, "num_tasks": 5})
+    said: list[str] = []
+    check_splits(EvaluateConfig(), manifest, {"train": rows, "valid": rows, "test": rows}, said.append)
+    assert not said
+    check_splits(EvaluateConfig(), manifest, {"train": train, "valid": rows, "test": rows}, said.append)
+    assert said == [
+        "size: the 2 rows of the train split have no label at all: there is nothing to learn",
+        "tags: the 2 rows of the train split have no label at all in 1 of 3 columns of labels (2): there is nothing to "
+        "learn",
+        "tags: the 2 rows of the train split have one and the same label in 1 of 3 columns of labels (1): there is "
+        "nothing to learn",
+    ]
 
 
 def test_a_run_ends_behind_preprocess_and_serving_does_not_mind(home: Home, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.recommendation import RecommendationControls
 from tasks.evaluate.intervals import SureMetrics
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.evaluators.ranked_places import places_of
@@ -160,6 +160,23 @@ def test_controls_are_those_of_loops(tmp_path: Path, new_only: bool) -> None:
             assert (own[row, first] == 0).all()
         else:
             assert own[row, first].min() >= np.sort(own[row])[::-1][2] - 1e-9
+
+
+def test_what_an_entity_had_more_often_comes_first_however_popular(tmp_path: Path) -> None:
+    store = store_of(ranked_shop(tmp_path, buys=600))
+    controls = RecommendationControls(store)
+    tasks = np.asarray(store["test_idx"], np.int64)
+    moment = int(controls.links.moments(tasks)[0])
+    scores = controls._own_past(tasks, moment)
+    entities = controls.links.entities(tasks)
+    indptr, column, counts, newest = controls.links.past(entities, np.full(len(tasks), moment))
+    for row in range(len(tasks)):
+        some = slice(indptr[row], indptr[row + 1])
+        wanted = np.lexsort((-newest[some], -counts[some]))
+        distinct = np.unique(np.stack([counts[some], newest[some]]), axis=1).shape[1]
+        if distinct == len(wanted):
+            order = np.argsort(-scores[row], kind="stable")[: len(wanted)]
+            assert order.tolist() == column[some][wanted].tolist()
 
 
 def test_lists_hold_the_first_candidates_and_who_is_right(tmp_path: Path) -> None:

@@ -428,3 +428,16 @@ def test_recipes_that_mix_times_are_refused() -> None:
     ):
         with pytest.raises(RecipeError, match=message):
             recipe(**change)
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_row_numbers_that_pandas_wrote_are_no_feature(ingest: Ingest, folder: Path, name: str) -> None:
+    """They tell which rows came before which, and in later data have values that nobody saw."""
+    write(folder, "parquet", buys={name: [3, 5, 6, 7, 9, 10, 12, 13]}, things={name: ["x", "y", "y"]})
+    section = database(**{table: {"files": f"{table}.parquet"} for table in ROWS})
+    columns = [one.column for kind in ingest(**section).manifest.node_types for one in kind.features]
+    assert f"buys.{name}" not in columns
+    assert f"things.{name}" in columns  # no numbers
+    section["tables"]["buys"]["columns"] = {name: "number"}
+    columns = [one.column for kind in ingest(**section).manifest.node_types for one in kind.features]
+    assert f"buys.{name}" in columns

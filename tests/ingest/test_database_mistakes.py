@@ -31,7 +31,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"predict": {"target": {"sum": "buys"}}}, r"sum: buys names no column; write sum: buys\.COLUMN"),
     (
         {"predict": {"target": {"none": "buys", "any": "buys"}}},
-        r"one of none, any, count, sum, mean and links says what is predicted, not 2",
+        r"one of none, any, count, sum, mean, links and together says what is predicted, not 2",
     ),
     (
         {"predict": {"target": {"count": "lines"}}},
@@ -316,3 +316,20 @@ def test_a_duckdb_file_without_duckdb(ingest: Ingest, folder: Path, monkeypatch:
         match=r"all\.duckdb: is a DuckDB file, and the package duckdb is not installed: pip install duckdb, or export",
     ):
         ingest(**database(things={"files": "all.duckdb"}))
+
+
+@pytest.mark.parametrize("target", [{"count": "buys"}, {"links": "lines.thing"}])
+def test_a_moment_that_stands_twice_in_two_spellings(ingest: Ingest, folder: Path, target: dict[str, Any]) -> None:
+    """Each of its rows would be there twice, under one id."""
+    write(folder)
+    at = ["2022-04-01", "2022-07-01T02:00:00+02:00", "2022-07-01", "2022-10-01", "2023-01-01"]
+    with pytest.raises(RecipeError, match=r"predict\.at: 2022-07-01 stands twice, written in two ways"):
+        ingest(**database(predict={"target": target, "at": at}))
+
+
+def test_a_target_of_rows_none_of_which_has_a_time(ingest: Ingest, folder: Path) -> None:
+    write(folder, "parquet", buys={"day": pa.array([None] * 8, pa.string())})
+    files = {table: {"files": f"{table}.parquet"} for table in ROWS}
+    files["buys"]["on_missing_time"] = "always"
+    with pytest.raises(DataError, match=r"buys\.parquet \(column day\): no row has a time .*: nothing comes after"):
+        ingest(**database(**files))

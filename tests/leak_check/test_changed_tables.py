@@ -13,9 +13,10 @@ import pytest
 
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.ingest.database import ingest, relations, targets
+from tasks.ingest.database import ingest, relations
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import Features
+from tasks.ingest.database.predicted import targets
 from tasks.ingest.database.survey import Profile
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.leak_check.changed_cells import changed, swapped

@@ -14,16 +14,19 @@ import torch
 
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, load_recipe
+from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.calls import load_stage
 from tasks.leak_check.changed_data import change_from
 from tasks.leak_check.check import LeakCheck, check_leaks
 from tasks.leak_check.inputs import differences
+from tasks.leak_check.telling_columns import telling_columns
 from tasks.preprocess import build
 from tasks.sampling.relational.batches import SeedMoments, TypedNeighborhoods
 from tasks.sampling.relational.links import RankedLinks
 from tasks.stage import run_stage
 from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.temporary import PREFIX
 
@@ -227,6 +230,28 @@ def test_a_label_that_is_a_feature_too_is_found(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(ingest, "feature_candidates", lambda table: [*chosen(table), *table.labels])
     found = check_leaks(interactions(tmp_path), Home.open(tmp_path / "home"), 20)
     assert found.columns == ["column payments.fraud tells the label by itself (rocauc 1.0000)"]
+
+
+@pytest.mark.parametrize("time", ["day", None])
+def test_what_a_row_names_at_its_own_time_tells_of_it(tmp_path: Path, time: str | None) -> None:
+    """A payment that is fraud names a case: a row sees what it names, also what came to be with it, or has no time."""
+    recipe = interactions(tmp_path)
+    payments = pq.read_table(tmp_path / "payments.parquet")
+    fraud = payments["fraud"].to_numpy()
+    case = pa.array(np.arange(len(fraud)), mask=fraud == 0)
+    pq.write_table(payments.append_column("case", case), tmp_path / "payments.parquet")
+    cases = {"case": np.arange(len(fraud)), "day": payments["day"], "size": np.random.default_rng(0).random(len(fraud))}
+    pq.write_table(pa.table(cases), tmp_path / "cases.parquet")
+    section = recipe.dataset.model_dump(mode="json")
+    section["tables"]["cases"] = {"files": str(tmp_path / "cases.parquet"), "key": "case", "time": time}
+    section["tables"]["cases"]["columns"] = {"day": "ignore"} if time is None else {}
+    section["tables"]["payments"]["foreign"]["case"] = "cases"
+    recipe = recipe.model_copy(update={"dataset": DATASETS.config(section)})
+    home = Home.open(tmp_path / "home")
+    data = run_stage(load_stage("ingest"), recipe, {}, home).parent
+    graph = run_stage(load_stage("preprocess"), recipe, {"ingest": data}, home).parent
+    found = telling_columns(GraphStore(graph.folder, graph.manifest), DatasetStore(data.folder, data.manifest))
+    assert found == ["whether there is a row of payments__case__cases tells the label by itself (rocauc 1.0000)"]
 
 
 def test_a_model_that_reads_labels_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

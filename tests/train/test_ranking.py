@@ -32,7 +32,7 @@ from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.ranking import RankingLoader, _some_of_each
 from tasks.train.loaders.ranking_configs import RankingLoaderConfig
 from tasks.train.state.checkpoint import load, load_model
-from tests.ranked_shop import HORIZON, MOMENTS, ranked_shop, store_of
+from tests.ranked_shop import DAY, HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 
@@ -327,6 +327,23 @@ def test_a_table_in_cpu_memory_learns_what_a_parameter_learns(tmp_path: Path) ->
         losses[kind] = found
     np.testing.assert_allclose(losses["sparse"], losses["dense"], rtol=2e-4)
     assert losses["sparse"][0] != losses["sparse"][1]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_rows_that_come_after_training_have_no_vector(tmp_path: Path, kind: str) -> None:
+    """Validation and test see products that no batch of the training saw."""
+    parent = ranked_shop(tmp_path / "graph")
+    store = store_of(parent)
+    time, ids = np.load(parent.folder / "node_time.npy"), np.asarray(store["node_ids"])
+    last = int(time[store["train_idx"]].max())
+    products = {number: int(np.flatnonzero(ids == parent.manifest.type_offsets[1] + number)[0]) for number in range(4)}
+    time[products[0]], time[products[1]], time[products[2]] = last - 1, last, last + 5 * DAY
+    np.save(parent.folder / "node_time.npy", time)
+    changes = [f"train.embeddings.name={kind}", "model.id_embedding.types=customers,products"]
+    trainer = make_trainer(make_job(recipe(*changes), parent, tmp_path / "work"))
+    weight = trainer.model.encoder.embedding.weight.detach()
+    assert len(weight) == 61 + 31
+    assert (weight == 0).all(1).nonzero().flatten().tolist() == [61 + 1, 61 + 2]
 
 
 def test_rows_that_a_table_does_not_know_have_no_vector(tmp_path: Path) -> None:

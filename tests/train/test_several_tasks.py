@@ -18,9 +18,9 @@ from configs.registry import EVALUATORS
 from models.losses import LOSSES, loss_of_several
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.several import SeveralControls
+from tasks.evaluate.measuring import measure, secondary_evaluators
 from tasks.evaluate.predictions import PredictionWriter
-from tasks.evaluate.worker import measure, secondary_evaluators
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent
@@ -148,10 +148,30 @@ def test_controls_of_several_tasks(tmp_path: Path) -> None:
     graph = ControlledGraph(store, dataset, nothing, nothing, tmp_path)  # type: ignore[arg-type]
     controls = SeveralControls(graph)
     found = dict(controls.measured("test", prediction_of(store), evaluator))
-    assert set(found) == {"constant", "features", "boosted", "boosted_nearby"}
+    assert set(found) == {"constant", "features", "boosted", "boosted_nearby", "boosted_vectors"}
     assert all(set(values) == {"good.rocauc", "kind.accuracy", "sizes.rmse"} for values in found.values())
     assert found["constant"]["good.rocauc"] == 0.5
     assert found["constant"]["sizes.rmse"] > 5
+
+
+def test_the_constant_of_an_absolute_error_is_the_median(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = graph_of_several(tmp_path)
+    heads = (*HEADS[:2], HEADS[2].model_copy(update={"metric": "mae"}))
+    store = GraphStore(parent.folder, parent.manifest.model_copy(update={"heads": heads}))
+    monkeypatch.setattr("tasks.evaluate.controls.suite.fit_controls", lambda *_: {})
+    monkeypatch.setattr("tasks.evaluate.controls.several.EntityRows", lambda *_: None)
+    nothing: Any = None
+    dataset = SimpleNamespace(manifest=SimpleNamespace(tables={}))
+    controls = SeveralControls(ControlledGraph(store, dataset, nothing, nothing, tmp_path))  # type: ignore[arg-type]
+    prediction = prediction_of(store)
+    evaluator = make_evaluator(EVALUATORS.config({"name": "auto"}), store.manifest)
+    ((name, found),) = controls.measured("test", prediction, evaluator)
+    train = np.asarray(store["label"])[np.asarray(store["train_idx"])]
+    assert prediction.label is not None
+    wanted = [np.nanmean(np.abs(prediction.label[:, column] - np.nanmedian(train[:, column]))) for column in (2, 3)]
+    assert name == "constant"
+    assert found["sizes.mae"] == pytest.approx(np.mean(wanted), rel=1e-5)
+    assert found["good.rocauc"] == 0.5
 
 
 def recipe(*changes: str) -> Any:

@@ -70,7 +70,8 @@ class RecommendationControls:
         indptr, column, counts, newest = self.links.past(self.links.entities(tasks), np.full(len(tasks), moment))
         row = np.repeat(np.arange(len(tasks)), np.diff(indptr))
         age = (moment - newest).astype(np.float64)
-        scores[row, column] += 1 + counts + 1 / (1 + np.maximum(age, 0) / max(1, self.links.ranking.horizon))
+        recency = 1 / (1 + np.maximum(age, 0) / max(1, self.links.ranking.horizon))
+        scores[row, column] = 1 + counts + 0.5 * recency  # what is popular decides of the others only
         return scores
 
     def _had_together(self, tasks: Array, moment: int) -> Array:
@@ -81,6 +82,9 @@ class RecommendationControls:
         if self._together is None or self._together[0] != moment:
             self._together = moment, *self._similar(moment)
         _, had, similar = self._together
+        own = self.links.own_columns(tasks)
+        if own is not None:  # the cosines of a candidate itself
+            return similar[own].toarray().astype(np.float32) + 1e-4 * self._recent_scores(moment)
         found = (had[self.links.entities(tasks)] @ similar).toarray().astype(np.float32)
         return found + 1e-4 * self._recent_scores(moment)
 

@@ -50,7 +50,15 @@ class SeveralControls:
                     constants.append(found)
                 else:
                     by_name.setdefault(name, {})[number] = found
-        yield CONSTANT_OF_EACH, measure(self._joined(prediction, dict(enumerate(constants)), constants))
+        values = measure(self._joined(prediction, {}, constants))
+        for number, (view, part) in enumerate(zip(self._views, self._parts, strict=True)):
+            label = constants[number].label
+            assert label is not None
+            for name, best in part.best_constants(label):
+                metric = f"{view.head.name}.{name}"
+                if metric in values:
+                    values[metric] = measure(self._joined(prediction, {number: best}, constants))[metric]
+        yield CONSTANT_OF_EACH, values
         for name, parts in by_name.items():
             yield name, measure(self._joined(prediction, parts, constants))
 

@@ -97,11 +97,18 @@ class Controls:
         for name, control in self.predictions(split, prediction):
             values = measure(control)
             if name in CONSTANT_CONTROLS and control.label is not None:
-                for metric in values.keys() & self._constants.keys():
-                    values[metric] = measure(self._constant_prediction(metric, control.label))[metric]
+                for metric, constant in self.best_constants(control.label):
+                    if metric in values:
+                        values[metric] = measure(constant)[metric]
             elif name in CONSTANT_CONTROLS and control.negative is not None:
                 values = {metric: _chance(metric, control, value) for metric, value in values.items()}
             yield name, values
+
+    def best_constants(self, label: Array) -> Iterator[tuple[str, Prediction]]:
+        """Yield the metrics that another constant than the usual one is best by, and that constant for each row."""
+        for metric in self._constants:
+            if metric != _ANY_METRIC:
+                yield metric, self._constant_prediction(metric, label)
 
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield name and scores of each control on the rows that `prediction`, the model's, is about."""

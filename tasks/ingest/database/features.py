@@ -79,7 +79,7 @@ def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categorie
     for column, profile in profiles.items():
         named = config.columns.get(column, "time" if column in config.dated_columns else None)
         verdict = (
-            judge(profile, is_csv=is_csv, max_categories=max_categories, has_own_time=config.time is not None)
+            judge(column, profile, is_csv=is_csv, max_categories=max_categories, has_own_time=config.time is not None)
             if named is None
             else Verdict(named)
         )

@@ -18,8 +18,8 @@ from tasks.arrays import Array
 from tasks.ingest.database.table_configs import DatabaseTableConfig
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
-from tasks.ingest.tables.configs import NodesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files
+from tasks.ingest.tables.table_configs import NodesConfig
 
 EMPTY = -3
 """In the place of a dense id: the cell is empty, and names nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -25,6 +26,8 @@ EXPLICIT = 10
 _WORDS = 3
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _TIME = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$"
+_ROW_NUMBERS = r"|Unnamed: \d+|__index_level_\d+__"
+"""What pandas calls an index that nobody named, in CSV, read from there again, and in Parquet."""
 Form = Literal["whole", "decimal", "text", "numeric text", "date text", "date", "bool", "list", "other"]
 
 
@@ -175,8 +178,8 @@ class Verdict:
     why: str = ""
 
 
-def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: bool) -> Verdict:
-    """Return what a column that nobody named is taken as.
+def judge(column: str, profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: bool) -> Verdict:
+    """Return what a column that no recipe speaks of is taken as.
 
     `is_csv`: its numbers may have been read as texts. `has_own_time`: whether the table has a time, from which days can
     be counted.
@@ -185,6 +188,8 @@ def judge(profile: Profile, *, is_csv: bool, max_categories: int, has_own_time: 
     if profile.is_constant:
         where = " in rows older than the first moment that validates" if profile.num_later else ""
         return Verdict("ignore", f"is empty{where}" if profile.empty == profile.rows else f"has one value{where}")
+    if re.fullmatch(_ROW_NUMBERS, column) and forms <= {"whole", "numeric text"}:
+        return Verdict("ignore", "is called as pandas calls row numbers, which tell the order of the rows")
     if forms <= {"date", "date text"}:
         if has_own_time:
             return Verdict("time")

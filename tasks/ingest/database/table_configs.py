@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field
 
 from configs.base import StrTuple
 from configs.matching import did_you_mean
-from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.policies import Column, check_time_format
+from tasks.ingest.tables.table_configs import FilesConfig
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Kind = Literal["number", "category", "time", "text", "ignore"]

@@ -13,8 +13,9 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.tables.configs import FilesConfig, TablesConfig
+from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.intake import Intake, as_number, table_files
+from tasks.ingest.tables.table_configs import FilesConfig
 
 _ROWS, _COLUMNS = 5000, 64
 """How much of a table is looked at."""

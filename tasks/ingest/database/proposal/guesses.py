@@ -247,7 +247,9 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
     for column, facts in table.columns.items():
         if column not in taken:
             has_time = guess.time is not None and (time_score(column) >= -1 or is_birth(column))
-            verdict = judge(facts.profile, is_csv=table.is_csv, max_categories=max_categories, has_own_time=has_time)
+            verdict = judge(
+                column, facts.profile, is_csv=table.is_csv, max_categories=max_categories, has_own_time=has_time
+            )
             dated = column in guess.time_formats or facts.profile.forms <= {"date", "date text"}
             if column in guess.time_formats and has_time:
                 verdict = Verdict("time")

@@ -16,20 +16,21 @@ from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.label_values import Kind, head_of
-from tasks.ingest.database.linked import PositiveLinks
 from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
-from tasks.ingest.database.predict_configs import (
+from tasks.ingest.database.predicted.configs import (
     NEWEST,
     MomentsConfig,
     NamedTargetConfig,
     PredictConfig,
     TargetConfig,
 )
+from tasks.ingest.database.predicted.label_values import Kind, head_of
+from tasks.ingest.database.predicted.linked import PositiveLinks
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
+from tasks.storage.graph_store import ALWAYS
 from tasks.storage.manifests import TaskHead, TaskType
 
 _MOST_MOMENTS = 100_000
@@ -67,7 +68,11 @@ def moments_of(at: MomentsConfig, unit: TimeUnit, newest: int) -> Array:
     """Return the moments, int64, ascending; `newest` is the last one that the data can tell of. Raises RecipeError."""
     option = "dataset.predict.at"
     if at.moments:
-        return np.array(sorted(moment_time(moment, unit, option) for moment in at.moments), np.int64)
+        times = np.array(sorted(moment_time(moment, unit, option) for moment in at.moments), np.int64)
+        twice = times[1:][np.diff(times) == 0]
+        if len(twice):
+            raise RecipeError(f"{option}: {time_text(int(twice[0]), unit)} stands twice, written in two ways")
+        return times
     assert at.first is not None
     assert at.last is not None
     assert at.every is not None
@@ -114,7 +119,7 @@ def presence_of(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: T
     if active is None:
         return Presence(tables[predict.table], (), 0)
     within = length_time(active.within, unit, "dataset.predict.active.within")
-    counted = predict.target is not None and predict.target.links is None and predict.target.table == active.any
+    counted = predict.target is not None and not predict.target.is_ranked and predict.target.table == active.any
     via = predict.via if counted else None
     rows = tables[active.any]
     keys = [column for column, target in rows.config.foreign.items() if target == predict.table]
@@ -221,6 +226,12 @@ def data_end(predict: PredictConfig, rows: TableRows, unit: TimeUnit) -> int:
     if predict.data_end is not None:
         return moment_time(predict.data_end, unit, "dataset.predict.data_end")
     assert rows.newest is not None
+    if rows.newest == ALWAYS:
+        raise DataError(
+            "no row has a time (on_missing_time: always): nothing comes after a moment that could be predicted",
+            path=rows.config.names,
+            column=rows.config.time,
+        )
     return end_of_data(rows.newest, unit)
 
 

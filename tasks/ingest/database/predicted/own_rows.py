@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.label_values import label_reader
+from tasks.ingest.database.predicted.label_values import label_reader
+from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.rows import TableRows
-from tasks.ingest.database.targets import Tasks
 from tasks.ingest.writer import DatasetWriter
 from tasks.sizes import need_memory
 

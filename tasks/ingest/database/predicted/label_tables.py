@@ -7,11 +7,11 @@ import numpy as np
 from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
-from tasks.ingest.database.label_values import label_reader
 from tasks.ingest.database.moments import time_text
-from tasks.ingest.database.predict_configs import LabelTableConfig
+from tasks.ingest.database.predicted.configs import LabelTableConfig
+from tasks.ingest.database.predicted.label_values import label_reader
+from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.rows import TableRows
-from tasks.ingest.database.targets import Tasks
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.tables.intake import Intake, TableBatch

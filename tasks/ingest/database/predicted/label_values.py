@@ -12,7 +12,13 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.database.label_configs import LabelsGiven, LabelType, NamedLabelConfig, TaskOptions, columns_of
+from tasks.ingest.database.predicted.label_configs import (
+    LabelsGiven,
+    LabelType,
+    NamedLabelConfig,
+    TaskOptions,
+    columns_of,
+)
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.labels import LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import is_list, numbers
