@@ -42,6 +42,8 @@ class FeatureMatrices:
             starts = offsets([track.column.dim for track in chosen]).tolist()
             self._places |= {track.source.name: start for track, start in zip(chosen, starts, strict=False)}
             self.width[name] = starts[-1]
+        self.largest: dict[str, float] = {}
+        """Of numbers of types that have matrices of their own: the largest magnitude, by column."""
         self.columns = self._columns_of_types(tracks)
         """The columns of each type."""
         kinds = {"feat": dtype, "feat_cat": "int32"}
@@ -62,6 +64,9 @@ class FeatureMatrices:
         """Write a column's values (n, dim) of nodes from `first` on."""
         name, place = _NAMES[track.column.kind], self._places[track.source.name]
         if self._by_type:
+            if track.column.kind == "numeric" and x.size:
+                largest = float(max(x.max(), -x.min()))
+                self.largest[track.source.name] = max(self.largest.get(track.source.name, 0.0), largest)
             number = rows.type_index
             first -= self._layout.type_offsets[number]
             place = self.columns[number][name].index(place)

@@ -43,6 +43,9 @@ from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
 
+_SCALING = frozenset({"standardize", "min_max", "log1p", "rank_gauss", "normalize_rows"})
+_LARGE, _SHOWN = 100.0, 3
+
 
 class FeatureBuilder:
     """Runs the recipe's transforms and writes `feat` and `feat_cat`, or those of each type.
@@ -203,12 +206,26 @@ class FeatureBuilder:
         out = FeatureMatrices(self.tracks, self.layout, writer, dtype, by_type=by_type)
         for group in _grouped(self.tracks):
             self._fill(group, out, dtype)
+        self._warn_of_large_numbers(out.largest)
         return {
             "feature_dim": out.width["feat"],
             "categories": out.categories,
             "type_columns": out.type_columns(),
             "transforms": self.described,
         }
+
+    def _warn_of_large_numbers(self, largest: dict[str, float]) -> None:
+        """Say which columns that no transform scales hold numbers beside which a network hardly sees the others."""
+        scaled = {track.source.name for track in self.tracks if {step.config.name for step in track.steps} & _SCALING}
+        found = {name: size for name, size in largest.items() if size > _LARGE and name not in scaled}
+        if found:
+            most = sorted(found, key=lambda name: -found[name])
+            shown = ", ".join(f"{name} (up to {found[name]:,.0f})" for name in most[:_SHOWN])
+            more = f" and {len(most) - _SHOWN:,} more" if len(most) > _SHOWN else ""
+            self.context.warn(
+                f"numbers reach the model as large as they are: {shown}{more}; a model may learn nothing beside them: "
+                "preprocess.transforms: [{name: standardize}]"
+            )
 
     def _fill(self, group: list[Track], out: FeatureMatrices, dtype: Any) -> None:
         """Put a group's finished columns into the matrices."""

@@ -87,6 +87,21 @@ def test_what_comes_later_changes_no_older_row(graph: Any, transforms: tuple[str
         np.testing.assert_array_equal(one[name][some], other[name][some])
 
 
+@pytest.mark.parametrize(
+    ("transforms", "largest", "told"),
+    [((), 4900.0, True), ((), -4900.0, True), ((), 90.0, False), (("standardize",), 4900.0, False)],
+)
+def test_large_numbers_that_nothing_scales_are_told(
+    graph: Any, transforms: tuple[str, ...], largest: float, told: bool
+) -> None:
+    warnings = graph(transforms, buys={"paid": [1.0, 2.0, largest, 4.0, 5.0, 6.0, 7.0, 8.0]}).manifest.warnings
+    found = [text for text in warnings if text.startswith("numbers reach the model as large as they are")]
+    assert bool(found) == told
+    if told:
+        assert "buys.paid (up to 4,900); " in found[0]
+        assert "preprocess.transforms: [{name: standardize}]" in found[0]
+
+
 def test_a_type_of_later_rows_only_is_fitted_on_nothing(graph: Any) -> None:
     days = [f"2023-0{1 + i}-01" for i in range(8)]
     later = {"day": [*days[:7], "2023-12-31"]}

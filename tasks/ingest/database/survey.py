@@ -16,13 +16,14 @@ from tasks.ingest.database.date_forms import DATE_FORMS, fitting_forms
 from tasks.ingest.database.table_configs import Kind
 from tasks.ingest.ids.id_index import IdIndex, hash_ids, is_text
 from tasks.ingest.tables.columns import is_list
-from tasks.ingest.tables.intake import TableBatch
+from tasks.ingest.tables.intake import GROUPED, OFTEN_MISSING, TableBatch
 
 FEW = 20
 """Whole numbers of so many different values or fewer are categories if each stands twice on average, texts if any does.
 """
 EXPLICIT = 10
 """How many times more categories than `max_categories` a column may have that is named as one."""
+_WORDS = 3
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _TIME = r"^\s*\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$"
 _ROW_NUMBERS = r"|Unnamed: \d+|__index_level_\d+__"
@@ -50,6 +51,10 @@ class Profile:
     """The different values of texts and whole numbers, as texts; None: more than `most`, or of another form."""
     date_forms: tuple[str, ...] = DATE_FORMS
     """Forms of strptime, none of them ISO 8601, in which all cells may be written."""
+    words: set[str] | None = field(default_factory=set)
+    """Cells of texts that are no numbers, up to three different ones; None: more."""
+    num_grouped: int = 0
+    """Cells of numbers with signs for thousands and the like, which are not among `words`."""
     low: float = np.inf
     high: float = -np.inf
 
@@ -67,6 +72,13 @@ class Profile:
     def other_date_form(self) -> str | None:
         """The form that they may be written in as well, with day and month the other way round."""
         return self.date_forms[1] if self.date_form and len(self.date_forms) > 1 else None
+
+    @property
+    def missing_words(self) -> tuple[str, ...]:
+        """The cells that keep texts from being numbers, if they are such as often stand for an empty one, else none."""
+        words = self.words or ()
+        whole = not self.num_grouped and all(word.lower() in OFTEN_MISSING for word in words)
+        return tuple(sorted(words)) if whole and (self.num_values is None or self.num_values > len(words)) else ()
 
     def add(self, batch: TableBatch, column: str, decide: Array | None = None) -> None:
         """Look at more rows; `decide`, bool (n,): those that may say what the column is, None: all."""
@@ -91,6 +103,8 @@ class Profile:
         self.forms.add(form)
         dated = form in ("whole", "text", "numeric text")
         self.date_forms = fitting_forms(cells, self.date_forms) if dated else ()
+        if form == "text" and self.words is not None:
+            self._look_at_words(cells)
         if form == "list":
             self._look_at_lists(cells)
         if form in ("whole", "decimal", "bool"):
@@ -100,6 +114,16 @@ class Profile:
                 self.broken = "has infinite numbers"
         if self.values is not None:
             self._count(cells if form in ("whole", "text", "numeric text", "date text") else None)
+
+    def _look_at_words(self, cells: pa.Array) -> None:
+        """Take up what keeps texts from being numbers."""
+        texts = compute.utf8_trim_whitespace(cells.cast(pa.string()))
+        texts = texts.filter(compute.invert(compute.match_substring_regex(texts, _NUMBER)))
+        grouped = compute.match_substring_regex(texts, f"^({GROUPED})$")
+        self.num_grouped += int(np.count_nonzero(grouped))
+        assert self.words is not None
+        found = self.words | set(compute.unique(texts.filter(compute.invert(grouped))).slice(0, _WORDS + 1).to_pylist())
+        self.words = found if len(found) <= _WORDS else None
 
     def _look_at_lists(self, cells: pa.Array) -> None:
         lengths = compute.min_max(compute.list_value_length(cells))
@@ -190,6 +214,8 @@ def _of_texts(profile: Profile, max_categories: int) -> Verdict:
         return Verdict("category")
     count = f"{values:,}" if values is not None else f"more than {profile.most:,}"
     numbers = "; store numbers as such" if profile.forms == {"numeric text"} else ""
+    if not numbers and profile.num_grouped and profile.words is not None:
+        return Verdict("ignore", "holds numbers with signs for thousands, a decimal comma or a currency; write 1234.5")
     way_out = numbers or "; `text` reads its words"
     return Verdict("ignore", f"is text of {count} different values in {there:,} rows{way_out}")
 

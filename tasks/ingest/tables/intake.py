@@ -30,18 +30,19 @@ from tasks.ingest.tables.table_configs import FilesConfig
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
 # Texts that often stand for an empty cell: worth a hint.
-_OFTEN_MISSING = frozenset({"na", "n/a", "null", "none", "nil", "-", "?", "missing", "unknown", "#n/a"})
+OFTEN_MISSING = frozenset({"na", "n/a", "null", "none", "nil", "-", "?", "missing", "unknown", "#n/a"})
 
 
-_GROUPED = re.compile(r"[+-]?[0-9]{1,3}([,' ][0-9]{3})+(\.[0-9]+)?|[+-]?[0-9]{1,3}(\.[0-9]{3})*,[0-9]+|[$€£] ?[0-9].*")
+GROUPED = r"[+-]?[0-9]{1,3}([,' ][0-9]{3})+(\.[0-9]+)?|[+-]?[0-9]{1,3}(\.[0-9]{3})*,[0-9]+|[$€£] ?[0-9].*"
+"""Numbers as people write them: with signs for thousands, a comma for the point, or a currency."""
 
 
 def not_a_number(cell: str) -> str:
     """Return what to say of a cell that is no number, and what to do where it nearly is."""
     hint = ""
-    if cell.lower() in _OFTEN_MISSING:
+    if cell.lower() in OFTEN_MISSING:
         hint = f'; if it stands for an empty cell, say so: missing_values: ["", {cell!r}]'
-    elif _GROUPED.fullmatch(cell):
+    elif re.fullmatch(GROUPED, cell):
         hint = "; write 1234.5, without a sign for thousands or a currency, and with a point"
     return f"{cell[:40]!r} is not a number{hint}"
 

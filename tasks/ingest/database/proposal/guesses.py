@@ -45,6 +45,8 @@ class Guess:
     """Whether some foreign keys name no row."""
     time_formats: dict[str, str] = field(default_factory=dict)
     """Of columns of times that are no ISO 8601: how they are written."""
+    missing_values: tuple[str, ...] = ()
+    """Texts among numbers that stand for empty cells."""
     gaps_in_time: bool = False
     oldest: int = 0
     newest: int = 0
@@ -251,6 +253,10 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
             dated = column in guess.time_formats or facts.profile.forms <= {"date", "date text"}
             if column in guess.time_formats and has_time:
                 verdict = Verdict("time")
+            words = facts.profile.missing_words if table.is_csv else ()
+            if words and column not in guess.time_formats:
+                verdict = Verdict("number")
+                guess.missing_values = tuple(dict.fromkeys((*guess.missing_values, *words)))
             later = dated and guess.time is not None and not has_time
             if later:
                 verdict = Verdict("ignore", "may hold times that are later than the row's")

@@ -105,6 +105,8 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
         lines.append(f"  table: {_scalar(table.name)}")
     if table.config.header is False:
         lines.append("  header: false")
+    if guess.missing_values:
+        lines.append(f"  missing_values: {_flow(['', *guess.missing_values])}".ljust(38) + "# among numbers")
     if guess.key is not None:
         lines.append(_with_note(f"  key: {_scalar(guess.key)}", notes.get("key")))
     elif "key" in notes:

@@ -1,4 +1,4 @@
-"""Dates as companies write them: found by `inspect`, named by a run that does not read them, read by time_format."""
+"""Cells as companies export them: dates of many forms, keys with zeros in front, words among numbers."""
 
 from __future__ import annotations
 
@@ -137,3 +137,21 @@ def test_keys_with_zeros_in_front_stay_as_they_are(ingest: Ingest, folder: Path)
     assert said.startswith(
         "customers.csv: the id 00000 is read as the number 0, and 0 is the same id; dataset.text_ids"
     )
+
+
+def test_numbers_beside_words_for_empty_cells(ingest: Ingest, folder: Path) -> None:
+    count = 300
+    limits = ["N/A" if i % 9 == 0 else str(100 * (i % 40)) for i in range(count)]
+    fees = [f"1,{i % 900 + 100}.50" if i % 5 == 0 else f"{i}.25" for i in range(count)]
+    sizes = ["n/a" if i % 9 == 0 else ["large", "small"][i % 2] for i in range(count)]
+    save("users.csv", pa.table({"user_id": range(count), "limit": limits, "fee": fees, "size": sizes}))
+    visits = {"visit_id": range(900), "user_id": [i % count for i in range(900)], "day": dates("%Y-%m-%d", 900)}
+    save("visits.csv", pa.table(visits))
+    text = propose_recipe(["."])
+    section = yaml.safe_load(text)["dataset"]
+    users = section["tables"]["users"]
+    assert users["missing_values"] == ["", "N/A"]
+    assert users["columns"] == {"limit": "number", "size": "category", "fee": "ignore"}
+    assert "fee: ignore                       # holds numbers with signs for thousands" in text
+    (kind,) = (one for one in ingest(**section).manifest.node_types if one.name == "users")
+    assert [one.kind for one in kind.features if one.column == "users.limit"] == ["numeric"]
