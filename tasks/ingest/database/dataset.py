@@ -15,7 +15,7 @@ from tasks.storage.source_digests import SourceDigests
 if TYPE_CHECKING:
     from tasks.ingest.tables.intake import Intake
 
-_READER = 2
+_READER = 3
 """Raised when the same files are read as something else. 2: older rows alone say what a column is."""
 
 

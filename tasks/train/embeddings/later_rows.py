@@ -29,5 +29,5 @@ def clear_later_rows(model: nn.Module, store: GraphStore) -> None:
     with torch.no_grad():
         for t in model.embedded:
             numbers = own[(own >= offsets[t]) & (own < offsets[t + 1])] - offsets[t]
-            weight[torch.from_numpy(first + numbers)] = 0  # type: ignore[index,operator]
+            weight[torch.from_numpy(first + numbers)] = 0
             first += facts.type_sizes[t]
