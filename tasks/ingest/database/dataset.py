@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tasks.ingest.tables.intake import Intake
 
 _READER = 3
-"""Raised when the same files are read as something else. 2: older rows alone say what a column is."""
+"""Raised when the same files are read as something else. 2: older rows alone say what a column is. 3: row numbers of
+pandas are no column."""
 
 
 @DATASETS.register("database")
