@@ -79,7 +79,8 @@ def ours(name: str, ends: tuple[tuple[int, int], ...]) -> nn.Module:
     """Return the layers of one of our models, without encoders."""
     facts = GraphFacts("node", 1, sum(NODES.values()), num_node_types=len(TYPES), relation_ends=ends)
     options = {"name": name, "hidden_dim": WIDTH, "num_layers": len(FANOUTS), "dropout": 0.0, "norm": "none"}
-    model: Any = MODELS.create(MODELS.config(options | ({} if name == "heterosage" else {"heads": HEADS})), facts)
+    has_heads = "heads" in type(MODELS.config({"name": name})).model_fields
+    model: Any = MODELS.create(MODELS.config(options | ({"heads": HEADS} if has_heads else {})), facts)
     layers: nn.Module = model.layers
     return layers
 

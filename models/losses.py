@@ -51,6 +51,11 @@ def link_loss(scores: Tensor, target: Tensor) -> Tensor:
     return sum(sides, torch.zeros((), device=loss.device))
 
 
+def ranking_loss(scores: Tensor, target: Tensor) -> Tensor:
+    """Mean loss of right pairs (`models.relational.ranking`): of scores (m, 2) by softmax; (m, 1) are losses."""
+    return scores.mean() if scores.shape[1] == 1 else cross_entropy(scores, target)
+
+
 def loss_of_several(scores: Tensor, target: Tensor, facts: GraphFacts) -> Tensor:
     """Weighted sum of several tasks' mean losses: scores (n, out_dim) and target (n, K), the tasks' side by side.
 
@@ -78,5 +83,5 @@ LOSSES: dict[str, Loss] = {
     "multilabel": binary_cross_entropy,
     "regression": squared_error,
     "link": link_loss,
-    "ranking": cross_entropy,
+    "ranking": ranking_loss,
 }

@@ -10,8 +10,11 @@ from benchmarks import relational_models
 from benchmarks.relational_graph import BATCH_SIZE
 from tests.registered import models_of
 
+# pinsage reads what walks visit, which these batches do not have; dgl_hetero computes with DGL's own convolutions.
+_OTHERS = ("pinsage", "dgl_hetero")
 
-@pytest.mark.parametrize("name", models_of("relational"))
+
+@pytest.mark.parametrize("name", [name for name in models_of("relational") if name not in _OTHERS])
 def test_models_run_on_its_batches(name: str) -> None:
     [case], ends = relational_models.make_cases(0.02, 1)
     assert case.blocks[-1].num_dst[0] == BATCH_SIZE

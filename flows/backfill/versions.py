@@ -42,7 +42,7 @@ def version_moments(recipe: Recipe) -> list[int]:
 
     Raises RecipeError where there are none, and DataError where one cannot be read.
     """
-    from tasks.readers.table_formats.tables import open_versioned
+    from tasks.readers.table_formats.opened import open_versioned
 
     references = [parse_reference(file) for file in recipe.dataset.source_files() if is_versioned(file)]
     tables = [open_versioned(reference) for reference in references if not reference.is_fixed]

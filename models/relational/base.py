@@ -17,6 +17,7 @@ from models.relational.ranking import RankingHead
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts
+    from models.relational.configs import WalksConfig
 
 
 def message_relations(facts: GraphFacts) -> tuple[int, ...]:
@@ -96,12 +97,16 @@ class RelationalModel(GraphModel):
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for a graph that does not say which types its relations join."""
         config.check_facts(facts, weighs_edges=False)
-        self.hops = plan_hops(facts, config.num_layers)
+        self.hops = self.plan(facts, config.num_layers)
         super().__init__(config, facts)
         self.row_numbers: dict[int, Any] = {}
         """By type int64 (n,): see `numbered`."""
 
     # ---- what a model defines
+
+    def plan(self, facts: GraphFacts, num_layers: int) -> list[Hop]:
+        """Return what each layer computes, from the outermost on."""
+        return plan_hops(facts, num_layers)
 
     def make_typed_conv(self, hop: Hop) -> TypedConv:
         """Return one convolution, from hidden_dim to hidden_dim columns."""
@@ -141,6 +146,11 @@ class RelationalModel(GraphModel):
     def numbered(self) -> dict[int, Any]:
         """Those types, with the number in its table of each row that a graph has, where that is another graph's."""
         return {number: self.row_numbers.get(number) for number in self.embedded}
+
+    @property
+    def walks(self) -> tuple[WalksConfig, int] | None:
+        """Options of walks and number of layers, where rows read what their walks visit; None: what keys lead to."""
+        return None
 
     @property
     def head_dim(self) -> int:

@@ -15,12 +15,17 @@ from models.kernels.sparse.adjacency import Adjacency
 V = TypeVar("V")
 
 
+def visits_number(target: int) -> int:
+    """Return the number of the relation to a type's rows from those that their walks visit: none of the graph's."""
+    return -1 - target
+
+
 @dataclass
 class Relation(Movable):
     """Edges of one relation, from nodes of its source type to nodes of its target type."""
 
     number: int
-    """Among the graph's relations."""
+    """Among the graph's relations; below 0: see `visits_number`."""
     source_type: int
     target_type: int
     indptr: Tensor
@@ -35,6 +40,8 @@ class Relation(Movable):
     """int64 (E, Ce): the same of categories."""
     edge_age: Tensor | None = None
     """float32 (E,): days between the edge's time and its seed's cut; NaN: it was always there."""
+    weight: Tensor | None = None
+    """float32 (E,): how much each source counts, where walks say so; those of a destination add up to 1."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
     """The edges as the kernels take them."""
 
@@ -142,5 +149,7 @@ class RankingBatch(TypedBatch):
     left_out: Tensor | None = None
     """int64 (2, k): seeds, and candidates that nothing of theirs is compared with: all that are right, or no
     candidates."""
+    hard: Tensor | None = None
+    """int64 (2, h): seeds, and candidates that theirs are compared with for sure, each once."""
     log_inclusion: Tensor | None = None
     """float32 (n,): log of the chance that a candidate is in the batch; None: all are."""

@@ -38,6 +38,10 @@ class RankingHeadConfig(ConfigModel):
     times as long."""
     dim: int | None = Field(default=None, ge=1, le=65_536)
     """Columns of these vectors; null: hidden_dim."""
+    loss: Literal["softmax", "max_margin"] = "softmax"
+    """What is learnt: that a right one is the likeliest of all, or that its score is above each other's by `margin`."""
+    margin: float = Field(default=1.0, gt=0, le=1000)
+    """With loss=max_margin."""
     popularity: bool = True
     """Add how often a candidate was linked to before the moment, and within a horizon before it."""
     history: bool = True
@@ -175,6 +179,35 @@ class RgatConfig(TypedAttentionConfig, ResidualConfig):
 @MODELS.options("hgt", "relational.hgt")
 class HgtConfig(TypedAttentionConfig):
     """Heterogeneous graph transformer: keys, queries and values by type, attention over all relations at once."""
+
+
+class WalksConfig(ConfigModel):
+    """Short random walks with restarts, and which of the rows that they visit are a row's neighbours."""
+
+    neighbors: int = Field(default=16, ge=1, le=1000)
+    """Rows that a row reads: those that its walks visit most."""
+    count: int = Field(default=64, ge=1, le=10_000)
+    """Walks of a row, in each layer."""
+    length: int = Field(default=3, ge=1, le=100)
+    """Rows that a walk visits at most."""
+    restart: float = Field(default=0.5, ge=0, le=1)
+    """Chance that it ends after each of them."""
+    paths: tuple[StrTuple, ...] = ()
+    """Ways from one of these rows to another, each a list of relations that lead from its end to its beginning:
+    [[orders__items__products, products__rev_items__orders]]. None: of what is recommended by what links it to entities;
+    else the shortest there are."""
+
+
+@MODELS.options("pinsage", "relational.pinsage")
+class PinSageConfig(RelationalConfig):
+    """PinSAGE: a row reads the rows of its kind that walks from it visit most; for recommendations."""
+
+    walks: WalksConfig = WalksConfig()
+    """Walks that say which rows are read, and how much each counts."""
+    norm: Literal["none"] = "none"
+    """Rows are brought to one length after each layer."""
+    activation: Literal["relu"] = "relu"
+    """That of the paper."""
 
 
 @MODELS.options("dgl_hetero", "relational.dgl_hetero")

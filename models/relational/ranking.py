@@ -46,6 +46,7 @@ class RankingHead(nn.Module):
         width = config.dim or dim
         self.source, self.candidate = Linear(dim, width), Linear(dim, width)
         self.source_ids, self.candidate_ids = (Linear(ids, width, bias=False) if ids else None for ids in id_dims)
+        self.margin = config.margin if config.loss == "max_margin" else None
         self.scale = 1 / math.sqrt(width)
         self.popularity = nn.Parameter(torch.zeros(POPULARITY)) if config.popularity else None
         self.past = nn.Parameter(torch.zeros(PAST)) if config.history else None
@@ -90,6 +91,8 @@ class RankingHead(nn.Module):
     def of_batch(self, source: Tensor, candidate: Tensor, batch: RankingBatch) -> Tensor:
         """Return for each right pair of a batch its score, and that of all others together: float32 (m, 2).
 
+        With the loss `max_margin` what is returned is the loss of each: float32 (m, 1).
+
         The softmax of both is the right one's share among all candidates that are not right, and itself. Their sum of
         exp(s) is estimated by those of the batch, each over its chance to be there (`log_inclusion`): Horvitz and
         Thompson, 1952. The right one is there for sure, so its score is as it is.
@@ -97,8 +100,26 @@ class RankingHead(nn.Module):
         assert batch.right is not None
         found = self.add_past(self.scores(source, candidate, batch.popularity), batch.pairs, batch.pair_feat)
         right = found[batch.right[0], batch.right[1]]
-        others = found if batch.log_inclusion is None else found - batch.log_inclusion
+        others = found
+        if batch.log_inclusion is not None:
+            # Of what is there for this seed alone the log is infinite, and its score for other seeds no score.
+            others = (found - batch.log_inclusion).clamp(min=_MASKED)
+        if batch.hard is not None:
+            others = others.index_put((batch.hard[0], batch.hard[1]), found[batch.hard[0], batch.hard[1]])
         if batch.left_out is not None:
             masked = others.new_full((1,), _MASKED)
             others = others.index_put((batch.left_out[0], batch.left_out[1]), masked)
+        if self.margin is not None:
+            return _missed(right, found, (others > _MASKED / 2, batch.right[0]), self.margin)
         return torch.stack([right, others.logsumexp(1)[batch.right[0]]], 1)
+
+
+def _missed(right: Tensor, found: Tensor, counted: tuple[Tensor, Tensor], margin: float) -> Tensor:
+    """Return by how much right pairs, (m,), miss their margin over what counts for their seeds: (m, 1).
+
+    The mean over what counts of max(0, margin + s - s_right), as PinSAGE has it (section 3.2). `counted`: what counts
+    for each seed, bool (B, n), and the pairs' seeds.
+    """
+    counts, seeds = counted[0][counted[1]], counted[1]
+    misses = torch.relu(margin + found[seeds] - right.unsqueeze(1)) * counts
+    return (misses.sum(1) / counts.sum(1).clamp(min=1)).unsqueeze(1)

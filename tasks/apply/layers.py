@@ -103,7 +103,7 @@ def keeping(
         listener.message(LAYERS, "another run computes these layers; waiting for it")
 
     with disk_errors(home.root), file_lock(store.lock_path(LAYERS, key), waiting):
-        complete = _load(store, key)
+        complete = _load(store, key, deep=True)
         former = complete or _newest(store, config, parents["partition"].manifest.key)
         shutil.rmtree(work, ignore_errors=True)
         folder = store.folder(LAYERS, key) if complete else work
@@ -131,9 +131,14 @@ def _processor() -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
-def _load(store: ArtifactStore, key: str) -> LayersManifest | None:
+def _load(store: ArtifactStore, key: str, *, deep: bool = False) -> LayersManifest | None:
+    """Return what was kept, None where nothing was or it is damaged; what is taken over is read whole first (`deep`).
+
+    The rows that are computed both ways are a few: they tell of a model whose rows are not their own, and would not
+    find the one page that a disk lost.
+    """
     try:
-        return store.load(LAYERS, key, LayersManifest)
+        return store.load(LAYERS, key, LayersManifest, deep=deep)
     except IntegrityError:
         store.discard(store.folder(LAYERS, key))
         return None
@@ -148,7 +153,8 @@ def _newest(store: ArtifactStore, config: dict[str, Any], partition: str) -> Lay
             continue
         if all(store.folder(name, key).is_dir() for name, key in _graph(manifest)):
             found.append(manifest)
-    return max(found, key=lambda one: one.created_at, default=None)
+    by_age = sorted(found, key=lambda one: one.created_at, reverse=True)
+    return next((one for one in by_age if _load(store, one.key, deep=True) is not None), None)
 
 
 def _graph(manifest: LayersManifest) -> list[tuple[str, str]]:

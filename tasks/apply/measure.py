@@ -21,8 +21,8 @@ from models.knowledge import KnowledgeModel
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.needs import label_order
 from tasks.apply.row_ids import find_rows
-from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluate.measuring import fitted_controls, measure, secondary_evaluators
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.inference.predictor import link_relations

@@ -1,8 +1,8 @@
 """What an evaluation says of its model in words: where it is no better than what learnt nothing.
 
 A control that gates has to be beaten, by whatever little. Of the others (`Control.gates`), and of metrics beside the
-one that a model is judged by, only what is beyond noise is worth a word: more than two standard errors of the metric on
-as many rows. The same rows are scored by both, so that the difference is surer than that.
+one that a model is judged by, only what is beyond noise is worth a word: a difference whose 95 % interval lies below 0
+(both score the same rows, drawn alike), or without an interval one of more than two standard errors of the metric.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ def lost_to_controls(metric: str, higher_is_better: bool, report: Mapping[str, A
             if metric not in values:
                 continue
             own, bar = report["metrics"][split][metric], values[metric]
+            sign = 1 if higher_is_better else -1
+            paired = None if gates else _above(report, split, name)
             noise = 0.0 if gates else _noise(metric, own, bar, _rows(report, split))
-            beaten = own - bar > -noise if higher_is_better else bar - own > -noise
+            beaten = max(sign * end for end in paired) >= 0 if paired else sign * (own - bar) > -noise
             if not beaten:
                 lost.append(f"{split} {metric} {own:.4f} against {bar:.4f}")
         if lost:
@@ -94,6 +96,12 @@ def hardly_above_controls(metric: str, report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _above(report: Mapping[str, Any], split: str, name: str) -> tuple[float, float] | None:
+    """Return between which values 95 % of draws of the rows have the difference to a control; None: not drawn."""
+    found: Any = report.get("report", {}).get("intervals", {}).get(split, {}).get("above", {}).get(name)
+    return found
+
+
 def _rows(report: Mapping[str, Any], split: str) -> int | None:
     found: int | None = report.get("report", {}).get("telling_rows", {}).get(split)
     return found
@@ -110,8 +118,8 @@ def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) ->
     only = confusion["classes"][predicted.index(max(predicted))]
     ranks_well = metric in ("rocauc", "ap") and not lost
     why = (
-        f"it ranks them well ({metric}), but all scores lie on one side of the threshold; train longer, or take a "
-        "threshold of your own on the column score"
+        f"it ranks them well ({metric}), but all scores lie on one side of the threshold, as they may where a class is "
+        "rare; take a threshold on the column score (the report has some, chosen on valid), or train longer"
         if ranks_well
         else "it learnt nothing beyond the majority; train longer, or look at the labels and the learning rate"
     )

@@ -1,6 +1,6 @@
 """Evaluators: from a model's scores to the numbers that the field prints.
 
-`make_evaluator(recipe.evaluate.evaluator, graph)` gives an object with `metric`, `higher_is_better` and a call
+`tasks.evaluators.making.make_evaluator(config, graph)` gives an object with `metric`, `higher_is_better` and a call
 `evaluator(prediction) -> {metric: value, ...}` whose first key is the primary metric.
 """
 
@@ -273,16 +273,7 @@ def evaluator_for(metric: str, *, is_ranking: bool = False) -> dict[str, Any]:
     return _BY_METRIC[metric] if most is None else {"name": "hits", "k": most}
 
 
-def make_evaluator(config: ComponentConfig, graph: GraphManifest) -> Evaluator:
-    """Build the evaluator of a recipe (`recipe.evaluate.evaluator`) for a graph; `auto` is resolved.
-
-    Raises:
-        RecipeError: the metric does not fit the task.
-        DataError: the data set names a metric that nobody knows.
-    """
-    if graph.heads:
-        from tasks.evaluators.several import SeveralTasks
-
-        return SeveralTasks(config, graph)
+def single_evaluator(config: ComponentConfig, graph: GraphManifest) -> Evaluator:
+    """Build the evaluator of one task: see `tasks.evaluators.making.make_evaluator`."""
     evaluator: Evaluator = EVALUATORS.create(config, graph)
     return evaluator.chosen if isinstance(evaluator, Auto) else evaluator

@@ -12,7 +12,7 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.schema import EvaluateConfig
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.dataset_store import DatasetStore

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
-from tasks.evaluators.evaluators import Evaluator, make_evaluator
+from tasks.evaluators.evaluators import Evaluator, single_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.heads import HeadView, head_manifest, head_views
 from tasks.storage.manifests import GraphManifest
@@ -26,7 +26,7 @@ class HeadEvaluator(Evaluator):
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest, view: HeadView) -> None:
         super().__init__(config, graph)
-        self.view, self._own = view, make_evaluator(config, head_manifest(graph, view.head))
+        self.view, self._own = view, single_evaluator(config, head_manifest(graph, view.head))
         self.metric = f"{view.head.name}.{self._own.metric}"
         self.higher_is_better = self._own.higher_is_better
 

@@ -70,6 +70,9 @@ def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None
             chosen = rows[part]
             scores = np.array(score(tasks[chosen], moment), np.float32)
             scores[:, ~there] = -np.inf
+            own = links.own_columns(tasks[chosen])
+            if own is not None:
+                scores[np.arange(len(chosen)), own] = -np.inf
             if links.ranking.new_only:
                 indptr, column, _, _ = links.past(links.entities(tasks[chosen]), moments[chosen])
                 scores[np.repeat(np.arange(len(chosen)), np.diff(indptr)), column] = -np.inf
@@ -104,7 +107,7 @@ class RankedScores:
         """Raises DataError: the graph's relations are not those that the model was trained on."""
         facts = model.facts
         fanouts = dict(zip(store.manifest.edge_types, facts.fanouts, strict=True))
-        self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered)
+        self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered, walks=model.walks)
         self.links, self._scratch = self.near.links, scratch
 
     def ranked(

@@ -30,7 +30,9 @@ class SampledScores:
         """Raises DataError: the graph's relations are not those that the model was trained on."""
         facts = model.facts
         fanouts = dict(zip(store.manifest.edge_types, facts.fanouts, strict=True))
-        self.neighborhoods = TypedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered)
+        self.neighborhoods = TypedNeighborhoods(
+            store, fanouts, newest=facts.newest, numbered=model.numbered, walks=model.walks
+        )
 
     def scores(self, model: RelationalModel, nodes: Array, device: torch.device, batch_size: int) -> Array:
         """Score distinct labelled rows, int64 (n,): float32 (n, C). Inside of `evaluating`."""

@@ -13,7 +13,7 @@ from configs.registry import DATASETS
 DATASETS.options_in("database", "database.configs")
 DATASETS.options_in("dgl", "dgl.configs")
 DATASETS.options_in("pyg", "dgl.configs")
-DATASETS.options_in("relbench", "database.relbench_configs")
+DATASETS.options_in("relbench", "database.relbench.configs")
 DATASETS.options_in("tables", "tables.configs")
 DATASETS.options_in("triples", "triples.configs")
 
@@ -136,8 +136,8 @@ class SyntheticShopConfig(ComponentConfig):
     styles: int = Field(default=0, ge=0, le=10**6)
     """Styles that products and customers have, each one: four in five items are of the customer's own. No column tells
     them, only who bought what. 0: everybody buys anything."""
-    predict: Literal["churn", "products"] = "churn"
-    """Which customers leave, or which products they will order."""
+    predict: Literal["churn", "products", "together"] = "churn"
+    """Which customers leave, which products they will order, or which products are ordered together."""
     seed: int = Field(default=1, ge=0)
     """Seed of everything above."""
 

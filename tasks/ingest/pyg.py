@@ -54,4 +54,4 @@ class PygFile(FileDataset):
         from tasks.readers.pyg_file import read_pyg_file
 
         # Masks of edges have the names of those of nodes.
-        return read_pyg_file(self.path, [getattr(self.config, option) for option in _FIELDS])
+        return read_pyg_file(self.path, [getattr(self.config, option) for option in _FIELDS], self.config.ids)

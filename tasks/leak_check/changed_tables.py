@@ -21,8 +21,8 @@ from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import feature_candidates
 from tasks.ingest.database.ingest import scan_tables, settled
-from tasks.ingest.database.label_configs import columns_of
-from tasks.ingest.database.predict_configs import LabelTableConfig
+from tasks.ingest.database.predicted.configs import LabelTableConfig
+from tasks.ingest.database.predicted.label_configs import columns_of
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.table_configs import DatabaseFilesConfig
 from tasks.ingest.tables.intake import Intake, table_files
@@ -62,6 +62,9 @@ def change_tables(
         writer = _ChangedTable(config, table, late[name], with_label, np.random.default_rng([seed, number]))
         update = _write(table.config, columns, writer.batches(columns, intake), context.work / f"table-{number}")
         update["columns"] = {column: kind for column, kind in table.config.columns.items() if column in columns}
+        if isinstance(table.config.time_format, dict):
+            forms = table.config.time_format
+            update["time_format"] = {column: form for column, form in forms.items() if column in columns}
         changes[name] = table.config.model_copy(update=update)
     if predict.labels is not None:
         of_moment = late_labels(predict.labels, moment, intake)
@@ -100,7 +103,7 @@ class _ChangedTable:
         self._with_label = with_label
         self._has_labels = not config.predict.computed and config.predict.table == table.name
         self._kept = {own.key, own.time} if self._has_labels else {own.key}
-        self._swapped = {*own.foreign, own.time}
+        self._swapped = {*own.foreign, own.time, *own.dated_columns}
         index = table.nodes.index
         self._is_text_key = index is not None and bool(index.is_text)
         self._next_key = 0

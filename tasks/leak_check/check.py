@@ -14,6 +14,7 @@ from configs.schema import Recipe
 from tasks.arrays import Array
 from tasks.calls import load_stage
 from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.database.moments import time_text
 from tasks.ingest.stage import open_dataset
 from tasks.leak_check.changed_data import change_from, known_rows
 from tasks.leak_check.changed_tables import change_tables
@@ -34,7 +35,7 @@ from tasks.train.loaders.configs import RelationalConfig
 
 _PREPARED = ("preprocess", "components", "partition")
 _SPLITS = ("valid", "test")
-_OF_ROWS = ("mean", "links")
+_OF_ROWS = ("mean", "links", "together")
 LABELS = "labels of splits that end before the moment"
 
 
@@ -114,6 +115,23 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
     return found
 
 
+class _OfCopies(Listener):
+    """Passes on how far changed copies are read, and not what is said of them: it was said of the data, and of these
+    it would name files that are gone."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        self._listener.progress(stage, done, total, unit, note)
+
+    def message(self, stage: str, text: str) -> None:
+        pass
+
+    def warning(self, stage: str, text: str) -> None:
+        pass
+
+
 class _State:
     """The data as it is, prepared and opened as the recipe's loader does."""
 
@@ -129,6 +147,10 @@ class _State:
         """Return the same with other data from a moment on; `nodes` are the seeds, and `folder` is there for it."""
         recipe, data, config = self._recipe, self._data, _own_files(self._recipe)
         home, names = Home.open(folder / "home"), None
+        since = time_text(moment, self._data.manifest.time_unit)
+        listener = None if self._listener is None else _OfCopies(self._listener)
+        if self._listener is not None:
+            self._listener.message("check-leaks", f"reading the tables again, with other rows from {since} on")
         spared = _known_rows(self._data, self.inputs.store, nodes, moment)
         if config is None:
             data = change_from(data, moment, folder / "data", spared)
@@ -138,15 +160,15 @@ class _State:
                 dataset = change_tables(config, context, moment, spared)
                 now = recipe.snapshot.model_copy(update={"as_of": None})  # copies of tables as they were
                 recipe = recipe.model_copy(update={"dataset": dataset, "snapshot": now})
-                data = run_stage(load_stage("ingest"), recipe, {}, home, listener=self._listener).parent
+                data = run_stage(load_stage("ingest"), recipe, {}, home, listener=listener).parent
             except UserError as error:
                 raise RecipeError(
-                    f"check-leaks: the tables are refused once rows from {moment} on are others, of the same kinds: "
+                    f"check-leaks: the tables are refused once rows from {since} on are others, of the same kinds: "
                     f"{error}"
                 ) from error
             before = DatasetStore(self._data.folder, self._data.manifest)
             names = same_ids(before, DatasetStore(data.folder, data.manifest), config, moment)
-        return SeedInputs(recipe, self._options, _prepare(recipe, data, home, self._listener), names)
+        return SeedInputs(recipe, self._options, _prepare(recipe, data, home, listener), names)
 
 
 def _own_files(recipe: Recipe) -> DatabaseConfig | None:

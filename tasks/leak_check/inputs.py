@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from configs.schema import Recipe
 from models.relational.batch import TypedBatch
 from tasks.arrays import Array
+from tasks.ingest.database.configs import DatabaseConfig
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.ranked import RankedNeighborhoods
 from tasks.storage.graph_store import GraphStore
@@ -41,9 +43,14 @@ class SeedInputs:
         self._relations = store.manifest.edge_types
         fanouts = options.fanouts(getattr(recipe.model, "num_layers", 0))
         newest = options.takes_newest(store.manifest)
-        self._ranked = None if store.manifest.ranking is None else RankedNeighborhoods(store, fanouts, newest=newest)
+        found = getattr(recipe.model, "walks", None)
+        # Draws of walks go by nodes' numbers, which change where rows come: then the edges are compared that they see.
+        draws_are_kept = found is not None and not isinstance(recipe.dataset, DatabaseConfig)
+        walks: Any = (found, getattr(recipe.model, "num_layers", 0)) if draws_are_kept else None
+        is_ranked = store.manifest.ranking is not None
+        self._ranked = RankedNeighborhoods(store, fanouts, newest=newest, walks=walks) if is_ranked else None
         self._neighborhoods = (
-            TypedNeighborhoods(store, fanouts, newest=newest) if self._ranked is None else self._ranked.typed
+            self._ranked.typed if self._ranked else TypedNeighborhoods(store, fanouts, newest=newest, walks=walks)
         )
         ids = np.asarray(store["node_ids"])
         self.ids: Array = ids if same_ids is None else same_ids[ids]
@@ -84,10 +91,12 @@ class SeedInputs:
                     yield f"{what} of {name}", tensor
         for hop, block in enumerate(reversed(batch.blocks), start=1):
             for relation in block.relations:
-                name = f"{self._relations[relation.number]}, hop {hop}"
+                number, kind = relation.number, self._types[relation.target_type]
+                name = self._relations[number] if number >= 0 else f"walks from {kind}"
+                name = f"{name}, hop {hop}"
                 yield f"edges of {name}", torch.cat([relation.indptr, relation.indices.long()])
-                parts = (relation.edge_feat, relation.edge_feat_cat, relation.edge_age)
-                for what, tensor in zip(("numbers", "categories", "ages"), parts, strict=True):
+                parts = (relation.edge_feat, relation.edge_feat_cat, relation.edge_age, relation.weight)
+                for what, tensor in zip(("numbers", "categories", "ages", "weights"), parts, strict=True):
                     if tensor is not None:
                         yield f"{what} of edges of {name}", tensor
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.predict_configs import LabelTableConfig
+from tasks.ingest.database.predicted.configs import LabelTableConfig
 from tasks.ingest.database.relations import row_times
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.database.times import RowTimes
@@ -80,6 +80,6 @@ def rows_in_files(table: TableRows, rows: Array) -> Array:
 def late_labels(labels: LabelTableConfig, moment: int, intake: Intake) -> Array:
     """Return which labels are of the moment or later, bool (n,)."""
     assert labels.time is not None
-    clock = RowTimes(labels.time, labels.time_format, labels.epoch)
+    clock = RowTimes(labels.time, labels.form_of(labels.time), labels.epoch)
     batches = intake.batches(labels, [labels.time], clock.texts, (), clock.inferred)
     return np.concatenate([clock.read(batch, gaps=True)[0] >= moment for batch in batches])

@@ -7,7 +7,7 @@ stand-ins here that hold what the pickle gives them; any other name is refused (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +42,18 @@ _NAMES = {
 _STAND_INS = {(f"torch_geometric.data.{module}", name): _Held for module, names in _NAMES.items() for name in names}
 
 
-def read_pyg_file(path: Path, fields: Collection[str]) -> SavedGraphs:
+def read_pyg_file(path: Path, fields: Collection[str], ids: str = "original_id") -> SavedGraphs:
     """Read a file as a whole; one graph, and the arrays that belong to it as a whole as labels.
 
     Args:
         fields: names of what is read of nodes and edges; others that have a row for each of them come along.
+        ids: the one among them that may be a list of texts; it becomes their bytes, uint8 (rows, width).
 
     Raises:
         DataError: it holds something else, or is damaged; a type whose count nothing says; counts that differ.
     """
     try:
-        return _Graph(path, set(fields)).read(load_torch(path, _STAND_INS))
+        return _Graph(path, set(fields), ids).read(load_torch(path, _STAND_INS))
     except DataError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # a damaged pickle can put anything anywhere
@@ -62,8 +63,8 @@ def read_pyg_file(path: Path, fields: Collection[str]) -> SavedGraphs:
 class _Graph:
     """Makes a graph of stores."""
 
-    def __init__(self, path: Path, fields: set[str]) -> None:
-        self.path, self.fields = path, fields
+    def __init__(self, path: Path, fields: set[str], ids: str) -> None:
+        self.path, self.fields, self.ids = path, fields, ids
 
     def read(self, loaded: Any) -> SavedGraphs:
         if isinstance(loaded, tuple) and len(loaded) in (2, 3) and loaded[1] is None:
@@ -135,7 +136,9 @@ class _Graph:
         `others`: rows of what else is in the store. Raises DataError for a field that is read and has other rows.
         """
         found = {}
-        for name, value in store.items():
+        for name, given in store.items():
+            is_list = name in self.fields and isinstance(given, (list, tuple))
+            value = self.listed(given, name, owner) if is_list else given
             if name in ("edge_index", "num_nodes") or not _is_array(value):
                 continue
             if len(value) == count and value.dtype.kind in "biuf":
@@ -146,6 +149,19 @@ class _Graph:
                     path=f"{self.path}[{owner}[{name!r}]]",
                 )
         return found
+
+    def listed(self, values: Sequence[Any], name: str, owner: str) -> Array:
+        """Return what a tensor cannot hold and came as a list: ids that are texts. Raises DataError for any other."""
+        place = f"{self.path}[{owner}[{name!r}]]"
+        if name != self.ids or not values or not all(isinstance(value, str) for value in values):
+            texts = f", or a list of texts as {self.ids}" if name == self.ids else ""
+            raise DataError(f"is a list; save a tensor of numbers{texts}", path=place)
+        encoded = [value.encode() for value in values]
+        width = max(1, *map(len, encoded))
+        if any(value.endswith(b"\0") for value in encoded):  # what fills up is no part of a text
+            raise DataError("has a text that ends with a zero byte; ids are texts without", path=place)
+        check_memory(width * len(encoded), f"{len(encoded):,} ids of up to {width:,} bytes", self.path)
+        return np.array(encoded, f"S{width}").view(np.uint8).reshape(len(encoded), width)
 
 
 def _is_array(value: Any) -> bool:

@@ -27,6 +27,7 @@ from configs.source_files import check_file, open_file
 from tasks.arrays import Array
 from tasks.readers.limits import check_memory
 
+_MOST_EMPTY_ROWS = 1 << 20
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _STORAGES = {
     "DoubleStorage": np.float64,
@@ -88,7 +89,8 @@ def _rebuild_tensor(storage: Array, offset: int, size: tuple[int, ...], stride: 
     sizes, strides = [int(n) for n in size], [int(n) for n in stride]
     last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
     if 0 in sizes:
-        return np.empty(sizes if math.prod(n for n in sizes if n) <= len(storage) else 0, storage.dtype)
+        rows = math.prod(n for n in sizes if n)  # a shape without values says anything, such as 10^15 empty rows
+        return np.empty(sizes if rows <= max(len(storage), _MOST_EMPTY_ROWS) else 0, storage.dtype)
     if offset < 0 or min([0, *sizes, *strides]) < 0 or last >= len(storage):
         raise pickle.UnpicklingError("a tensor reaches beyond its storage")
     if math.prod(sizes) > len(storage):

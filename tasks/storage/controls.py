@@ -18,7 +18,7 @@ class Control(NamedTuple):
 
 FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
 LAST_VALUE_CONTROL, OWN_MEAN_CONTROL = "last_value", "own_mean"
-BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL = "boosted", "boosted_nearby"
+BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL, BOOSTED_VECTORS_CONTROL = "boosted", "boosted_nearby", "boosted_vectors"
 POPULAR_CONTROL, RECENT_CONTROL = "popular", "popular_recent"
 OWN_PAST_CONTROL, TOGETHER_CONTROL = "own_past", "had_together"
 CONSTANT_OF_EACH = "constant"
@@ -38,6 +38,11 @@ CONTROLS = {
         "boosted counts",
         "gradient boosting that sees the entities' own rows and counts, ages and means of what is one key away, as of "
         "their moments",
+        gates=False,
+    ),
+    BOOSTED_VECTORS_CONTROL: Control(
+        "boosted vectors",
+        "gradient boosting that sees the same and FastRP vectors of the entities from the graph at their moments",
         gates=False,
     ),
     POPULAR_CONTROL: Control("popularity", "what was linked to most before the moment"),

@@ -144,6 +144,9 @@ class RankingTask(_Frozen):
     """How far from its moment a task looks, in the unit of times."""
     new_only: bool = False
     """Whether what an entity was linked to before the moment is no candidate."""
+    together: bool = False
+    """Whether entities are of the candidates' type, linked to what they are had together with: history joins these to
+    what they are had in."""
 
 
 class TaskHead(_Frozen):

@@ -9,7 +9,7 @@ import torch
 
 from configs.errors import DataError
 from models.base import GraphModel
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.inference.predictor import WHOLE_GRAPH_BYTES, Predictor
 from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore

@@ -17,8 +17,9 @@ from tasks.apply.layers import check_keeps, describe_kept, keeping
 from tasks.apply.model_files import write_model
 from tasks.apply.worker import ServeJob, Serving
 from tasks.stage import Listener, Parent
-from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.artifacts import ArtifactStore, describe_files
 from tasks.storage.home import Home
+from tasks.storage.manifests import LayersManifest
 from tests.finished import trained
 from tests.inference.two_nights import World, first_night, second_night, write
 
@@ -115,11 +116,26 @@ def test_damaged_layers_are_made_again(nights: Nights) -> None:
     assert nights.predict("second")[1]["former"] is None
 
 
+@pytest.mark.parametrize("night", ["first", "second"])
+def test_one_number_that_the_disk_lost_is_noticed(nights: Nights, night: str) -> None:
+    folder = Path(nights.predict("first")[1]["folder"])
+    rows = np.load(folder / "layer1.npy", mmap_mode="r+")
+    rows[17, 3] += 1  # of the same size, and hardly among the rows that are compared
+    rows.flush()
+    table, kept, _ = nights.predict(night)
+    assert kept["former"] is None
+    shutil.rmtree(nights.home.artifacts / "layers")
+    assert nights.predict(night)[0].equals(table)
+
+
 def test_rows_that_are_wrong_are_noticed_and_nothing_is_taken(nights: Nights) -> None:
     folder = Path(nights.predict("first")[1]["folder"])
     rows = np.load(folder / "layer0.npy", mmap_mode="r+")
     rows += 1
     rows.flush()
+    manifest = LayersManifest.model_validate_json((folder / "manifest.json").read_text())
+    written = manifest.model_copy(update={"files": describe_files(folder)})  # as if they had been computed so
+    (folder / "manifest.json").write_text(written.model_dump_json())
     _, kept, [warning] = nights.predict("second")
     assert (kept["former"], kept["computed"]) == (None, [405, 405])
     assert "nothing was taken over" in warning

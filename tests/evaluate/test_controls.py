@@ -14,7 +14,8 @@ from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
-from tasks.evaluators.evaluators import Prediction, evaluator_for, make_evaluator
+from tasks.evaluators.evaluators import Prediction, evaluator_for
+from tasks.evaluators.making import make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import Parent
@@ -296,6 +297,26 @@ def test_noise_is_no_word_worth_except_where_a_control_gates(rows: int | None, c
         "report": {"telling_rows": {} if rows is None else {"valid": rows}},
     }
     assert bool(lost_to_controls("rocauc", True, report)) == warns
+
+
+@pytest.mark.parametrize(
+    ("higher", "interval", "control", "warns"),
+    [
+        (True, (-0.08, -0.01), "boosted_nearby", True),  # 0.046 is within two standard errors, but surely below
+        (True, (-0.08, 0.01), "boosted_nearby", False),
+        (False, (0.01, 0.08), "boosted_nearby", True),
+        (False, (-0.01, 0.08), "boosted_nearby", False),
+        (True, (-0.08, 0.01), "features", True),  # gates
+    ],
+)
+def test_a_difference_that_is_sure_is_told(higher: bool, interval: Any, control: str, warns: bool) -> None:
+    own, bar = (0.732, 0.778) if higher else (0.778, 0.732)
+    report = {
+        "metrics": {"valid": {"m": own}},
+        "controls": {control: {"valid": {"m": bar}}},
+        "report": {"telling_rows": {"valid": 50}, "intervals": {"valid": {"above": {control: interval}}}},
+    }
+    assert bool(lost_to_controls("m", higher, report)) == warns
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from configs.errors import DataError, RecipeError
 from configs.metric_names import METRIC_NAMES, hits_of
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
-from tasks.evaluators.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for, make_evaluator
+from tasks.evaluators.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.ogb import ogb_evaluator_class
 from tasks.ranking.ranks import Ranks
 from tasks.storage.manifests import GraphManifest
@@ -392,7 +393,8 @@ def test_every_evaluator_states_its_metric() -> None:
     for name in EVALUATORS.names():
         for task_type in sorted(EVALUATORS.get(name).task_types):
             task = task_type if task_type in ("link", "triple") else "node"
-            metric = {"link": "mrr", "triple": "mrr", "regression": "rmse"}.get(task_type, "accuracy")
+            by_type = {"link": "mrr", "triple": "mrr", "regression": "rmse", "ranking": "map@10"}
+            metric = by_type.get(task_type, "accuracy")
             ogb = {"link": "ogbl-ddi", "triple": "ogbl-biokg"}.get(task_type, "ogbn-arxiv") if name == "ogb" else None
             made = make_evaluator(EVALUATORS.config(name), graph(task, task_type, metric, ogb))
             assert made.metric

@@ -15,7 +15,8 @@ from configs.errors import DataError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
 from tasks.calls import check_labels, load_stage
-from tasks.evaluators.evaluators import Prediction, make_evaluator
+from tasks.evaluators.evaluators import Prediction
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.measurable import check_graph, check_splits, representatives
 from tasks.stage import Parent, run_stage
 from tasks.storage.graph_store import GraphStore

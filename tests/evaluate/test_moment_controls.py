@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tasks.evaluate.controls import boosting
 from tasks.evaluate.controls.boosting import Goal, Sample
 from tasks.evaluate.controls.entities import EntityRows
+from tasks.evaluate.controls.entity_vectors import DIM, moments_of, vectors_before
 from tasks.evaluate.controls.suite import Controls
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
+from tasks.sampling.relational.batches import sorted_edges
 from tasks.stage import Parent
 from tasks.storage.graph_store import ALWAYS, GraphStore
-from tests.shop_graph import DAY, MOMENTS, shop_graph
+from tests.shop_graph import DAY, MOMENTS, NODE_TYPES, shop_graph
 
 RNG = np.random.default_rng(0)
 
@@ -61,9 +64,44 @@ def test_controls_see_nothing_later_than_the_moments(tmp_path: Path) -> None:
     other = rows_of(shop_graph(tmp_path / "b", changed_after=MOMENTS[2]), tmp_path / "scratch-b")
     store = GraphStore(tmp_path / "a", shop_graph(tmp_path / "a").manifest)
     early = np.asarray(store["node_time"])[one.rows] <= MOMENTS[2]
-    for name in ("numbers", "codes", "nearby"):
+    for name in ("numbers", "codes", "nearby", "vectors"):
         np.testing.assert_array_equal(getattr(one, name)[early], getattr(other, name)[early])
     assert not np.array_equal(one.nearby[~early], other.nearby[~early])
+    assert not np.array_equal(one.vectors[~early], other.vectors[~early])
+
+
+def test_vectors_are_those_of_the_edges_before_a_moment(tmp_path: Path) -> None:
+    """FastRP by dense matrices, of the edges whose own and whose source's times are before it."""
+    parent = shop_graph(tmp_path / "graph", num_customers=23, orders_a_customer=9)
+    store = GraphStore(parent.folder, parent.manifest)
+    edges, size, moment = sorted_edges(store), parent.manifest.num_nodes, int(MOMENTS[1])
+    task = NODE_TYPES.index(parent.manifest.target_type)
+    target = np.repeat(np.arange(size), np.diff(store["csc_indptr"]))
+    source, time = (
+        np.asarray(store["csc_indices"]),
+        np.maximum(store["edge_time"], store["node_time"][store["csc_indices"]]),
+    )
+    for name, some in ((moment, time < moment), (None, np.ones(len(time), np.bool_))):
+        some = some & (store["node_type"][source] != task) & (store["node_type"][target] != task)
+        dense = np.zeros((size, size))
+        np.add.at(dense, (target[some], source[some]), 1.0)
+        degree = dense.sum(1)
+        drawn = torch.rand(size, DIM, generator=torch.Generator().manual_seed(1)).numpy()
+        x = (drawn < 1 / 6).astype(np.float64) - (drawn > 5 / 6)
+        x *= np.where(degree > 0, np.maximum(degree, 1e-30) ** -0.9, 0)[:, None]
+        walk, total = dense / np.maximum(degree, 1)[:, None], np.zeros_like(x)
+        for weight in (0, 0, 1, 6):
+            x = walk @ x
+            total += weight * x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
+        np.testing.assert_allclose(vectors_before(edges, name).numpy(), total, atol=1e-4)
+
+
+def test_rows_of_many_moments_have_the_vectors_of_the_moment_before() -> None:
+    cuts = RNG.integers(0, 10**6, 500)
+    moments = moments_of(cuts)
+    assert len(moments) == 12
+    assert moments[0] == cuts.min(), "every row has one that is no later"
+    assert moments_of(cuts[:7]).tolist() == sorted(set(cuts[:7].tolist()))
 
 
 def test_controls_of_tasks_are_fitted_and_measured(tmp_path: Path) -> None:
@@ -85,7 +123,7 @@ def test_controls_of_tasks_are_fitted_and_measured(tmp_path: Path) -> None:
         return {"rocauc": metrics.rocauc(label[test].reshape(-1, 1), one.scores)}
 
     measured = {name: values["rocauc"] for name, values in controls.measured("test", prediction, measure)}
-    assert set(measured) == {"majority", "features", "boosted", "boosted_nearby"}
+    assert set(measured) == {"majority", "features", "boosted", "boosted_nearby", "boosted_vectors"}
     assert measured["boosted_nearby"] > 0.95
     assert measured["features"] < 0.7
     assert measured["boosted"] < 0.7

@@ -12,7 +12,7 @@ from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.recommendation import RecommendationControls
 from tasks.evaluate.intervals import SureMetrics
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.evaluators.ranked_places import places_of

@@ -63,7 +63,7 @@ def test_moments_before_the_change_are_taken_over(tmp_path: Path, name: str, new
     rows = IdMap(store, None).nodes_of_type(store.manifest.target_type)
     with evaluating(model):
         sampled = SampledScores(store, model).vectors(model, rows, torch.device("cpu"), None)
-    if newest:  # other batches than an evaluation's, of the same rows
+    if newest and name != "pinsage":  # other batches than an evaluation's, of the same rows; walks are other draws
         np.testing.assert_allclose(found, sampled, rtol=1e-4, atol=1e-5)
 
 

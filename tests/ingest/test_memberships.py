@@ -15,7 +15,7 @@ from configs.errors import DataError, RecipeError
 from configs.registry import DATASETS
 from tasks.apply.needs import label_columns
 from tasks.ingest.tables import memberships
-from tasks.ingest.tables.configs import LabelsConfig
+from tasks.ingest.tables.table_configs import LabelsConfig
 from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import SPLIT, save

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from configs.errors import DataError, RecipeError, UserError
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_databases import ROWS, database, write
+from tests.ingest.small_tables import save
 
 DAY = 86_400
 
@@ -286,3 +288,42 @@ def test_several_labels_that_cannot_be(ingest: Ingest, folder: Path, label: Any,
     write(folder)
     with pytest.raises((UserError, ValueError), match=message):
         ingest(**predicting("buys", label))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "cells", [["Y", "N"], ["yes", " No "], ["TRUE", "false"], ["t", "F"], ["1", "no"], ["1.0", "0"]]
+)
+def test_yes_and_no_are_labels(ingest: Ingest, folder: Path, ending: str, cells: list[str]) -> None:
+    kinds = {"files": f"buys.{ending}"}
+    write(folder, buys={"bad": [cells[i % 2] for i in range(8)]})
+    if ending == "parquet":
+        rows = ROWS["buys"] | {"bad": [cells[i % 2] for i in range(8)]}
+        save("buys.parquet", pa.table(rows))
+    section = database(predict={**BASE, "table": "buys", "label": "bad"}, buys=kinds)
+    store = ingest(**section)
+    assert np.ravel(store.column("nodes/buys", "label")).tolist() == [1, 0] * 4
+
+
+def test_yes_and_no_of_several_labels_and_their_gaps(ingest: Ingest, folder: Path) -> None:
+    write(folder, buys={"bad": ["Y", "", "N", "Y"] * 2, "late": [0, 1, 1, 0] * 2})
+    both = predicting("buys", ["bad", "late"], task_type="multilabel")
+    found = ingest(**both).column("nodes/buys", "label")[:4].tolist()
+    assert [["-" if cell != cell else cell for cell in row] for row in found] == [[1, 0], ["-", 1], [0, 1], [1, 0]]
+
+
+def test_labels_that_are_neither_are_named_with_a_way_out(ingest: Ingest, folder: Path) -> None:
+    write(folder, buys={"bad": ["Y", "N", "maybe", "N/A"] * 2})
+    with pytest.raises(DataError, match=r"row 2, column bad\): 'maybe' is not a number; a label is 0 or 1, no or yes"):
+        ingest(**predicting("buys", "bad"))
+    write(folder, buys={"bad": ["Y", "N", "Y", "N/A"] * 2})
+    with pytest.raises(DataError, match=r"'N/A' is not a number; if it stands for an empty cell, say so"):
+        ingest(**predicting("buys", "bad"))
+
+
+def test_numbers_with_signs_for_thousands_are_named_with_a_way_out(ingest: Ingest, folder: Path) -> None:
+    for cell in ("1,234.50", "1.234,5", "€ 12", "1'000", "12,5"):
+        write(folder, buys={"sum": ["1", "2", cell, "4"] * 2})
+        section = database(buys={"columns": {"sum": "number"}})
+        with pytest.raises(DataError, match=r"column sum\): .* is not a number; write 1234.5, without a sign"):
+            ingest(**section)

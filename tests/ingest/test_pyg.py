@@ -162,6 +162,11 @@ def changed(kind: Any, field: str, value: Any) -> dict[Any, Any]:
         (changed("paper", "train_mask", torch.zeros(7).bool()), "the train split is empty"),
         (changed("author", "y", torch.zeros(5)), "paper, author have labels; say whose"),
         (changed("paper", "y", None), r"no nodes have 'y' in nodes"),
+        (changed("paper", "train_mask", torch.arange(7)), r"train_mask'\].*row 2.*it holds 2; 0 and 1"),
+        (changed("paper", "y", ["a"] * 7), r"nodes of paper\['y'\].*is a list; save a tensor"),
+        (changed("paper", "original_id", [1] * 7), r"original_id'\].*is a list;.*or a list of texts as original_id"),
+        (changed("paper", "original_id", ["a"] * 6), r"original_id'\].*\(6, 1\).*7 rows are needed"),
+        (changed("paper", "original_id", ["a\0"] * 7), r"original_id'\].*zero byte"),
         ([stores(), stores()], "many graphs"),
         ({"a": torch.zeros(2)}, "holds no graph of PyG"),
         (torch.zeros(3), "holds no graph of PyG"),
@@ -170,6 +175,15 @@ def changed(kind: Any, field: str, value: Any) -> dict[Any, Any]:
 def test_mistakes_are_named(ingest: Ingest, folder: Path, what: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         ingest(name="pyg", path=save(folder / "g.pt", what))
+
+
+def test_ids_may_be_a_list_of_texts_and_a_relation_empty(ingest: Ingest, folder: Path) -> None:
+    names = ["é", "", "p2", "p3", "p4", "p5", "a long name"]
+    what = changed("paper", "original_id", names)
+    what[CITES] = {"edge_index": torch.zeros(2, 0, dtype=torch.long), "edge_attr": torch.zeros(0, 1)}
+    store = ingest(name="pyg", path=save(folder / "g.pt", what))
+    assert store.read("ids/paper", ["original_id"]).column(0).to_pylist() == names
+    assert [one.num_edges for one in store.manifest.edge_types] == [3, 0]
 
 
 class Evil:

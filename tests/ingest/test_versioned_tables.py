@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from configs.load import build_recipe
 from configs.versioned_tables import as_of, check_files, parse_reference
 from tasks.ingest.stage import STAGE, open_dataset
 from tasks.ingest.tables.files import TableFiles
-from tasks.readers.table_formats.tables import OPENED
+from tasks.readers.table_formats.opened import OPENED, open_versioned
 from tasks.stage import Listener, run_stage, stage_key
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
@@ -138,6 +139,54 @@ def test_mistakes_with_delta_lake(tmp_path: Path) -> None:
             rows(files, column)
 
 
+def change_delta(folder: Path, protocol: dict[str, Any], options: dict[str, str], column: tuple[str, str]) -> None:
+    """Let the first version's log say other features, and call a column otherwise than the files do."""
+    log = folder / "_delta_log" / f"{0:020d}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"] = protocol
+        if "metaData" in line:
+            line["metaData"]["configuration"] = options
+            schema = json.loads(line["metaData"]["schemaString"])
+            for field in schema["fields"]:
+                if field["name"] == column[0]:
+                    physical = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": column[0]}
+                    field |= {"name": column[1], "metadata": physical}
+            line["metaData"]["schemaString"] = json.dumps(schema)
+    log.write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
+@pytest.mark.parametrize("reader", [2, 3])
+def test_columns_renamed_in_the_log_alone_are_refused_not_empty(tmp_path: Path, reader: int) -> None:
+    name = write_delta(tmp_path / "t", [("2025-01-10", {"id": [1, 2]})])
+    protocol: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": 5}
+    if reader == 3:
+        protocol |= {"minWriterVersion": 7, "readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
+    change_delta(tmp_path / "t", protocol, {"delta.columnMapping.mode": "name"}, ("id", "person"))
+    with pytest.raises(DataError, match=r"columns were renamed or dropped.*copy the table"):
+        rows(name, "person")
+
+
+def test_deletion_vectors_are_refused(tmp_path: Path) -> None:
+    name = write_delta(tmp_path / "t", [("2025-01-10", {"id": [1, 2]})])
+    features = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    change_delta(tmp_path / "t", protocol, {"delta.enableDeletionVectors": "true"}, ("", ""))
+    with pytest.raises(DataError, match=r"deletion vectors.*DROP FEATURE deletionVectors"):
+        rows(name, "id")
+
+
+def test_a_damaged_file_of_a_version_is_not_called_vacuumed(tmp_path: Path) -> None:
+    name = write_delta(tmp_path / "t", [("2025-01-10", {"id": [1, 2]})])
+    for path in (tmp_path / "t").glob("*.parquet"):
+        path.write_bytes(b"x" * 100)
+    with pytest.raises(DataError, match=r"cannot be read .*magic bytes") as caught:
+        rows(name, "id")
+    assert "vacuumed" not in str(caught.value)
+    assert rows(f"{write_delta(tmp_path / 'u', [('2025-01-10', {'id': [1]})])}@00", "id") == {"id": [1]}
+
+
 def test_a_version_that_was_vacuumed_away(tmp_path: Path) -> None:
     folder = tmp_path / "orders"
     name = write_delta(folder, [("2025-01-10", {"id": [1]}), ("2025-02-10", {"id": [2]})])
@@ -189,6 +238,25 @@ class Heard(Listener):
 
     def message(self, stage: str, text: str) -> None:
         self.texts.append(text)
+
+
+def test_columns_of_iceberg_that_changed_without_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    types = pytest.importorskip("pyiceberg.types")
+    catalog = iceberg_catalog(tmp_path, monkeypatch)
+    table = catalog.create_table("shop.t", schema=pa.schema([("id", pa.int64()), ("x", pa.float64())]))
+    table.append(pa.table({"id": [1, 2], "x": [1.0, 2.0]}))
+    snapshot, present = table.current_snapshot().snapshot_id, parse_reference("iceberg:lake.shop.t")
+    before = open_versioned(present).facts
+    with table.update_schema() as change:
+        change.rename_column("x", "y")
+    with table.update_schema() as change:
+        change.add_column("x", types.DoubleType())
+    assert rows("iceberg:lake.shop.t", "id", "y", "x") == {"id": [1, 2], "y": [1.0, 2.0], "x": [None, None]}
+    assert rows(f"iceberg:lake.shop.t@{snapshot}", "x") == {"x": [1.0, 2.0]}  # as it was
+    OPENED.clear()
+    assert open_versioned(present).facts != before  # x is another column in the same snapshot
+    table.append(pa.table({"id": [3], "y": [3.0], "x": [9.0]}))
+    assert sorted(rows("iceberg:lake.shop.t", "y")["y"]) == [1.0, 2.0, 3.0]
 
 
 def test_the_key_comes_from_the_version(tmp_path: Path) -> None:

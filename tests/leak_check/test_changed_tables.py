@@ -13,15 +13,16 @@ import pytest
 
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.ingest.database import ingest, relations, targets
+from tasks.ingest.database import ingest, relations
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import Features
+from tasks.ingest.database.predicted import targets
 from tasks.ingest.database.survey import Profile
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.leak_check.changed_cells import changed, swapped
 from tasks.leak_check.changed_tables import change_tables
 from tasks.leak_check.check import LeakCheck, check_leaks
-from tasks.stage import StageContext
+from tasks.stage import Listener, StageContext
 from tasks.storage.caching import PickleCache
 from tasks.storage.home import Home
 
@@ -110,6 +111,31 @@ def test_a_clean_database_is_clean(tmp_path: Path, ending: str) -> None:
     found = check(tmp_path, database(tmp_path / "data", ending))
     assert found.ok, found
     assert (found.own_files, found.moments, found.seeds) == (True, [MOMENT, 360], 24)
+
+
+def test_dates_of_other_forms_stay_dates_and_copies_are_read_without_a_word(tmp_path: Path) -> None:
+    """Later cells of a column that time_format names change places: any other text would be refused."""
+    recipe = database(tmp_path / "data", "csv")
+    notes = tmp_path / "data" / "notes.csv"
+    born = [f"{i % 28 + 1:02d}.{i % 12 + 1:02d}.{1950 + i % 40}" for i in range(700)]
+    table = pc.read_csv(notes).append_column("born", pa.array(born)).append_column("left", pa.array(born))
+    pc.write_csv(table, notes)
+    forms = {"born": "%d.%m.%Y", "left": "%d.%m.%Y"}
+    update = {"time_format": forms, "columns": {"left": "ignore"}, "time": None}
+    one = recipe.dataset.tables["notes"]
+    tables = {**recipe.dataset.tables, "notes": one.model_copy(update=update)}
+    recipe = recipe.model_copy(update={"dataset": recipe.dataset.model_copy(update={"tables": tables})})
+    heard: list[str] = []
+
+    class Heard(Listener):
+        def message(self, stage: str, text: str) -> None:
+            heard.append(f"{stage}: {text}")
+
+    assert check_leaks(recipe, Home.open(tmp_path / "home"), 3, Heard()).ok
+    assert sum("notes: 700 rows" in line for line in heard) == 1
+    assert [line for line in heard if line.startswith("check-leaks")] == [
+        f"check-leaks: reading the tables again, with other rows from {moment} on" for moment in (MOMENT, 360)
+    ]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from configs.errors import RecipeError
 from flows.backfill import actions
 from flows.backfill.spec import Backfill
 from flows.backfill.versions import over_versions, settled
-from tasks.readers.table_formats.tables import OPENED
+from tasks.readers.table_formats.opened import OPENED
 from tests.ingest.versioned_tables import append_delta, write_delta
 
 HOUR = 3_600_000

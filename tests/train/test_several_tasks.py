@@ -18,9 +18,9 @@ from configs.registry import EVALUATORS
 from models.losses import LOSSES, loss_of_several
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.several import SeveralControls
+from tasks.evaluate.measuring import measure, secondary_evaluators
 from tasks.evaluate.predictions import PredictionWriter
-from tasks.evaluate.worker import measure, secondary_evaluators
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent
@@ -148,7 +148,7 @@ def test_controls_of_several_tasks(tmp_path: Path) -> None:
     graph = ControlledGraph(store, dataset, nothing, nothing, tmp_path)  # type: ignore[arg-type]
     controls = SeveralControls(graph)
     found = dict(controls.measured("test", prediction_of(store), evaluator))
-    assert set(found) == {"constant", "features", "boosted", "boosted_nearby"}
+    assert set(found) == {"constant", "features", "boosted", "boosted_nearby", "boosted_vectors"}
     assert all(set(values) == {"good.rocauc", "kind.accuracy", "sizes.rmse"} for values in found.values())
     assert found["constant"]["good.rocauc"] == 0.5
     assert found["constant"]["sizes.rmse"] > 5

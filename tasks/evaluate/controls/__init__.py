@@ -10,6 +10,7 @@
 | `prepared` | nodes, links | the same of the features after preprocess, where vectors of a model are among them |
 | `boosted` | rows at moments | what gradient boosting says that saw the entities' own rows only |
 | `boosted_nearby` | rows at moments | the same with counts, ages and means by relation, of what was before the moment |
+| `boosted_vectors` | rows at moments | the same with FastRP vectors of the entities, of the graph before the moment |
 | `degree`, `common_neighbors`, `adamic_adar` | links | the ends' neighbours in the training graph |
 | `dot`, `cosine` | links | the vectors of a model that is these, where its head scores pairs otherwise |
 

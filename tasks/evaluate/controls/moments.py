@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,12 @@ from tasks.evaluate.controls import boosting, linear
 from tasks.evaluate.controls.entities import EntityRows
 from tasks.evaluate.controls.features import ControlledGraph, OwnFeatures, training_sample
 from tasks.evaluators.prediction import Prediction
-from tasks.storage.controls import BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL, FEATURES_CONTROL
+from tasks.storage.controls import (
+    BOOSTED_CONTROL,
+    BOOSTED_NEARBY_CONTROL,
+    BOOSTED_VECTORS_CONTROL,
+    FEATURES_CONTROL,
+)
 from tasks.storage.graph_store import GraphStore, slices
 from tasks.storage.manifests import FeatureColumn
 
@@ -22,6 +27,14 @@ _MOST_ROWS = 200_000
 _MOST_COLUMNS = 30
 """Labels a row, for each of which trees are fitted."""
 _CHUNK_ROWS = 1 << 16
+
+Seen = Literal["rows", "nearby", "vectors"]
+"""What trees see: the entity's own row, besides what lies one key away, besides a vector of its place in the graph."""
+_TREES: dict[str, Seen] = {
+    BOOSTED_CONTROL: "rows",
+    BOOSTED_NEARBY_CONTROL: "nearby",
+    BOOSTED_VECTORS_CONTROL: "vectors",
+}
 
 
 @dataclass(frozen=True)
@@ -56,19 +69,24 @@ class LinearControl(MomentControl):
 
 @dataclass(frozen=True)
 class BoostedControl(MomentControl):
-    """Trees over the entity's own row and age, and with `nearby` over what lies one key away."""
+    """Trees over the entity's own row and age, and what else they see."""
 
-    nearby: bool
+    seen: Seen
 
     def features(self, places: Array) -> Array:
         """Return them as they are."""
-        return tree_features(self.entities, places, nearby=self.nearby)
+        return tree_features(self.entities, places, self.seen)
 
 
-def tree_features(entities: EntityRows, places: Array, *, nearby: bool) -> Array:
-    """Return codes, numbers, and with `nearby` the ends' codes and the relations' columns: float32 (n, D)."""
-    further = [entities.end_codes, entities.nearby] if nearby else []
-    parts = [entities.codes, *further[:1], entities.numbers, *further[1:]]
+def tree_features(entities: EntityRows, places: Array, seen: Seen) -> Array:
+    """Return codes, with `nearby` also the ends', then numbers, the relations' columns, the vectors: float32 (n, D)."""
+    parts = [entities.codes, entities.numbers]
+    if seen != "rows":
+        parts[1:1] = [entities.end_codes]
+        parts.append(entities.nearby)
+    if seen == "vectors":
+        assert entities.vectors is not None
+        parts.append(entities.vectors)
     return np.concatenate([np.asarray(part[places], np.float32) for part in parts], axis=1)
 
 
@@ -85,15 +103,17 @@ def fit_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentCon
     entities = graph.entities or EntityRows(store, held_rows(store), graph.scratch)
     found: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
     if manifest.num_tasks <= _MOST_COLUMNS:
-        for name, nearby in ((BOOSTED_CONTROL, False), (BOOSTED_NEARBY_CONTROL, True)):
+        for name, seen in _TREES.items():
+            if seen == "vectors" and entities.vectors is None:
+                continue
             goal = boosting.Goal(manifest.task_type, num_scores, manifest.metric, num_threads())
             samples = [
-                _sample(graph, entities, sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS), nearby)
+                _sample(graph, entities, sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS), seen)
                 for split in ("train", "valid")
             ]
-            codes = entities.codes.shape[1] + (entities.end_codes.shape[1] if nearby else 0)
+            codes = entities.codes.shape[1] + (0 if seen == "rows" else entities.end_codes.shape[1])
             trees = boosting.fit_columns(samples[0], samples[1], list(range(codes)), goal)
-            found[name] = BoostedControl(graph, entities, trees, nearby)
+            found[name] = BoostedControl(graph, entities, trees, seen)
     return found
 
 
@@ -113,6 +133,6 @@ def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scor
     return LinearControl(graph, entities, model, own)
 
 
-def _sample(graph: ControlledGraph, entities: EntityRows, rows: Array, nearby: bool) -> boosting.Sample:
-    x = tree_features(entities, entities.places(rows), nearby=nearby)
+def _sample(graph: ControlledGraph, entities: EntityRows, rows: Array, seen: Seen) -> boosting.Sample:
+    x = tree_features(entities, entities.places(rows), seen)
     return boosting.Sample(x, np.asarray(graph.store["label"][rows]))

@@ -82,6 +82,9 @@ class RecommendationControls:
         if self._together is None or self._together[0] != moment:
             self._together = moment, *self._similar(moment)
         _, had, similar = self._together
+        own = self.links.own_columns(tasks)
+        if own is not None:  # the cosines of a candidate itself
+            return similar[own].toarray().astype(np.float32) + 1e-4 * self._recent_scores(moment)
         found = (had[self.links.entities(tasks)] @ similar).toarray().astype(np.float32)
         return found + 1e-4 * self._recent_scores(moment)
 

@@ -12,9 +12,9 @@ from configs.base import ComponentConfig
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
 from configs.versioned_tables import NO_VERSIONS, as_of, open_references
-from tasks.ingest.database.label_configs import columns_of
-from tasks.ingest.database.link_paths import link_path
-from tasks.ingest.database.predict_configs import NamedTargetConfig, PredictConfig, TargetConfig
+from tasks.ingest.database.predicted.configs import NamedTargetConfig, PredictConfig, TargetConfig
+from tasks.ingest.database.predicted.label_configs import columns_of
+from tasks.ingest.database.predicted.link_paths import link_path
 from tasks.ingest.database.relation_names import check_fanouts
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
 
@@ -86,7 +86,7 @@ class DatabaseConfig(ComponentConfig):
             raise ValueError(f"predict.table: {predict.table} has no key, and its rows have no names; give it one")
         elif predict.name in self.tables:
             raise ValueError(f"predict.name: {predict.name} is a table too; call what is predicted otherwise")
-        if predict.target is not None and predict.target.links is not None:
+        if predict.target is not None and predict.target.is_ranked:
             link_path(predict, self.tables)
         else:
             for name, target in predict.computed.items():

@@ -58,7 +58,7 @@ def feature_candidates(table: TableRows) -> list[str]:
         return []
     place = f"dataset.tables.{table.name}"
     roles: dict[str, Iterable[str | None]] = {"key": [config.key], "time": [config.time]}
-    roles |= {"foreign": config.foreign, "columns": config.columns}
+    roles |= {"foreign": config.foreign, "columns": config.columns, "time_format": config.dated_columns}
     for role, named in roles.items():
         for column in named:
             if column is not None and column not in names:
@@ -77,7 +77,7 @@ def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categorie
     chosen = Columns(ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns"))
     kinds: dict[str, list[str]] = {"number": [], "category": [], "time": [], "text": []}
     for column, profile in profiles.items():
-        named = config.columns.get(column)
+        named = config.columns.get(column, "time" if column in config.dated_columns else None)
         verdict = (
             judge(column, profile, is_csv=is_csv, max_categories=max_categories, has_own_time=config.time is not None)
             if named is None
@@ -89,7 +89,9 @@ def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categorie
             error = DataError("holds no texts, but lists or the like", path=config.names, column=column)
             intake.problems.add(config.names, column, "no text", error, 0)
         if verdict.kind == "ignore":
-            chosen.ignored[column] = verdict.why
+            form = profile.date_form if profile.forms == {"text"} else None
+            way_out = f'; time_format: {{{column}: "{form}"}} reads them' if form else ""
+            chosen.ignored[column] = verdict.why + way_out
         else:
             kinds["number" if verdict.kind == "list" else verdict.kind].append(column)
     chosen.numbers, chosen.categories, chosen.times = (tuple(kinds[kind]) for kind in ("number", "category", "time"))
@@ -138,7 +140,7 @@ class Features:
         missing: Missing = "zero" if table.config.is_link else "mean"
         policies: dict[str, Missing] = {name: missing if name in columns.gaps else "error" for name in columns.numbers}
         self._numbers = FeatureReader(columns.numbers, (), policies)
-        self._times = {name: RowTimes(name) for name in columns.times}
+        self._times = {name: RowTimes(name, table.config.form_of(name)) for name in columns.times}
         self._codes = {name: IdIndex() for name in columns.categories}
         self.num_later = dict.fromkeys(columns.times, 0)
         """Cells of times that are later than their row."""

@@ -18,21 +18,21 @@ from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
-from tasks.ingest.database.label_configs import columns_of
-from tasks.ingest.database.label_tables import label_tasks
-from tasks.ingest.database.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.moments import time_text
-from tasks.ingest.database.own_rows import own_tasks, write_own_ids
+from tasks.ingest.database.predicted.label_configs import columns_of
+from tasks.ingest.database.predicted.label_tables import label_tasks
+from tasks.ingest.database.predicted.links import describe_ranking, ranking_tasks, tell_ranking, write_links
+from tasks.ingest.database.predicted.own_rows import own_tasks, write_own_ids
+from tasks.ingest.database.predicted.splitting import Dealt, deal
+from tasks.ingest.database.predicted.targets import Tasks, computed_tasks
 from tasks.ingest.database.relations import Relation, check_keys, row_times, write_rows_as_edges, write_rows_as_nodes
 from tasks.ingest.database.rows import TableRows, in_order
-from tasks.ingest.database.splitting import Dealt, deal
 from tasks.ingest.database.survey import EXPLICIT, profiles
-from tasks.ingest.database.targets import Tasks, computed_tasks
 from tasks.ingest.database.telling import Outcome, tell
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.labels import usual_metric
-from tasks.ingest.tables.first_lines import with_header_found
-from tasks.ingest.tables.intake import Intake
+from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
+from tasks.ingest.tables.intake import Intake, as_number
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.file_names import joined_name
@@ -70,7 +70,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     with DatasetWriter(context.work) as writer:
         nodes, relations = _write(config, tables, columns, (tasks, dealt, unit), writer, context)
         if tasks.links is not None:
-            made = write_links(tasks.links.all, tables, predict.table, writer)
+            made = write_links(tasks.links.all, tables, writer)
             relations += [] if made is None else [made]
             context.message(tell_ranking(tasks.links.all, tasks, unit))
         edge_types = [relation.describe() for relation in relations]
@@ -137,6 +137,10 @@ def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -
     """Read keys and times of all tables. Raises DataError where a table could not be read."""
     order = in_order(config.tables)
     tables = {n: TableRows(n, table, intake, text_ids=config.text_ids) for n, table in config.tables.items()}
+    for table in tables.values() if not config.text_ids else ():
+        zero = id_with_leading_zero(table.config, [table.config.key]) if table.config.key else None
+        if zero is not None:
+            intake.hints.append(as_number(table.config.names, zero))
     if config.predict.label is not None:
         tables[config.predict.table].labels = columns_of(config.predict.label)
     for done, name in enumerate(order):
@@ -214,7 +218,7 @@ def _tasks(
     target = config.predict.target
     if config.predict.own_rows:
         return own_tasks(config, tables), unit
-    if target is not None and target.links is not None:
+    if target is not None and target.is_ranked:
         return ranking_tasks(config, tables, unit, intake), unit
     if config.predict.computed:
         return computed_tasks(config, tables, unit), unit

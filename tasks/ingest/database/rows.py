@@ -18,8 +18,8 @@ from tasks.arrays import Array
 from tasks.ingest.database.table_configs import DatabaseTableConfig
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
-from tasks.ingest.tables.configs import NodesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files
+from tasks.ingest.tables.table_configs import NodesConfig
 
 EMPTY = -3
 """In the place of a dense id: the cell is empty, and names nothing."""
@@ -45,7 +45,9 @@ class TableRows:
         place = f"dataset.tables.{name}"
         self.nodes = NodeSet(name, own, text_ids=text_ids, section=place, key=f"{place}.key")
         way_out = f"{place}.on_missing_time: drop leaves such rows out, always takes them to have always been there"
-        self.clock = RowTimes(config.time, config.time_format, config.epoch, way_out=way_out) if config.time else None
+        self.clock = (
+            RowTimes(config.time, config.form_of(config.time), config.epoch, way_out=way_out) if config.time else None
+        )
         self.labels: tuple[str, ...] = ()
         """Columns that are predicted, and so no features."""
         self.time: Array | None = None

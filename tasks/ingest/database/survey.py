@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
+from tasks.ingest.database.date_forms import DATE_FORMS, fitting_forms
 from tasks.ingest.database.table_configs import Kind
 from tasks.ingest.ids.id_index import IdIndex, hash_ids, is_text
 from tasks.ingest.tables.columns import is_list
@@ -47,6 +48,8 @@ class Profile:
     """Different values beyond are not counted."""
     values: IdIndex | None = field(default_factory=IdIndex)
     """The different values of texts and whole numbers, as texts; None: more than `most`, or of another form."""
+    date_forms: tuple[str, ...] = DATE_FORMS
+    """Forms of strptime, none of them ISO 8601, in which all cells may be written."""
     low: float = np.inf
     high: float = -np.inf
 
@@ -54,6 +57,16 @@ class Profile:
     def num_values(self) -> int | None:
         """How many different values there are; None: many."""
         return None if self.values is None else self.values.count
+
+    @property
+    def date_form(self) -> str | None:
+        """The form of strptime in which all cells are written, if they are dates that are no ISO 8601; else None."""
+        return self.date_forms[0] if self.date_forms and self.rows > self.empty else None
+
+    @property
+    def other_date_form(self) -> str | None:
+        """The form that they may be written in as well, with day and month the other way round."""
+        return self.date_forms[1] if self.date_form and len(self.date_forms) > 1 else None
 
     def add(self, batch: TableBatch, column: str, decide: Array | None = None) -> None:
         """Look at more rows; `decide`, bool (n,): those that may say what the column is, None: all."""
@@ -76,6 +89,8 @@ class Profile:
             return
         form = _form(cells)
         self.forms.add(form)
+        dated = form in ("whole", "text", "numeric text")
+        self.date_forms = fitting_forms(cells, self.date_forms) if dated else ()
         if form == "list":
             self._look_at_lists(cells)
         if form in ("whole", "decimal", "bool"):
@@ -161,6 +176,8 @@ def judge(column: str, profile: Profile, *, is_csv: bool, max_categories: int, h
         return Verdict("category")
     if forms <= {"whole", "decimal", "bool"} or (is_csv and forms <= {"whole", "decimal", "bool", "numeric text"}):
         return Verdict("number")
+    if forms == {"text"} and profile.date_form:
+        return Verdict("ignore", f"holds dates written as {profile.date_form}")
     if forms <= {"whole", "text", "numeric text", "date text"}:
         return _of_texts(profile, max_categories)
     return Verdict("ignore", f"holds {' and '.join(sorted(forms))}")

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field
 
 from configs.base import StrTuple
 from configs.matching import did_you_mean
-from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.policies import Column, check_time_format
+from tasks.ingest.tables.table_configs import FilesConfig
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Kind = Literal["number", "category", "time", "text", "ignore"]
@@ -54,6 +54,16 @@ def _known_kinds(value: Any) -> Any:
     return value
 
 
+def _known_forms(value: Any) -> Any:
+    """Check the forms here: the message of pydantic would list what is wrong with both kinds of the option."""
+    for form in value.values() if isinstance(value, dict) else [value]:
+        if form is not None and not isinstance(form, str):
+            raise ValueError(
+                f'{form!r} is not how times are written; quote it, such as "%d.%m.%Y" or {{born: "%Y%m%d"}}'
+            )
+    return value
+
+
 class DatabaseFilesConfig(FilesConfig):
     """Where a table of a database lies."""
 
@@ -70,8 +80,9 @@ class DatabaseFilesConfig(FilesConfig):
     time: Column | None = None
     """Column of when a row came to be known: a date, a time stamp or a whole number. Without one a row was always
     there."""
-    time_format: str | None = None
-    """How times are written, as of Python's strptime: `"%d.%m.%Y"`, say (in quotes); null: ISO 8601."""
+    time_format: Annotated[str | dict[str, str] | None, BeforeValidator(_known_forms)] = None
+    """How times are written, as of Python's strptime: `"%d.%m.%Y"`, say (in quotes); of other columns than `time` too:
+    `{ordered: "%d.%m.%Y", born: "%d/%m/%y"}`; null: ISO 8601."""
     epoch: Literal["seconds", "milliseconds"] | None = None
     """What whole numbers in the time column count since 1970; null: they have a unit of their own."""
 
@@ -81,11 +92,25 @@ class DatabaseFilesConfig(FilesConfig):
         in_file = [f"{name}/{self.table}" if self.table and name.endswith(".duckdb") else name for name in self.files]
         return ", ".join(in_file)
 
+    def form_of(self, column: str) -> str | None:
+        """Return how a column of times is written; None: ISO 8601."""
+        if isinstance(self.time_format, dict):
+            return self.time_format.get(column)
+        return self.time_format if column == self.time else None
+
+    @property
+    def dated_columns(self) -> tuple[str, ...]:
+        """Columns besides `time` that `time_format` names, and so are times."""
+        forms = self.time_format if isinstance(self.time_format, dict) else {}
+        return tuple(column for column in forms if column != self.time)
+
     def _check_time(self, where: str) -> None:
-        check_time_format(where, self.time, self.time_format)
+        forms = self.time_format
+        for column, form in forms.items() if isinstance(forms, dict) else [(self.time, forms)]:
+            check_time_format(where, column, form)
         if self.epoch and not self.time:
             raise ValueError(f"{where}: epoch without a column `time`")
-        if self.epoch and self.time_format:
+        if self.epoch and self.time and self.form_of(self.time):
             raise ValueError(f"{where}: epoch is for whole numbers, time_format for texts; leave one out")
 
 
@@ -136,6 +161,10 @@ class DatabaseTableConfig(DatabaseFilesConfig):
             if column in named:
                 raise ValueError(f"{where}: column {column!r} is named as {named[column]} and as {role}")
             named[column] = role
+        for column in self.dated_columns:
+            kind = named.get(column) or self.columns.get(column, "time")
+            if kind not in ("time", "ignore"):
+                raise ValueError(f"{where}: time_format names column {column!r}, which is {kind} and no time")
         for column in self.columns:
             if column in named and named[column] != "time":
                 raise ValueError(

@@ -9,10 +9,10 @@ import numpy as np
 
 from configs.matching import listed
 from tasks.ingest.database.features import Columns
+from tasks.ingest.database.predicted.splitting import Dealt
+from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.relations import Relation
 from tasks.ingest.database.rows import TableRows
-from tasks.ingest.database.splitting import Dealt
-from tasks.ingest.database.targets import Tasks
 from tasks.ingest.tables.intake import Intake
 from tasks.stage import StageContext
 

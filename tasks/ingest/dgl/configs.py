@@ -101,7 +101,7 @@ class PygFileConfig(SavedGraphConfig):
     edge_time: str = "edge_time"
     """The same of edges."""
     ids: str = "original_id"
-    """Your ids of nodes: whole numbers, or UTF-8 bytes (rows, width) padded with 0."""
+    """Your ids of nodes: whole numbers, a list of texts, or their UTF-8 bytes (rows, width) padded with 0."""
 
 
 GraphFileConfig: TypeAlias = DglFileConfig | PygFileConfig

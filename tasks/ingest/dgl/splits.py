@@ -59,8 +59,12 @@ class DglSplits:
                 f"there is no such mask; save one, boolean with {count:,} rows, or name it: dataset.{split}", path=place
             )
         mask = as_matrix(data[name], place)
-        if mask.shape != (count, 1) or not np.isin(mask, (0, 1)).all():
+        if mask.shape != (count, 1):
             raise DataError(f"is no mask of {count:,} rows: its shape is {data[name].shape}", path=place)
+        wrong = np.flatnonzero(~np.isin(mask[:, 0], (0, 1)))
+        if len(wrong):
+            value = mask[wrong[0], 0]
+            raise DataError(f"is no mask: it holds {value}; 0 and 1 are needed, or booleans", path=place, row=wrong[0])
         return mask[:, 0].astype(bool)
 
     def of_pairs(self) -> dict[str, int]:

@@ -11,8 +11,8 @@ import pyarrow.compute as compute
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.tables.columns import checked_ids
-from tasks.ingest.tables.configs import NodesConfig
 from tasks.ingest.tables.intake import TableBatch
+from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.writer import DatasetWriter
 
 _ROWS = 1 << 18

@@ -57,7 +57,7 @@ class SyntheticShop(Dataset):
             fields = ingest_database(shop_database(self.config, folder), context, Intake())
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        if self.config.predict == "products":
+        if self.config.predict != "churn":
             return fields
         known = ceilings(self.config)["test"]
         context.message(
@@ -85,14 +85,20 @@ def shop_section(config: SyntheticShopConfig, folder: Path) -> dict[str, Any]:
         "items": {"foreign": {"order_id": "orders", **product}},
         "reviews": {"key": "review_id", "time": "written_at", "foreign": customer | product},
     }
-    predict = {
-        "table": "customers",
-        "target": {"none": "orders"} if config.predict == "churn" else {"links": "items.product_id"},
+    targets = {
+        "churn": {"none": "orders"},
+        "products": {"links": "items.product_id"},
+        "together": {"together": "items.product_id", "by": "order_id"},
+    }
+    predict: dict[str, Any] = {
+        "table": "products" if config.predict == "together" else "customers",
+        "target": targets[config.predict],
         "at": {"first": _date(2), "last": _date(config.num_quarters - 1), "every": "90d"},
         "horizon": "90d",
         "data_end": _date(config.num_quarters),
-        "active": {"any": "orders", "within": "90d"},
     }
+    if config.predict != "together":
+        predict["active"] = {"any": "orders", "within": "90d"}
     files = {name: {"files": [str(folder / f"{name}.parquet")], **table} for name, table in tables.items()}
     return {"title": "shop", "tables": files, "predict": predict}
 

@@ -20,7 +20,8 @@ from tasks.readers.csv_tables import Watched, as_texts, check_delimiter, open_ta
 from tasks.readers.duckdb_tables import duckdb_columns, read_duckdb
 from tasks.readers.numbers.reader import count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
-from tasks.readers.table_formats.tables import VersionedTable, open_versioned
+from tasks.readers.table_formats.opened import open_versioned
+from tasks.readers.table_formats.tables import VersionedTable
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "duckdb"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,8 +13,9 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.tables.configs import FilesConfig, TablesConfig
+from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.intake import Intake, as_number, table_files
+from tasks.ingest.tables.table_configs import FilesConfig
 
 _ROWS, _COLUMNS = 5000, 64
 """How much of a table is looked at."""
@@ -153,16 +155,24 @@ def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
     columns += [(table, [table.source, table.target]) for table in config.edges]
     columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
     for table, ids in columns:
-        lines = first_lines(table) if table.files and not config.text_ids else None
-        if lines is None:
-            continue
-        has_names = table_files(table).has_name_line
-        names = _cells(lines) if has_names else lines.schema.names
-        for column in (lines.column(names.index(name)).slice(int(has_names)) for name in ids if name in names):
-            zeros = column.filter(compute.fill_null(compute.match_substring_regex(column, _LEADING_ZERO), False))
-            if len(zeros) and compute.all(compute.match_substring_regex(column, _WHOLE)).as_py():
-                intake.hints.append(as_number(table.names, zeros[0].as_py()))
-                break
+        zero = None if config.text_ids else id_with_leading_zero(table, ids)
+        if zero is not None:
+            intake.hints.append(as_number(table.names, zero))
+
+
+def id_with_leading_zero(table: FilesConfig, ids: Iterable[str]) -> str | None:
+    """Return an id such as `007` of the first lines, in a column of `ids` that is read as numbers; None: none is."""
+    lines = first_lines(table) if table.files else None
+    if lines is None:
+        return None
+    has_names = table_files(table).has_name_line
+    names = _cells(lines) if has_names else lines.schema.names
+    for column in (lines.column(names.index(name)).slice(int(has_names)) for name in ids if name in names):
+        zeros = column.filter(compute.fill_null(compute.match_substring_regex(column, _LEADING_ZERO), False))
+        if len(zeros) and compute.all(compute.match_substring_regex(column, _WHOLE)).as_py():
+            found: str = zeros[0].as_py()
+            return found
+    return None
 
 
 def _cells(lines: pa.RecordBatch) -> list[str]:

@@ -21,12 +21,13 @@ from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import usual_metric
-from tasks.ingest.tables.configs import EdgesConfig, NodesConfig, TablesConfig
+from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader
 from tasks.ingest.tables.intake import Intake, TableBatch
 from tasks.ingest.tables.labels import LabelStore
 from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.tables.splits import node_splits
+from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import FeatureColumn, NodeType

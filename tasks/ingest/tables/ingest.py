@@ -13,7 +13,7 @@ from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import usual_metric
-from tasks.ingest.tables.configs import EdgesConfig, TablesConfig
+from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
 from tasks.ingest.tables.graphs import ingest_graphs
@@ -23,6 +23,7 @@ from tasks.ingest.tables.link_splits import LinkSplitter
 from tasks.ingest.tables.memberships import Memberships
 from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.tables.splits import node_splits
+from tasks.ingest.tables.table_configs import EdgesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType

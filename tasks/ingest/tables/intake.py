@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,15 +22,28 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
-from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.files import Batch, TableFiles
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.tables.problems import Problems
+from tasks.ingest.tables.table_configs import FilesConfig
 
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
 # Texts that often stand for an empty cell: worth a hint.
 _OFTEN_MISSING = frozenset({"na", "n/a", "null", "none", "nil", "-", "?", "missing", "unknown", "#n/a"})
+
+
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}([,' ][0-9]{3})+(\.[0-9]+)?|[+-]?[0-9]{1,3}(\.[0-9]{3})*,[0-9]+|[$€£] ?[0-9].*")
+
+
+def not_a_number(cell: str) -> str:
+    """Return what to say of a cell that is no number, and what to do where it nearly is."""
+    hint = ""
+    if cell.lower() in _OFTEN_MISSING:
+        hint = f'; if it stands for an empty cell, say so: missing_values: ["", {cell!r}]'
+    elif _GROUPED.fullmatch(cell):
+        hint = "; write 1234.5, without a sign for thousands or a currency, and with a point"
+    return f"{cell[:40]!r} is not a number{hint}"
 
 
 @dataclass(frozen=True)
@@ -192,10 +206,7 @@ class Intake:
         bad = compute.fill_null(compute.invert(compute.match_substring_regex(texts, _NUMBER, ignore_case=True)), False)
 
         def message(row: int) -> str:
-            cell = texts[row].as_py()
-            often = cell.lower() in _OFTEN_MISSING
-            hint = f'; if it stands for an empty cell, say so: missing_values: ["", {cell!r}]' if often else ""
-            return f"{cell[:40]!r} is not a number{hint}"
+            return not_a_number(texts[row].as_py())
 
         TableBatch(batch.path, batch.first_row, batch.data, self.problems).wrong(
             bad, column, "is not a number", message

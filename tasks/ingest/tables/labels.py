@@ -14,8 +14,9 @@ from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import EXACT, numbers
-from tasks.ingest.tables.configs import LabelsConfig, TablesConfig
+from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.table_configs import LabelsConfig
 from tasks.readers.columns import whole_numbers
 
 

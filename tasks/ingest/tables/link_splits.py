@@ -14,12 +14,13 @@ from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.synthetic.generator import pair_keys, pick_splits
-from tasks.ingest.tables.configs import EdgesConfig, FilesConfig, TablesConfig
+from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader
 from tasks.ingest.tables.event_negatives import EventNegatives, Events
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.nodes import SplitColumn
 from tasks.ingest.tables.splits import cut_by_time, id_batches
+from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.writer import DatasetWriter, written_columns, written_pairs
 from tasks.negatives import draw_pool

@@ -20,11 +20,11 @@ from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.ogb.raw_rows import NpyRows, Taker
-from tasks.ingest.tables.configs import NodesConfig
 from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files
 from tasks.ingest.tables.labels import LabelStore
 from tasks.ingest.tables.policies import stored_name
+from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.manifests import FeatureColumn

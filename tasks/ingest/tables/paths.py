@@ -59,7 +59,7 @@ def describe_tables(tables: Mapping[str, Sequence[str]], digests: SourceDigests)
     described = digests.describe({name: named_files(files) for name, files in tables.items() if not _versioned(files)})
     for name, files in tables.items():
         if _versioned(files):
-            from tasks.readers.table_formats.tables import open_versioned
+            from tasks.readers.table_formats.opened import open_versioned
 
             try:
                 described[name] = open_versioned(parse_reference(files[0])).facts
@@ -70,7 +70,7 @@ def describe_tables(tables: Mapping[str, Sequence[str]], digests: SourceDigests)
 
 def tell_versions(tables: Mapping[str, Sequence[str]], context: StageContext) -> None:
     """Say which versions are read of tables that keep them."""
-    from tasks.readers.table_formats.tables import open_versioned
+    from tasks.readers.table_formats.opened import open_versioned
 
     for name, files in tables.items():
         if _versioned(files):

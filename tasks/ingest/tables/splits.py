@@ -10,9 +10,10 @@ from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.ingest.ids.node_set import NodeSet, occurred_earlier
 from tasks.ingest.labels import check_labelled, has_label
-from tasks.ingest.tables.configs import FilesConfig, TablesConfig
+from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files
 from tasks.ingest.tables.split_options import SplitConfig
+from tasks.ingest.tables.table_configs import FilesConfig
 from tasks.storage.manifests import SPLITS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,6 +14,11 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.source_files import user_path
 from tasks.readers.table_formats.tables import BATCH_ROWS, Version, VersionedTable, missing_package
+
+_REWRITE = "copy the table (CREATE TABLE ... AS SELECT) and name the copy"
+_GONE = re.compile(r"not found|no such file", re.IGNORECASE)
+_DAMAGED = re.compile(r"magic bytes not found", re.IGNORECASE)
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class DeltaLakeTable(VersionedTable):
@@ -47,6 +53,7 @@ class DeltaLakeTable(VersionedTable):
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows file by file, in the order in which the files were added."""
         with self._errors("cannot be read"):
+            self._check_features()
             dataset, actions = self._table.to_pyarrow_dataset(), pa.table(self._table.get_add_actions(flatten=True))
             times = dict(
                 zip(*(actions.column(name).to_pylist() for name in ("path", "modification_time")), strict=True)
@@ -58,6 +65,28 @@ class DeltaLakeTable(VersionedTable):
 
             for fragment in sorted(dataset.get_fragments(), key=order):
                 yield from fragment.to_batches(schema=dataset.schema, columns=list(columns), batch_size=BATCH_ROWS)
+
+    def _check_features(self) -> None:
+        """Raise DataError for a version of which plain Parquet files do not say all.
+
+        Of columns under other names deltalake's data set says so itself only for tables of reader version 3; of those
+        of version 2 all cells would be empty.
+        """
+        protocol = self._table.protocol()
+        features = set(protocol.reader_features or ())
+        mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        if "columnMapping" in features or (protocol.min_reader_version >= 2 and mapping != "none"):
+            raise DataError(
+                "its columns were renamed or dropped without rewriting its files (delta.columnMapping.mode="
+                f"{mapping}), which graphmill does not read; {_REWRITE}, or ALTER TABLE ... DROP FEATURE columnMapping",
+                path=self.path,
+            )
+        if "deletionVectors" in features:
+            raise DataError(
+                "its rows may be deleted by deletion vectors, beside its files (delta.enableDeletionVectors), which "
+                f"graphmill does not read; {_REWRITE}, or ALTER TABLE ... DROP FEATURE deletionVectors",
+                path=self.path,
+            )
 
     @cached_property
     def _table(self) -> Any:
@@ -97,11 +126,11 @@ class DeltaLakeTable(VersionedTable):
                 path=self.path,
             ) from error
         except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
-            if "not found" in str(error).lower() or "no such file" in str(error).lower():
+            if _GONE.search(_DAMAGED.sub("", str(error))):
                 hint = "what it needs is gone, perhaps vacuumed away or cleaned out of the log; read a newer version"
                 raise DataError(f"{what}: {hint} ({_short(error)})", path=self.path) from error
             raise DataError(f"{what} ({_short(error)})", path=self.path) from error
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    return " ".join(_COLORS.sub("", str(error)).split())[:300]

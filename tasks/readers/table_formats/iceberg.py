@@ -42,21 +42,36 @@ class IcebergTable(VersionedTable):
         )
 
     def identity(self) -> str:
-        """Return the table's own id."""
-        return str(self._table.metadata.table_uuid)
+        """Return the table's own id, and where its columns were changed after the version was written, which they are.
+
+        A column that was renamed leaves its name to a new one: the same name in the same snapshot, and other content.
+        """
+        with self._errors():
+            metadata, snapshot = self._table.metadata, self._table.snapshot_by_id(int(self.version.id))
+            written = None if snapshot is None else snapshot.schema_id
+        is_changed = self._columns_of(self.version) is None and written != metadata.current_schema_id
+        return f"{metadata.table_uuid}{f'-{metadata.current_schema_id}' if is_changed else ''}"
+
+    def _columns_of(self, version: Version) -> int | None:
+        """Return the snapshot whose columns a version is read with; None: the table's present ones.
+
+        Columns change without a snapshot. Who names no version gets the table as it is now; who names one, as it was.
+        """
+        is_present = not self.reference.is_fixed and version.id == self.newest.id
+        return None if is_present else int(version.id)
 
     def schema(self, version: Version) -> pa.Schema:
         """Return the columns."""
         with self._errors():
             from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-            projected = self._table.scan(snapshot_id=int(version.id)).projection()
+            projected = self._table.scan(snapshot_id=self._columns_of(version)).projection()
             return schema_to_pyarrow(projected, include_field_ids=False)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows file by file, in the order of the files' names."""
         with self._errors():
-            scan = self._table.scan(snapshot_id=int(self.version.id), selected_fields=tuple(columns))
+            scan = self._table.scan(snapshot_id=self._columns_of(self.version), selected_fields=tuple(columns))
             tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
             from pyiceberg.io.pyarrow import ArrowScan
 

@@ -74,7 +74,7 @@ class VersionedTable(abc.ABC):
     def named(self, version: str, known: Sequence[Version]) -> Version:
         """Return the version that a recipe names. Raises DataError."""
         for one in known:
-            if one.id == str(version).lstrip("0") or one.id == version:
+            if one.id == (version.lstrip("0") or "0"):
                 return one
         raise DataError(
             f"there is no version {version}: known are {known[0].text} to {known[-1].text} ({len(known):,}); name one "
@@ -144,25 +144,6 @@ class VersionedTable(abc.ABC):
                     path=self.path,
                 )
         check_columns(self.path, wanted, there)
-
-
-OPENED: dict[str, VersionedTable] = {}
-"""By reference, for the rest of the process: flow runs have one each."""
-
-
-def open_versioned(reference: TableReference) -> VersionedTable:
-    """Open a table as of a version; the same for the rest of the process. Raises DataError."""
-    name = str(reference)
-    if name not in OPENED:
-        if reference.format == "delta":
-            from tasks.readers.table_formats.delta import DeltaLakeTable
-
-            OPENED[name] = DeltaLakeTable(reference)
-        else:
-            from tasks.readers.table_formats.iceberg import IcebergTable
-
-            OPENED[name] = IcebergTable(reference)
-    return OPENED[name]
 
 
 def missing_package(reference: TableReference, package: str, extra: str) -> DataError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,11 +19,15 @@ from models.relational.encoders import columns_of
 from tasks.arrays import Array
 from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation, RelationalEdges
+from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedLayer
 from tasks.sampling.relational.type_features import TypeFeatures
 from tasks.sampling.rows.features import node_id_tensor
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
+
+if TYPE_CHECKING:
+    from models.relational.configs import WalksConfig
 
 _NEVER = 1 << 62
 """The cut of a row that has no time: it sees everything."""
@@ -101,6 +105,7 @@ class TypedNeighborhoods:
         *,
         newest: bool,
         numbered: Mapping[int, Array | None] = _NOTHING,
+        walks: tuple[WalksConfig, int] | None = None,
     ) -> None:
         """Open a graph.
 
@@ -110,6 +115,8 @@ class TypedNeighborhoods:
             newest: whether it takes the newest of more, else any.
             numbered: types whose rows' numbers in their table are told, for a model that learns a row for each
                 (`RelationalModel.numbered`); None: the table has the rows in their order.
+            walks: options and number of layers where a row's neighbours are what its walks visit most, and not those
+                of `fanouts` (`RelationalModel.walks`).
 
         Raises RecipeError, DataError: options or a graph that do not fit.
         """
@@ -118,14 +125,23 @@ class TypedNeighborhoods:
         self._numbered, self._node_ids = dict(numbered), store.get("node_ids")
         self._type_offsets = store.manifest.type_offsets
         edges = sorted_edges(store)
-        known = {name: hops for name, hops in _lists(fanouts).items() if name == "default" or _sampled(edges, name)}
-        has_edge_data = bool(self.facts.has_edge_features)
-        choose = "recent" if newest else "uniform"
-        self.sampler = RelationalSampler(edges, known, choose, positions=has_edge_data)  # type: ignore[arg-type]
+        self.sampler: RelationalSampler | ImportanceSampler
+        if walks is None:
+            self.sampler = self._keys_sampler(edges, fanouts, newest=newest)
+        else:
+            self.sampler = ImportanceSampler.of_store(store, edges, *walks)
         self._feat, self._codes = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
         self._time = store.get("node_time")
         self._edge_feat, self._edge_codes = store.get("edge_feat"), store.get("edge_feat_cat")
         self._edge_time = store.get("edge_time") if self.facts.has_times else None
+
+    def _keys_sampler(
+        self, edges: RelationalEdges, fanouts: Sequence[int] | Mapping[str, Sequence[int]], *, newest: bool
+    ) -> RelationalSampler:
+        known = {name: hops for name, hops in _lists(fanouts).items() if name == "default" or _sampled(edges, name)}
+        has_edge_data = bool(self.facts.has_edge_features)
+        choose = "recent" if newest else "uniform"
+        return RelationalSampler(edges, known, choose, positions=has_edge_data)  # type: ignore[arg-type]
 
     def batch(self, seeds: Array, key: int, target: Tensor) -> TypedBatch:
         """Return the batch of labelled rows, int64 (n,), with what their scores should be; draws come from `key`."""
@@ -173,11 +189,8 @@ class TypedNeighborhoods:
         )
 
     def _block(self, layer: TypedLayer, cuts: Sequence[Array | None]) -> TypedBlock:
-        edges = self.sampler.edges
-        relations = [
-            self._edges(edges.edge_types[i], edges.relations[i], found, layer, cuts)
-            for i, found in enumerate(layer.relations)
-        ]
+        sampled = zip(self.sampler.numbers, self.sampler.relations, layer.relations, strict=True)
+        relations = [self._edges(number, relation, found, layer, cuts) for number, relation, found in sampled]
         return TypedBlock(relations, layer.num_src, layer.num_dst)
 
     def _edges(
@@ -197,6 +210,9 @@ class TypedNeighborhoods:
             torch.from_numpy(found.indices),
             layer.num_src[relation.source],
         )
+        if found.weights is not None:
+            made.weight = torch.from_numpy(found.weights)
+            return made
         facts = self.facts
         columns = columns_of(facts.edge_columns, number, facts.edge_feature_dim)
         codes = columns_of(facts.edge_codes, number, len(facts.edge_categories))

@@ -16,6 +16,8 @@ from tasks.storage.file_names import joined_name
 from tasks.storage.graph_facts import LINKS_RELATION, task_relation
 from tasks.storage.graph_store import ALWAYS, GraphStore
 
+_NEWEST = 256
+"""Of what a candidate was had in, the newest so many tell what it was had together with."""
 _opened: WeakKeyDictionary[GraphStore, RankedLinks] = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -60,7 +62,7 @@ class RankedLinks:
         order = np.lexsort((columns, time, source))
         self._by_entity = source[order], columns[order], time[order]
         order = np.lexsort((time, columns))
-        self._times = time[order]
+        self._times, self._owners = time[order], source[order]
         self._starts = offsets(np.bincount(columns, minlength=len(self.candidates)))
 
     def entities(self, tasks: Array) -> Array:
@@ -95,19 +97,43 @@ class RankedLinks:
         Returns: indptr int64 (n + 1,); columns int64 (m,), ascending within a row, each once; how often int64 (m,); and
         the last time int64 (m,).
         """
+        moments = np.asarray(moments, np.int64)
+        found = self._had_together if self.ranking.together else self._links_of
+        row, columns, times = found(entities, moments)
+        key = row * max(1, self.num_candidates) + columns
+        order = np.lexsort((times, key))
+        distinct, start, counts = np.unique(key[order], return_index=True, return_counts=True)
+        newest = times[order][start + counts - 1]
+        row, column = np.divmod(distinct, max(1, self.num_candidates))
+        return offsets(np.bincount(row, minlength=len(entities))), column, counts.astype(np.int64), newest
+
+    def _links_of(self, owners: Array, moments: Array) -> tuple[Array, Array, Array]:
+        """Return the links of owners before moments: place among these, column and time, (m,) each."""
         who, columns, times = self._by_entity
-        first, last = np.searchsorted(who, entities), np.searchsorted(who, entities, side="right")
+        first, last = np.searchsorted(who, owners), np.searchsorted(who, owners, side="right")
         before = np.empty(len(first), np.int64)
-        _before(times, first, last, np.asarray(moments, np.int64), before)
+        _before(times, first, last, moments, before)
         indptr = offsets(before - first)
         places = _ranges(first, indptr)
-        row = np.repeat(np.arange(len(first)), np.diff(indptr))
-        key = row * max(1, self.num_candidates) + columns[places]
-        order = np.argsort(key, kind="stable")  # of one pair by time still
-        distinct, start, counts = np.unique(key[order], return_index=True, return_counts=True)
-        newest = times[places][order][start + counts - 1]
-        row, column = np.divmod(distinct, max(1, self.num_candidates))
-        return offsets(np.bincount(row, minlength=len(first))), column, counts.astype(np.int64), newest
+        return np.repeat(np.arange(len(first)), np.diff(indptr)), columns[places], times[places]
+
+    def _had_together(self, entities: Array, moments: Array) -> tuple[Array, Array, Array]:
+        """Return the same of what candidates were had together with, since both were: of each the newest `_NEWEST`."""
+        own = self._column[entities].astype(np.int64)
+        last = np.empty(len(own), np.int64)
+        _before(self._times, self._starts[own], self._starts[own + 1], moments, last)
+        first = np.maximum(self._starts[own], last - _NEWEST)
+        indptr = offsets(last - first)
+        places = _ranges(first, indptr)
+        of = np.repeat(np.arange(len(own)), np.diff(indptr))
+        at, columns, times = self._links_of(self._owners[places], moments[of])
+        row = of[at]
+        others = columns != own[row]
+        return row[others], columns[others], np.maximum(times, self._times[places][at])[others]
+
+    def own_columns(self, tasks: Array) -> Array | None:
+        """Return the column of each task's entity, which is no candidate for itself; None where entities are others."""
+        return self._column[self.entities(tasks)].astype(np.int64) if self.ranking.together else None
 
     def interactions(self, moment: int) -> tuple[Array, Array]:
         """Return entity and column of all links before a moment, those of one entity together, oldest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from tasks.arrays import Array
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.links import ranked_links
 from tasks.storage.graph_store import ALWAYS, GraphStore
+
+if TYPE_CHECKING:
+    from models.relational.configs import WalksConfig
 
 _NOTHING: Mapping[int, Array | None] = {}
 
@@ -30,7 +34,9 @@ class Asked:
     right: Array
     """int64 (2, m): places among the tasks, and among the candidates of what is right for them and learnt from."""
     log_inclusion: Array | None
-    """float32 (n,): log of the chance that each candidate is there; None: all are."""
+    """float32 (n,): log of the chance that each candidate is there; None: all are. Infinite: for some seeds alone."""
+    hard: Array | None = None
+    """int64 (2, h): places among the tasks, and among the candidates of what these are compared with for sure."""
 
 
 class RankedNeighborhoods:
@@ -43,9 +49,10 @@ class RankedNeighborhoods:
         *,
         newest: bool,
         numbered: Mapping[int, Array | None] = _NOTHING,
+        walks: tuple[WalksConfig, int] | None = None,
     ) -> None:
         """Open a graph; arguments as of `TypedNeighborhoods`."""
-        self.typed = TypedNeighborhoods(store, fanouts, newest=newest, numbered=numbered)
+        self.typed = TypedNeighborhoods(store, fanouts, newest=newest, numbered=numbered, walks=walks)
         self.facts = self.typed.facts
         self.links = ranked_links(store)
 
@@ -77,11 +84,16 @@ class RankedNeighborhoods:
         batch.target = torch.zeros(asked.right.shape[1], dtype=torch.int64)
         if asked.log_inclusion is not None:
             batch.log_inclusion = torch.from_numpy(asked.log_inclusion)
+        if asked.hard is not None:
+            batch.hard = torch.from_numpy(asked.hard)
         batch.pairs, batch.pair_feat = self.past(asked.tasks, moment, asked.columns)
         indptr, right = self.links.right(asked.tasks)
         left_out = [_among(np.repeat(np.arange(len(asked.tasks)), np.diff(indptr)), right, asked.columns)]
         if self.links.ranking.new_only:
             left_out.append(batch.pairs.numpy())
+        own = self.links.own_columns(asked.tasks)
+        if own is not None:
+            left_out.append(_among(np.arange(len(own)), own, asked.columns))
         batch.left_out = torch.from_numpy(np.concatenate(left_out, axis=1))
         return batch
 

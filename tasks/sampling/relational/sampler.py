@@ -40,6 +40,8 @@ class RelationSample:
     """int32 (E,): sources, in numbers of the source's type."""
     positions: Array | None
     """int64 (E,): the edges' CSC positions; None where they were not asked for."""
+    weights: Array | None = None
+    """float32 (E,): how much each source counts; None: all alike."""
 
 
 @dataclass
@@ -68,7 +70,47 @@ class TypedSample:
     """int64 (n,): each seed's row of its type; equal seeds (node and cut) are one row."""
 
 
-class RelationalSampler:
+class TypedSampler:
+    """What samplers share: seeds become rows, and each hop adds the rows that its layer reads."""
+
+    def __init__(self, edges: RelationalEdges, num_hops: int) -> None:
+        self.edges, self.num_hops = edges, num_hops
+        self._idle: list[Rows] = []
+
+    def sample(self, nodes: Array, cuts: Array | None, key: int) -> TypedSample:
+        """Sample around seeds.
+
+        Args:
+            nodes: (n,) node ids, of any types.
+            cuts: int64 (n,), above ALWAYS: a seed sees what is before its cut; None: everything.
+            key: what to draw; the same key draws the same.
+        """
+        edges = self.edges
+        try:
+            rows = self._idle.pop()
+        except IndexError:
+            rows = Rows(edges.type_sizes.tolist(), edges.id_type)
+        distinct, numbers = np.array([_ALL]), np.zeros(len(nodes), np.int32)
+        if cuts is not None and len(cuts):
+            distinct = number_cuts(np.ascontiguousarray(cuts, np.int64), numbers)
+        rows.start(len(distinct))
+        seed_rows = number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
+        is_cut, keys = cuts is not None, [derive_key(key, hop) for hop in range(self.num_hops)]
+        layers = [self._hop(rows, hop, distinct, is_cut, hop_key) for hop, hop_key in enumerate(keys)]
+        kinds = range(rows.num_types)
+        of_rows = None
+        if cuts is not None:
+            of_rows = tuple(cuts_of_rows(rows, t, distinct) for t in kinds)
+        ids = tuple(copy_rows(rows.nodes(t)) for t in kinds)
+        self._idle.append(rows)
+        return TypedSample(ids, of_rows, layers[::-1], seed_rows)
+
+    def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
+        """Sample one layer around all rows that there are; `cuts`: int64, the distinct ones."""
+        raise AssertionError(f"{type(self).__name__} defines no _hop")
+
+
+class RelationalSampler(TypedSampler):
     """Samples typed layers around seeds; several threads may share one.
 
     Memory for each thread that samples at the same time: 4 bytes a node of the graph once a batch has a single cut, and
@@ -97,42 +139,15 @@ class RelationalSampler:
                 "train.loader.choose=recent takes the newest edges, but nothing in this graph has a time; name a time "
                 "column (dataset.tables.TABLE.time) or set train.loader.choose=uniform"
             )
-        self.edges, self.choose, self.positions = edges, choose, positions
-        by_relation, self.num_hops = _by_relation(fanouts, [relation.name for relation in edges.relations])
+        by_relation, num_hops = _by_relation(fanouts, [relation.name for relation in edges.relations])
+        super().__init__(edges, num_hops)
+        self.choose, self.positions = choose, positions
+        self.relations, self.numbers = edges.relations, edges.edge_types
         limits = np.array(by_relation, np.int64).reshape(len(by_relation), self.num_hops)
         limits[limits < 0] = _ALL
         self._limits = [np.ascontiguousarray(limits[list(columns)].T) for columns in edges.into]
         self._columns = [edges.into[relation.target].index(i) for i, relation in enumerate(edges.relations)]
         self._entries = edges.entries.reshape(-1)
-        self._idle: list[Rows] = []
-
-    def sample(self, nodes: Array, cuts: Array | None, key: int) -> TypedSample:
-        """Sample around seeds.
-
-        Args:
-            nodes: (n,) node ids, of any types.
-            cuts: int64 (n,), above ALWAYS: a seed sees what is before its cut; None: everything.
-            key: what to draw; the same key draws the same.
-        """
-        edges = self.edges
-        try:
-            rows = self._idle.pop()
-        except IndexError:
-            rows = Rows(edges.type_sizes.tolist(), edges.id_type)
-        distinct, numbers = np.array([_ALL]), np.zeros(len(nodes), np.int32)
-        if cuts is not None and len(cuts):
-            distinct = number_cuts(np.ascontiguousarray(cuts, np.int64), numbers)
-        rows.start(len(distinct))
-        seed_rows = _number_seeds(rows, edges, np.ascontiguousarray(nodes, edges.id_type), numbers)
-        is_cut, keys = cuts is not None, [derive_key(key, hop) for hop in range(self.num_hops)]
-        layers = [self._hop(rows, hop, distinct, is_cut, hop_key) for hop, hop_key in enumerate(keys)]
-        kinds = range(rows.num_types)
-        of_rows = None
-        if cuts is not None:
-            of_rows = tuple(_cuts_of_rows(rows, t, distinct) for t in kinds)
-        ids = tuple(_copy(rows.nodes(t)) for t in kinds)
-        self._idle.append(rows)
-        return TypedSample(ids, of_rows, layers[::-1], seed_rows)
 
     def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
         """Sample one layer around all rows that there are."""
@@ -212,7 +227,8 @@ class _Visible:
     totals: Array
 
 
-def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
+def cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
+    """Return the cuts of a type's rows, int64 (n,), of the distinct ones."""
     numbers, found = rows.cut_numbers(kind), recycled(rows.counts[kind], np.int64)
     if numbers is None:
         found.fill(cuts[0])
@@ -221,13 +237,14 @@ def _cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
     return found
 
 
-def _copy(array: Array) -> Array:
+def copy_rows(array: Array) -> Array:
+    """Return a copy of what the next batch overwrites."""
     copied = recycled(len(array), array.dtype)
     copied[:] = array
     return copied
 
 
-def _number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:
+def number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Array) -> Array:
     """Make the seeds the first rows of their types; return their rows, int64 (n,)."""
     kinds = edges.node_type[nodes]
     seed_rows = np.empty(len(nodes), np.int64)

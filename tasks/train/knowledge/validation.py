@@ -8,7 +8,7 @@ from torch import Tensor
 from configs.errors import DataError
 from models.knowledge import KnowledgeModel
 from tasks.arrays import Array, sample_rows
-from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.ranking.calibration import fit_calibration
 from tasks.ranking.entities import EntityBlocks

@@ -112,6 +112,8 @@ class TrainingData:
     """How often the model propagates features without learning (`GraphModel.num_propagations`)."""
     numbered: dict[int, Any] = field(default_factory=dict)
     """Types of nodes of which the model learns a row for each (`RelationalModel.numbered`)."""
+    walks: Any = None
+    """Options of walks and number of layers, where rows read what their walks visit (`RelationalModel.walks`)."""
     seed: int = 0
     """What loaders draw that lay out their own epochs, or estimate something once."""
     rank: int = 0
@@ -122,6 +124,6 @@ class TrainingData:
     @classmethod
     def of(cls, model: GraphModel, store: GraphStore, features: FeatureSource, **others: Any) -> TrainingData:
         """Take down what loaders ask of a model; `others` are further fields."""
-        numbered = getattr(model, "numbered", {})
-        given = model.config.num_layers, model.reads_mean, model.num_propagations, numbered
+        of_typed = getattr(model, "numbered", {}), getattr(model, "walks", None)
+        given = model.config.num_layers, model.reads_mean, model.num_propagations, *of_typed
         return cls(store, features, *given, **others)

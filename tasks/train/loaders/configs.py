@@ -230,7 +230,8 @@ class RelationalConfig(SeedLoaderConfig):
     moments."""
 
     moved_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("negatives", "draw", "alpha"), "is an option of recommendations: set train.loader.name=ranking too"
+        ("positives", "negatives", "draw", "alpha", "hard_negatives", "hard_skip"),
+        "is an option of recommendations: set train.loader.name=ranking too",
     )
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:

@@ -19,6 +19,7 @@ from configs.registry import LOADERS
 from tasks.sampling.neighborhoods.neighbors import derive_key, shuffled
 from tasks.sampling.relational.ranked import Asked, RankedNeighborhoods
 from tasks.train.loaders.base import Array, Loader, TrainingData
+from tasks.train.loaders.hard_negatives import HardNegatives
 from tasks.train.loaders.ranking_configs import RankingLoaderConfig
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class RankingLoader(Loader):
         self.config, self.batch_size, self._seed = config, config.batch_size, derive_key(data.seed, data.rank)
         fanouts = config.fanouts(data.num_layers or 0)
         newest = config.takes_newest(store.manifest)
-        self.neighborhoods = RankedNeighborhoods(store, fanouts, newest=newest, numbered=data.numbered)
+        self.neighborhoods = RankedNeighborhoods(
+            store, fanouts, newest=newest, numbered=data.numbered, walks=data.walks
+        )
         self.links = self.neighborhoods.links
         tasks = np.asarray(store["train_idx"], np.int64)
         moments = self.links.moments(tasks)
@@ -65,6 +68,7 @@ class RankingLoader(Loader):
         counts = -(-np.diff(self._starts) // self.batch_size)
         self._first_batch = np.concatenate([[0], np.cumsum(counts)])
         self.num_batches = int(self._first_batch[-1])
+        self.hard = HardNegatives(store, config, data.walks, self.links) if config.hard_negatives else None
         self._known: OrderedDict[int, _Moment] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -82,6 +86,9 @@ class RankingLoader(Loader):
         places = np.arange(part, min(size, part + self.batch_size))
         tasks = self.seeds[first + shuffled(size, derive_key(self._seed, epoch, of, _WITHIN), places)]
         asked = self._ask(np.sort(tasks), of, derive_key(key, _DRAW))
+        most = min(epoch, self.config.hard_negatives)
+        if self.hard is not None and most and asked.log_inclusion is not None:
+            asked = self.hard.added(asked, int(self.moments[of]), most, key)
         return self.neighborhoods.training_batch(asked, int(self.moments[of]), key)
 
     def _ask(self, tasks: Array, of: int, key: int) -> Asked:

@@ -37,6 +37,12 @@ class RankingLoaderConfig(RelationalConfig):
     alpha: float = Field(default=0.75, ge=0, le=4)
     """With draw=popularity: 0 draws all alike, 1 as often as they were linked to."""
 
+    hard_negatives: int = Field(default=0, ge=0, le=1000)
+    """Besides, of what walks from a seed reach most and is not right for it, so many in its batch at most: none in the
+    first epoch, one in the second, and so on. Where all candidates are compared anyway, none are added."""
+    hard_skip: int = Field(default=0, ge=0, le=10_000)
+    """The first so many of these are left out, which may be right though nobody knew."""
+
     def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
         """Refuse graphs in which nothing is ranked."""
         if manifest.ranking is None:

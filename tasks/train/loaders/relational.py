@@ -27,7 +27,7 @@ class RelationalLoader(LabelLoader):
         self.batch_size = config.batch_size
         fanouts = config.fanouts(data.num_layers or 0)
         newest = config.takes_newest(store.manifest)
-        self.neighborhoods = TypedNeighborhoods(store, fanouts, newest=newest, numbered=data.numbered)
+        self.neighborhoods = TypedNeighborhoods(store, fanouts, newest=newest, numbered=data.numbered, walks=data.walks)
 
     def batch(self, positions: Array, key: int) -> TypedBatch:
         """Sample around the seeds."""

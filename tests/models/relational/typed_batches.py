@@ -51,7 +51,10 @@ def random_batch(facts: GraphFacts = FACTS, num_layers: int = 2, seed: int = 0, 
             degrees[: len(degrees) // 3] = 0
             drawn[number] = degrees, int(degrees.sum())
             grown[source] += -(-drawn[number][1] // 2)
-        relations = []
+        # What walks visit is drawn by itself, so that other models' batches are as they were.
+        walked = np.random.default_rng([seed, hop])
+        degrees = walked.integers(0, 4, num_dst[facts.seed_type])
+        relations = [_visits(facts.seed_type, degrees, grown, walked)]
         for number, (degrees, total) in drawn.items():
             source, target = facts.relation_ends[number]
             relations.append(
@@ -66,6 +69,17 @@ def random_batch(facts: GraphFacts = FACTS, num_layers: int = 2, seed: int = 0, 
     for name, value in others.items():
         setattr(batch, name, value)
     return batch
+
+
+def _visits(kind: int, degrees: Any, sizes: list[int], rng: Any) -> Relation:
+    """What walks from rows of a type visit: their weights add up to 1."""
+    indptr, total = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64), int(degrees.sum())
+    indices = rng.integers(0, max(1, sizes[kind]), total).astype(np.int32)
+    weights = rng.random(total) + 0.1
+    weights /= np.repeat(np.add.reduceat(np.append(weights, 0), indptr[:-1]), degrees)
+    made = Relation(-1 - kind, kind, kind, torch.from_numpy(indptr), torch.from_numpy(indices), sizes[kind])
+    made.weight = torch.from_numpy(weights.astype(np.float32))
+    return made
 
 
 def _relation(facts: GraphFacts, number: int, degrees: Any, sources: Any, sizes: list[int], rng: Any) -> Relation:

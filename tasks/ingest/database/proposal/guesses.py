@@ -13,6 +13,7 @@ from tasks.ingest.database.proposal.names import (
     entity_score,
     event_score,
     foreign_score,
+    is_birth,
     is_kept_up_to_date,
     key_score,
     time_score,
@@ -42,6 +43,8 @@ class Guess:
     """Part (`key`, `time`, a column) to what is unsure about it."""
     dangling: bool = False
     """Whether some foreign keys name no row."""
+    time_formats: dict[str, str] = field(default_factory=dict)
+    """Of columns of times that are no ISO 8601: how they are written."""
     gaps_in_time: bool = False
     oldest: int = 0
     newest: int = 0
@@ -82,7 +85,7 @@ def _guess_key(guess: Guess) -> None:
     candidates = [
         (key_score(column, table.name, place), -place, column)
         for place, (column, facts) in enumerate(table.columns.items())
-        if facts.is_unique and facts.may_name_rows and not facts.profile.forms <= {"date text"}
+        if facts.is_unique and facts.may_name_rows and not _is_dated(facts)
     ]
     named = sorted((one for one in candidates if one[0] > 0), reverse=True)
     if not named:
@@ -123,7 +126,11 @@ def _index(guess: Guess) -> IdIndex:
 
 
 def _may_refer(facts: ColumnFacts) -> bool:
-    return facts.may_name_rows and facts.profile.empty < facts.profile.rows
+    return facts.may_name_rows and facts.profile.empty < facts.profile.rows and not facts.has_dates_of_another_form
+
+
+def _is_dated(facts: ColumnFacts) -> bool:
+    return facts.profile.forms <= {"date text"} or facts.has_dates_of_another_form
 
 
 def _choose_target(
@@ -170,13 +177,17 @@ def _guess_time(guess: Guess, intake: Intake) -> None:
             continue
         epoch = _epoch(column, facts)
         dated = facts.profile.forms <= {"date", "date text"} and bool(facts.profile.forms)
+        form = _time_format(column, facts)
+        if form is not None:
+            guess.time_formats[column] = form
+            dated, epoch = True, None
         if not dated and epoch is None:
             continue
         full = 1 - facts.profile.empty / facts.profile.rows
         options.append((time_score(column), full, -place, column, epoch))
     good = sorted((one for one in options if one[0] >= 0 and one[1] > 0.5), reverse=True)
     for _, _, _, column, _ in options:
-        if not any(column == one[3] for one in good):
+        if not is_birth(column) and not any(column == one[3] for one in good):
             guess.notes[column] = (
                 "a time that may be later than the row itself: as its time it would hide the row too long"
             )
@@ -192,6 +203,14 @@ def _guess_time(guess: Guess, intake: Intake) -> None:
     _read_times(guess, intake)
 
 
+def _time_format(column: str, facts: ColumnFacts) -> str | None:
+    """Return how times are written, where that is no ISO 8601; whole numbers must be called like a time besides."""
+    profile = facts.profile
+    if facts.has_dates_of_another_form:
+        return profile.date_form
+    return profile.date_form if profile.forms <= {"whole", "numeric text"} and time_score(column) else None
+
+
 def _epoch(column: str, facts: ColumnFacts) -> str | None:
     """Return what whole numbers count since 1970, where they may be times."""
     profile = facts.profile
@@ -203,7 +222,7 @@ def _epoch(column: str, facts: ColumnFacts) -> str | None:
 def _read_times(guess: Guess, intake: Intake) -> None:
     """Set the oldest and the newest time of the rows; leave the time out where it cannot be read."""
     assert guess.time is not None
-    silent, clock = Intake(), RowTimes(guess.time, None, guess.epoch)
+    silent, clock = Intake(), RowTimes(guess.time, guess.time_formats.get(guess.time), guess.epoch)
     found: list[tuple[int, int]] = []
     try:
         for batch in silent.batches(guess.table.config, [guess.time], (), (), [guess.time]):
@@ -213,6 +232,7 @@ def _read_times(guess: Guess, intake: Intake) -> None:
         silent.problems.raise_any()
     except DataError as error:
         guess.notes["time"] = f"{guess.time} cannot be read as a time: {str(error).splitlines()[-1].strip()[:200]}"
+        guess.time_formats.pop(guess.time, None)
         guess.time = guess.epoch = None
         return
     guess.oldest, guess.newest = min(low for low, _ in found), max(high for _, high in found)
@@ -224,11 +244,14 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
     taken = {guess.key, guess.time, *guess.foreign}
     for column, facts in table.columns.items():
         if column not in taken:
-            has_time = guess.time is not None and time_score(column) >= -1
+            has_time = guess.time is not None and (time_score(column) >= -1 or is_birth(column))
             verdict = judge(
                 column, facts.profile, is_csv=table.is_csv, max_categories=max_categories, has_own_time=has_time
             )
-            later = facts.profile.forms <= {"date", "date text"} and guess.time is not None and not has_time
+            dated = column in guess.time_formats or facts.profile.forms <= {"date", "date text"}
+            if column in guess.time_formats and has_time:
+                verdict = Verdict("time")
+            later = dated and guess.time is not None and not has_time
             if later:
                 verdict = Verdict("ignore", "may hold times that are later than the row's")
             if verdict.kind in ("number", "list") and facts.profile.broken:

@@ -15,7 +15,7 @@ _FIRST_TOO = frozenset({"written", "sent", "started", "start", "inserted", "occu
 _TIME_WORDS = frozenset({"time", "timestamp", "ts", "date", "datetime", "at", "on", "when", "day"})
 _LATER_TEXT = """
     updated update modified deleted closed ended end finished delivered shipped returned cancelled canceled
-    expires expiry due last until valid birth birthday born dob resolved paid completed left terminated
+    expires expiry due last until valid resolved paid completed left terminated
 """
 _LATER = frozenset(_LATER_TEXT.split())
 _KEPT_UP_TEXT = """
@@ -81,6 +81,8 @@ def foreign_score(column: str, table: str, target: str, key: str) -> int:
     key_like = len(core) < len(found)
     if found == named and not set(named) <= _KEY_WORDS:
         return 4 if len(named) > 1 else 3
+    if found == [*row, *named]:  # account_iban, of accounts whose key is iban
+        return 4
     if core == row or (core and core == row[-1:]):
         return 4 if key_like else 3
     if table == target and set(core) & _UP:
@@ -91,19 +93,25 @@ def foreign_score(column: str, table: str, target: str, key: str) -> int:
         return 3
     if core[-1:] == row[-1:]:
         return 2
+    if len(named) == 1 and found[-1:] == named and not set(named) & (_KEY_WORDS | _NO_KEY):
+        return 2  # sender_iban
     return 1 if key_like and core else 0
 
 
 def time_score(column: str) -> int:
     """Return how much a column is called like the time when a row came to be known; below 0: like a later time."""
     found = set(words(column))
-    if found & _LATER:
+    if is_birth(column) or found & _LATER:
         return -2
     if found & (_FIRST | _FIRST_TOO):
         return 3
-    if "birth" in "".join(found):
-        return -2
     return 2 if found & {"timestamp", "datetime", "time", "ts"} else (1 if found & _TIME_WORDS else 0)
+
+
+def is_birth(column: str) -> bool:
+    """Whether a column is called like when somebody was born: a poor time of a row, and known from its start."""
+    found = words(column)
+    return bool(set(found) & {"birthday", "born", "dob"}) or "birth" in "".join(found)
 
 
 def is_kept_up_to_date(column: str) -> bool:

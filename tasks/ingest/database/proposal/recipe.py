@@ -11,6 +11,7 @@ import yaml
 from tasks.ingest.database.moments import DAY, time_text
 from tasks.ingest.database.proposal.guesses import Guess, PredictGuess, guess_tables, guess_target
 from tasks.ingest.database.proposal.tables import find_tables, read_tables, table_name
+from tasks.ingest.tables.first_lines import id_with_leading_zero
 from tasks.ingest.tables.intake import Intake
 
 _MAX_CATEGORIES = 1000
@@ -36,6 +37,7 @@ def propose_recipe(places: Sequence[str]) -> str:
         "dataset:",
         "  name: database",
         f"  title: {name}",
+        *(["  text_ids: true                      # keys such as 007 stay texts"] if _keys_have_zeros(found) else []),
         "  tables:",
     ]
     reached = _connected(found, target)
@@ -55,6 +57,14 @@ def propose_recipe(places: Sequence[str]) -> str:
         "train: {loader: {name: relational, choose: recent}}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _keys_have_zeros(found: dict[str, Guess]) -> bool:
+    """Whether a key is like 007, which as a number would be 7, and come back as 7."""
+    return any(
+        guess.key is not None and id_with_leading_zero(guess.table.config, [guess.key]) is not None
+        for guess in found.values()
+    )
 
 
 def _recipe_name(places: Sequence[str]) -> str:
@@ -101,6 +111,7 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
         lines.append(f"  # {_UNSURE}{notes['key']}")
     if guess.time is not None:
         lines.append(_with_note(f"  time: {_scalar(guess.time)}", notes.get("time")))
+        lines += _form_lines(guess)
         if guess.epoch:
             lines.append(f"  epoch: {guess.epoch}")
         if guess.gaps_in_time:
@@ -124,6 +135,27 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
         note = f"; {_UNSURE}{notes[column]}" if column in notes else ""
         lines.append(f"    {_scalar(column)}: ignore".ljust(38) + f"# {why}{note}")
     return lines
+
+
+def _form_lines(guess: Guess) -> list[str]:
+    """Return how times are written that are no ISO 8601: the row's own, and those of columns that are read."""
+    forms = {
+        column: form
+        for column, form in guess.time_formats.items()
+        if column == guess.time or (column in guess.kinds and guess.kinds[column].kind == "time")
+    }
+    if not forms:
+        return []
+    others = {column: guess.table.columns[column].profile.other_date_form for column in forms}
+    doubt = [f"{column} may be {other} as well" for column, other in others.items() if other]
+    shown = forms[guess.time] if list(forms) == [guess.time] and guess.time else forms
+    return [_with_note(f"  time_format: {_quoted(shown)}", "; ".join(doubt) or None)]
+
+
+def _quoted(forms: str | dict[str, str]) -> str:
+    if isinstance(forms, str):
+        return f'"{forms}"'
+    return "{" + ", ".join(f'{_scalar(column)}: "{form}"' for column, form in forms.items()) + "}"
 
 
 def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list[str]:

@@ -53,6 +53,11 @@ class ColumnFacts:
         """Whether it is a column of decimals, none of which has a fraction, with empty cells: 3.0 for 3."""
         return self.profile.forms == {"decimal"} and self.profile.empty > 0 and self.all_whole
 
+    @property
+    def has_dates_of_another_form(self) -> bool:
+        """Whether its texts are dates, and no ISO 8601."""
+        return self.profile.forms == {"text"} and self.profile.date_form is not None
+
     all_whole: bool = True
 
 

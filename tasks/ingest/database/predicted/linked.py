@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.ingest.database.link_paths import LinkPath
+from tasks.ingest.database.predicted.link_paths import LinkPath
 
 
 class Links(NamedTuple):

@@ -51,7 +51,7 @@ class LabelConfig(ConfigModel):
     """Column of the label; several, or a column of lists, of `multilabel` and `regression`: an empty cell is not
     known."""
     task_type: LabelType = "binary"
-    """Kind of label: binary is 0 or 1, multilabel several of these; classes are whole numbers from 0."""
+    """Kind of label: binary is 0 or 1, or no and yes; multilabel several of these; classes are whole numbers from 0."""
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
     """How many classes a multiclass label has; null: as many as the largest says."""
 

@@ -11,8 +11,8 @@ from configs.errors import RecipeError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.moments import length_time, moment_time, time_text
-from tasks.ingest.database.predict_configs import PredictConfig
-from tasks.ingest.database.targets import Tasks
+from tasks.ingest.database.predicted.configs import PredictConfig
+from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.ids.id_index import hash_ids
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label

@@ -8,8 +8,15 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from configs.base import ConfigModel
 from configs.metric_names import MetricName, ranking_metric
-from tasks.ingest.database.label_configs import LabelConfig, Labels, LabelType, TaskOptions, check_label, check_names
 from tasks.ingest.database.moments import normalise_length, normalise_moment
+from tasks.ingest.database.predicted.label_configs import (
+    LabelConfig,
+    Labels,
+    LabelType,
+    TaskOptions,
+    check_label,
+    check_names,
+)
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseFilesConfig
 from tasks.ingest.tables.policies import Column
 
@@ -18,7 +25,7 @@ Moment = Annotated[str, BeforeValidator(normalise_moment), WithJsonSchema(_TEXT_
 Length = Annotated[str, BeforeValidator(normalise_length), WithJsonSchema(_TEXT_OR_NUMBER)]
 
 
-_FIGURES = ("none", "any", "count", "sum", "mean", "links")
+_FIGURES = ("none", "any", "count", "sum", "mean", "links", "together")
 
 
 class TargetConfig(ConfigModel):
@@ -37,11 +44,26 @@ class TargetConfig(ConfigModel):
     links: str | None = None
     """TABLE.COLUMN: which rows of another table its rows link the entity to, by this foreign key: they are recommended.
     An entity without any is not predicted."""
+    together: str | None = None
+    """TABLE.COLUMN: which rows of the predicted table go with one another: its rows name them by this foreign key, and
+    have `by` in common."""
+    by: str | None = None
+    """With `together`: what its rows have in common then, a foreign key of theirs (order_id), or a path of them
+    (order_id.customer_id)."""
+
+    @property
+    def _given(self) -> list[str]:
+        return [name for name in _FIGURES if getattr(self, name) is not None]
 
     @property
     def figure(self) -> str:
         """Which of them it is."""
-        return next(name for name in _FIGURES if getattr(self, name) is not None)
+        return self._given[0]
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether rows are recommended."""
+        return self.links is not None or self.together is not None
 
     @property
     def table(self) -> str:
@@ -55,12 +77,17 @@ class TargetConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _one(self) -> TargetConfig:
-        given = [name for name in _FIGURES if getattr(self, name) is not None]
-        if len(given) != 1:
+        if len(self._given) != 1:
             raise ValueError(
-                f"one of none, any, count, sum, mean and links says what is predicted, not {len(given)} of them"
+                "one of none, any, count, sum, mean, links and together says what is predicted, not "
+                f"{len(self._given)} of them"
             )
-        if self.figure in ("sum", "mean", "links") and self.column is None:
+        if (self.by is None) != (self.together is None):
+            raise ValueError(
+                "together and by go together: {together: items.product_id, by: order_id} recommends products of one "
+                "order"
+            )
+        if self.figure in ("sum", "mean", "links", "together") and self.column is None:
             raise ValueError(f"{self.figure}: {self.table} names no column; write {self.figure}: {self.table}.COLUMN")
         if self.figure in ("none", "any", "count") and self.column is not None:
             raise ValueError(f"{self.figure}: rows are counted, of a table; write {self.figure}: {self.table}")
@@ -75,8 +102,10 @@ class NamedTargetConfig(TaskOptions, TargetConfig):
 
     @model_validator(mode="after")
     def _is_a_figure(self) -> NamedTargetConfig:
-        if self.links is not None:
-            raise ValueError("links is a target by itself; several tasks are of none, any, count, sum and mean")
+        if self.is_ranked:
+            raise ValueError(
+                f"{self.figure} is a target by itself; several tasks are of none, any, count, sum and mean"
+            )
         return self
 
 
@@ -113,6 +142,8 @@ class LabelTableConfig(DatabaseFilesConfig, LabelConfig):
         self._check_time("labels")
         if self.time is None:
             raise ValueError("labels: `time` names the column of the moment from which on a label is true")
+        if self.dated_columns:
+            raise ValueError(f"labels: time_format names {self.dated_columns[0]!r}, and the time is {self.time!r}")
         check_label("labels", self.label, self.task_type, self.num_classes)
         return self
 
@@ -276,8 +307,10 @@ class PredictConfig(ConfigModel):
             raise ValueError(
                 "a target needs `at`, its moments, and `horizon`, how far it looks: at: [...], horizon: 90d"
             )
-        is_ranked = self.target is not None and self.target.links is not None
-        if self.new_only and not is_ranked:
+        is_ranked = self.target is not None and self.target.is_ranked
+        if self.target is not None and self.target.together is not None and self.via is not None:
+            raise ValueError("via is for links; what rows are together by is predict.target.by")
+        if self.new_only and (self.target is None or self.target.links is None):
             raise ValueError("new_only is for target: {links: TABLE.COLUMN}; leave it out")
         if self.metric is not None and is_ranked != (ranking_metric(self.metric) is not None) and self.metric != "mrr":
             fitting = "map@K, ndcg@K, recall@K, precision@K, hits@K or mrr" if is_ranked else "rocauc, rmse or such"

@@ -14,12 +14,10 @@ from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.link_paths import LinkPath, link_path
-from tasks.ingest.database.linked import Links, PositiveLinks
 from tasks.ingest.database.moments import length_time, time_text
-from tasks.ingest.database.relations import Relation
-from tasks.ingest.database.rows import TableRows, look_up
-from tasks.ingest.database.targets import (
+from tasks.ingest.database.predicted.link_paths import LinkPath, link_path
+from tasks.ingest.database.predicted.linked import Links, PositiveLinks
+from tasks.ingest.database.predicted.targets import (
     Tasks,
     check_end,
     data_end,
@@ -28,6 +26,8 @@ from tasks.ingest.database.targets import (
     refuse_empty,
     unlabelled_moments,
 )
+from tasks.ingest.database.relations import Relation
+from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter
 from tasks.sizes import need_memory
@@ -52,10 +52,13 @@ def read_links(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Links
             np.maximum(time, table.time[np.where(known, entity, 0)], out=time, where=known)
         keys = _foreign_keys(table, column, tables)
         entity = np.where(known, keys[np.where(known, entity, 0)], -1)
+    owner = tables[path.owner]
+    if path.together and owner.time is not None:
+        np.maximum(time, owner.time[np.where(entity >= 0, entity, 0)], out=time, where=entity >= 0)
     both = np.flatnonzero((entity >= 0) & (target >= 0))
     if not len(both):
         raise DataError(
-            f"no row links {config.predict.table} to {path.target}: there is nothing to recommend",
+            f"no row links {path.owner} to {path.target}: there is nothing to recommend",
             path=rows.config.names,
         )
     order = both[np.argsort(time[both], kind="stable")]
@@ -130,7 +133,10 @@ def _positives(
     """Return entity and target of the links of a moment, each pair once, and how many have too young targets."""
     some = links.between(moment, moment + horizon)
     size = targets.num_rows
-    pairs = np.unique(links.entity[some] * size + links.target[some])
+    if links.path.together:
+        pairs = _pairs_together(links.entity[some], links.target[some], size)
+    else:
+        pairs = np.unique(links.entity[some] * size + links.target[some])
     if new_only:
         before = links.between(ALWAYS, moment)
         pairs = np.setdiff1d(pairs, links.entity[before] * size + links.target[before], assume_unique=False)
@@ -141,27 +147,39 @@ def _positives(
     return entity[there], target[there], int(np.count_nonzero(~there))
 
 
-def relation_of_links(
-    path: LinkPath, tables: Mapping[str, TableRows], entity: str
-) -> tuple[tuple[str, str, str], bool]:
-    """Return the relation whose edges are all links, and whether these lead from the target to the entity.
+def _pairs_together(owner: Array, target: Array, size: int) -> Array:
+    """Return the pairs of two targets of one owner, ascending, each once, as first * size + second: int64 (m,)."""
+    distinct = np.unique(owner * size + target)
+    owner, target = np.divmod(distinct, size)
+    counts = np.unique(owner, return_counts=True)[1]
+    num_pairs = int((counts.astype(np.float64) ** 2).sum())
+    need_memory(32 * num_pairs, f"{num_pairs:,} pairs of what is had together", "take a shorter horizon")
+    each, starts = np.repeat(counts, counts), np.repeat(np.cumsum(counts) - counts, counts)
+    first = np.repeat(np.arange(len(owner)), each)
+    place = np.arange(len(first)) - np.repeat(np.cumsum(each) - each, each)
+    second = starts[first] + place
+    return np.unique((target[first] * size + target[second])[first != second])
+
+
+def relation_of_links(path: LinkPath, tables: Mapping[str, TableRows]) -> tuple[tuple[str, str, str], bool]:
+    """Return the relation whose edges are all links, and whether these lead from the target to the owner.
 
     The edges of a link table, where it is one; else a relation that `write_links` makes.
     """
     rows = tables[path.table].config
     if path.is_link_table and rows.is_link:
         reverse = next(iter(rows.foreign)) == path.column
-        ends = (path.target, entity) if reverse else (entity, path.target)
+        ends = (path.target, path.owner) if reverse else (path.owner, path.target)
         return (ends[0], file_name(path.table), ends[1]), reverse
-    return (entity, file_name(path.table), path.target), False
+    return (path.owner, file_name(path.table), path.target), False
 
 
-def write_links(links: Links, tables: Mapping[str, TableRows], entity: str, writer: DatasetWriter) -> Relation | None:
-    """Write the links as edges from entities to targets, where they are no link table's own."""
+def write_links(links: Links, tables: Mapping[str, TableRows], writer: DatasetWriter) -> Relation | None:
+    """Write the links as edges from owners to targets, where they are no link table's own."""
     rows = tables[links.path.table].config
     if links.path.is_link_table and rows.is_link:
         return None
-    ends = (tables[entity], tables[links.path.target])
+    ends = (tables[links.path.owner], tables[links.path.target])
     with ExitStack() as stack:
         relation = Relation(links.path.table, ends, writer, stack, timed=True)
         for first in range(0, len(links.entity), _ROWS):
@@ -175,13 +193,14 @@ def describe_ranking(
 ) -> RankingTask:
     """Return the manifest's entry."""
     assert config.predict.horizon is not None
-    triplet, reverse = relation_of_links(links.path, tables, config.predict.table)
+    triplet, reverse = relation_of_links(links.path, tables)
     return RankingTask(
         candidates=links.path.target,
         history=joined_name(triplet),
         history_is_reversed=reverse,
         horizon=length_time(config.predict.horizon, unit, "dataset.predict.horizon"),
         new_only=config.predict.new_only,
+        together=links.path.together,
     )
 
 

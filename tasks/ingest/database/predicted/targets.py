@@ -16,16 +16,16 @@ from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.label_values import Kind, head_of
-from tasks.ingest.database.linked import PositiveLinks
 from tasks.ingest.database.moments import end_of_data, length_time, moment_time, time_text
-from tasks.ingest.database.predict_configs import (
+from tasks.ingest.database.predicted.configs import (
     NEWEST,
     MomentsConfig,
     NamedTargetConfig,
     PredictConfig,
     TargetConfig,
 )
+from tasks.ingest.database.predicted.label_values import Kind, head_of
+from tasks.ingest.database.predicted.linked import PositiveLinks
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
@@ -119,7 +119,7 @@ def presence_of(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: T
     if active is None:
         return Presence(tables[predict.table], (), 0)
     within = length_time(active.within, unit, "dataset.predict.active.within")
-    counted = predict.target is not None and predict.target.links is None and predict.target.table == active.any
+    counted = predict.target is not None and not predict.target.is_ranked and predict.target.table == active.any
     via = predict.via if counted else None
     rows = tables[active.any]
     keys = [column for column, target in rows.config.foreign.items() if target == predict.table]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from configs.matching import did_you_mean
 
 if TYPE_CHECKING:
-    from tasks.ingest.database.predict_configs import PredictConfig
+    from tasks.ingest.database.predicted.configs import PredictConfig
     from tasks.ingest.database.table_configs import DatabaseTableConfig
 
 _MOST_STEPS = 4
@@ -22,12 +22,17 @@ class LinkPath(NamedTuple):
     """Foreign key of the table to `target`."""
     target: str
     steps: tuple[tuple[str, str], ...]
-    """Table and foreign key of each step from the table to the entity."""
+    """Table and foreign key of each step from the table to the owner."""
+    owner: str
+    """Table of the entities; of what is had together, of what it is had in."""
+    together: bool = False
+    """Whether rows of the target are recommended by what they are had together with."""
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables whose rows make up a link: it is there once all of them are."""
-        return tuple(table for table, _ in self.steps)
+        of_steps = tuple(table for table, _ in self.steps)
+        return (*of_steps, self.owner) if self.together else of_steps
 
     @property
     def is_link_table(self) -> bool:
@@ -36,7 +41,7 @@ class LinkPath(NamedTuple):
 
 
 def link_path(predict: PredictConfig, tables: Mapping[str, DatabaseTableConfig]) -> LinkPath:
-    """Return how `predict.target: {links: TABLE.COLUMN}` leads to the entities. Raises ValueError."""
+    """Return how `predict.target: {links: TABLE.COLUMN}`, or `together`, leads to its owners. Raises ValueError."""
     where = "predict.target"
     assert predict.target is not None
     name, column = predict.target.table, predict.target.column
@@ -48,9 +53,11 @@ def link_path(predict: PredictConfig, tables: Mapping[str, DatabaseTableConfig])
     foreign = tables[name].foreign
     if column not in foreign:
         raise ValueError(
-            f"{where}: links: {name}.{column}: {column} is no foreign key of {name}{did_you_mean(column, foreign)}; "
-            f"its own are {', '.join(foreign) or 'none'}"
+            f"{where}: {predict.target.figure}: {name}.{column}: {column} is no foreign key of {name}"
+            f"{did_you_mean(column, foreign)}; its own are {', '.join(foreign) or 'none'}"
         )
+    if predict.target.together is not None:
+        return _timed(_together_path(predict, name, column, tables), tables)
     paths = _paths(name, predict.table, tables, besides=column)
     if not paths:
         raise ValueError(
@@ -58,13 +65,46 @@ def link_path(predict: PredictConfig, tables: Mapping[str, DatabaseTableConfig])
             f"{column}, which names what is linked); name them (foreign: {{COLUMN: TABLE}})"
         )
     found = _chosen(paths, predict.via, name, predict.table)
-    made = LinkPath(name, column, foreign[column], found)
+    return _timed(LinkPath(name, column, foreign[column], found, predict.table), tables)
+
+
+def _timed(made: LinkPath, tables: Mapping[str, DatabaseTableConfig]) -> LinkPath:
+    """Return a path if it has a time. Raises ValueError."""
     if not any(tables[table].time for table in made.tables):
         raise ValueError(
-            f"{where}: neither {' nor '.join(made.tables)} has a time, and which links are behind a moment is not "
-            "known; name the column (time: ...)"
+            f"predict.target: neither {' nor '.join(made.tables)} has a time, and which links are behind a moment is "
+            "not known; name the column (time: ...)"
         )
     return made
+
+
+def _together_path(
+    predict: PredictConfig, name: str, column: str, tables: Mapping[str, DatabaseTableConfig]
+) -> LinkPath:
+    """Return how rows lead to what they are together in (`by`). Raises ValueError."""
+    where = "predict.target.by"
+    assert predict.target is not None
+    assert predict.target.by is not None
+    target = tables[name].foreign[column]
+    if target != predict.table:
+        raise ValueError(
+            f"predict.target: together: {name}.{column} names {target}, and rows of {predict.table} are predicted: "
+            f"what is together is of one table; set predict.table: {target}"
+        )
+    place, steps = name, []
+    for step in predict.target.by.split("."):
+        foreign = tables[place].foreign
+        if step not in foreign or (place, step) == (name, column):
+            known = [one for one in foreign if (place, one) != (name, column)]
+            raise ValueError(
+                f"{where}: {step!r} is no foreign key of {place} by which rows can be together"
+                f"{did_you_mean(step, known)}; its own are {', '.join(known) or 'none'}"
+            )
+        steps.append((place, step))
+        place = foreign[step]
+    if place == target:
+        raise ValueError(f"{where}: {predict.target.by} leads to {target} themselves; name what they are together in")
+    return LinkPath(name, column, target, tuple(steps), place, together=True)
 
 
 def _paths(

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.label_values import label_reader
+from tasks.ingest.database.predicted.label_values import label_reader
+from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.rows import TableRows
-from tasks.ingest.database.targets import Tasks
 from tasks.ingest.writer import DatasetWriter
 from tasks.sizes import need_memory
 
@@ -32,7 +32,7 @@ def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
         predict.label, predict.task_type, predict.num_classes, keeps_missing=predict.on_missing_label == "predict"
     )
     found = []
-    for chunk in rows.chunks(reader.columns, (), reader.columns):
+    for chunk in rows.chunks(reader.columns, reader.texts, reader.numbers):
         values, wrong = reader.read(chunk.batch)
         found.append(reader.codes(np.where(wrong[:, None], np.nan, values)))
         need_memory(16 * sum(part.size for part in found), "the labels", "take fewer rows")

@@ -7,11 +7,11 @@ import numpy as np
 from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
-from tasks.ingest.database.label_values import label_reader
 from tasks.ingest.database.moments import time_text
-from tasks.ingest.database.predict_configs import LabelTableConfig
+from tasks.ingest.database.predicted.configs import LabelTableConfig
+from tasks.ingest.database.predicted.label_values import label_reader
+from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.rows import TableRows
-from tasks.ingest.database.targets import Tasks
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.tables.intake import Intake, TableBatch
@@ -29,14 +29,14 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     """
     assert table.time is not None
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
-    clock = RowTimes(table.time, table.time_format, table.epoch, way_out=way_out)
-    texts = [*entities.nodes.texts(table.key), *clock.texts]
+    clock = RowTimes(table.time, table.form_of(table.time), table.epoch, way_out=way_out)
     reader = label_reader(
         table.label, table.task_type, table.num_classes, keeps_missing=table.on_missing_label == "predict"
     )
+    texts = [*entities.nodes.texts(table.key), *clock.texts, *reader.texts]
     ids, moments, labels, unknown, younger = [], [], [], 0, 0
     columns = [table.key, table.time, *reader.columns]
-    for batch in intake.batches(table, columns, texts, reader.columns, clock.inferred):
+    for batch in intake.batches(table, columns, texts, reader.numbers, clock.inferred):
         found = entities.nodes.look_up(batch, table.key)
         if table.on_unknown_id == "error":
             way_out = "; labels.on_unknown_id: drop leaves such labels out"

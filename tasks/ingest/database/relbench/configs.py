@@ -10,10 +10,10 @@ from configs.base import ComponentConfig, StrTuple
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 from tasks.ingest.database.configs import check_moments_are_kept
-from tasks.ingest.database.predict_configs import Length
+from tasks.ingest.database.predicted.configs import Length
 
 
-@DATASETS.options("relbench", "database.relbench")
+@DATASETS.options("relbench", "database.relbench.dataset")
 class RelbenchConfig(ComponentConfig):
     """A database in RelBench's layout, and one of its tasks with its own moments and splits: db/, tasks/TASK/."""
 

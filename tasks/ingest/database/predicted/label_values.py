@@ -12,14 +12,23 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.database.label_configs import LabelsGiven, LabelType, NamedLabelConfig, TaskOptions, columns_of
+from tasks.ingest.database.predicted.label_configs import (
+    LabelsGiven,
+    LabelType,
+    NamedLabelConfig,
+    TaskOptions,
+    columns_of,
+)
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.labels import LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import is_list, numbers
-from tasks.ingest.tables.intake import TableBatch
+from tasks.ingest.tables.intake import TableBatch, not_a_number
 from tasks.storage.manifests import TaskHead, TaskType
 
 _SEVERAL = ("multilabel", "regression")
+_TRUTHS = ("binary", "multilabel")
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^nan$"
+_YES, _NO = r"^(yes|y|true|t)$", r"^(no|n|false|f)$"
 
 
 class Kind(NamedTuple):
@@ -61,6 +70,8 @@ class LabelsReader:
             LabelReader(one.label, one.task_type, one.num_classes, keeps_missing=True) for one in labels.values()
         ]
         self.columns = tuple(dict.fromkeys(column for reader in self._readers for column in reader.columns))
+        self.numbers = tuple(dict.fromkeys(column for reader in self._readers for column in reader.numbers))
+        self.texts = tuple(column for column in self.columns if column not in self.numbers)
         self._widths = [1] * len(self._readers)
 
     def read(self, batch: TableBatch) -> tuple[Array, Array]:
@@ -101,6 +112,10 @@ class LabelReader:
     ) -> None:
         """`keeps_missing`: whether a row without any label stays, to be predicted; else it is a mistake."""
         self.columns = columns_of(label)
+        self.texts = self.columns if task_type in _TRUTHS else ()
+        """Those that a CSV gives as texts: there, yes and no are 1 and 0."""
+        self.numbers = () if task_type in _TRUTHS else self.columns
+        """Those that a CSV gives as numbers."""
         self.task_type, self._given = task_type, num_classes
         self._keeps_missing = keeps_missing
         self._kind = LabelKind(task_type, num_classes or 2**31, len(self.columns))
@@ -138,6 +153,9 @@ class LabelReader:
     def _column(self, batch: TableBatch, column: str) -> Array | None:
         """Return one column, float64 (n, width); None where it is text."""
         if is_text(batch.column(column).type):
+            truths = _truths(batch, column) if self.task_type in _TRUTHS else None
+            if truths is not None:
+                return truths
             batch.wrong_column(
                 column, "is text; labels are numbers, and classes whole numbers from 0: give each class its number"
             )
@@ -161,6 +179,29 @@ class LabelReader:
         if self.task_type == "multiclass":
             return Kind("multiclass", self._given or max(1, int(label[known].max())) + 1)
         return Kind(self.task_type, 2 if self.task_type == "binary" else 0)
+
+
+def _truths(batch: TableBatch, column: str) -> Array | None:
+    """Return texts as numbers, float64 (n, 1), NaN where empty: yes and true are 1, no and false 0.
+
+    Other cells are gathered as mistakes; None: all are such.
+    """
+    cells = compute.utf8_lower(compute.utf8_trim_whitespace(batch.column(column).cast(pa.string())))
+    yes, no, number = (
+        compute.fill_null(compute.match_substring_regex(cells, words), False) for words in (_YES, _NO, _NUMBER)
+    )
+    known = compute.or_(compute.or_(yes, no), number)
+    if cells.null_count < len(cells) and not compute.any(known).as_py():
+        return None
+
+    def message(row: int) -> str:
+        cell = batch.column(column)[row].as_py().strip()
+        return f"{not_a_number(cell)}; a label is 0 or 1, no or yes, false or true"
+
+    batch.wrong(compute.and_(compute.invert(known), compute.is_valid(cells)), column, "is no label", message)
+    texts = compute.if_else(yes, "1", compute.if_else(no, "0", compute.if_else(number, cells, "0")))
+    values = compute.if_else(compute.is_valid(cells), texts, "nan").cast(pa.float64())
+    return np.asarray(values, np.float64)[:, None]
 
 
 def _with_gaps(batch: TableBatch, column: str) -> TableBatch:

@@ -25,7 +25,7 @@ from configs.source_files import is_folder, names_in, user_path
 from tasks.ingest.base import Dataset
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.dataset import Database
-from tasks.ingest.database.relbench_configs import RelbenchConfig
+from tasks.ingest.database.relbench.configs import RelbenchConfig
 from tasks.readers.parquet import open_parquet
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests

@@ -1,0 +1,1 @@
+"""Databases in RelBench's layout."""
