@@ -181,8 +181,8 @@ class LabelReader:
             largest = int(label[known].max())
             if largest >= MOST_CLASSES:
                 raise DataError(
-                    f"has the label {largest:,}: classes are whole numbers from 0, and {MOST_CLASSES:,} at most; number "
-                    "them anew",
+                    f"has the label {largest:,}: classes are whole numbers from 0, and {MOST_CLASSES:,} at most; "
+                    "number them anew",
                     path=files,
                     column=self.columns[0],
                 )
