@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -25,7 +27,8 @@ def clear_later_rows(model: nn.Module, store: GraphStore) -> None:
     later = np.flatnonzero(time >= last if is_task else time > last)
     own = later if "node_ids" not in store else np.asarray(store["node_ids"][later], np.int64)
     offsets, first = store.manifest.type_offsets, 0
-    weight = model.encoder.embedding.weight  # type: ignore[union-attr]
+    assert model.encoder.embedding is not None
+    weight: Any = model.encoder.embedding.weight
     with torch.no_grad():
         for t in model.embedded:
             numbers = own[(own >= offsets[t]) & (own < offsets[t + 1])] - offsets[t]
