@@ -19,7 +19,7 @@ from tasks.evaluators.ranked_places import places_of
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.ranked import ranked_by
 from tasks.sampling.relational.links import RankedLinks
-from tests.ranked_shop import ranked_shop, store_of
+from tests.ranked_shop import HORIZON, ranked_shop, store_of
 from tests.support import node_graph
 
 
@@ -162,21 +162,21 @@ def test_controls_are_those_of_loops(tmp_path: Path, new_only: bool) -> None:
             assert own[row, first].min() >= np.sort(own[row])[::-1][2] - 1e-9
 
 
-def test_what_an_entity_had_more_often_comes_first_however_popular(tmp_path: Path) -> None:
+def test_what_an_entity_had_counts_by_number_recency_and_popularity(tmp_path: Path) -> None:
     store = store_of(ranked_shop(tmp_path, buys=600))
-    controls = RecommendationControls(store)
+    controls, links = RecommendationControls(store), RankedLinks(store)
     tasks = np.asarray(store["test_idx"], np.int64)
-    moment = int(controls.links.moments(tasks)[0])
-    scores = controls._own_past(tasks, moment)
-    entities = controls.links.entities(tasks)
-    indptr, column, counts, newest = controls.links.past(entities, np.full(len(tasks), moment))
+    moment = int(links.moments(tasks)[0])
+    scores, popular = controls._own_past(tasks, moment), controls._recent_scores(moment)
+    entities = links.entities(tasks)
+    indptr, column, counts, newest = links.past(entities, np.full(len(tasks), moment))
+    assert popular.min() >= 0
+    assert popular.max() < 1
     for row in range(len(tasks)):
-        some = slice(indptr[row], indptr[row + 1])
-        wanted = np.lexsort((-newest[some], -counts[some]))
-        distinct = np.unique(np.stack([counts[some], newest[some]]), axis=1).shape[1]
-        if distinct == len(wanted):
-            order = np.argsort(-scores[row], kind="stable")[: len(wanted)]
-            assert order.tolist() == column[some][wanted].tolist()
+        wanted = popular.astype(np.float64)
+        for at in range(indptr[row], indptr[row + 1]):
+            wanted[column[at]] += 1 + counts[at] + 1 / (1 + (moment - newest[at]) / HORIZON)
+        np.testing.assert_allclose(scores[row], wanted, rtol=1e-6)
 
 
 def test_lists_hold_the_first_candidates_and_who_is_right(tmp_path: Path) -> None:

@@ -291,6 +291,9 @@ def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:
     write(folder, labels={**labels, "y": ["", "", ""]})
     with pytest.raises(DataError, match=r"labels\.csv \(column y\): has no label: all are empty"):
         ingest(**database(predict=predict | {"labels": {**predict["labels"], "on_missing_label": "predict"}}))
+    write(folder, labels={**labels, "y": [0, 1, 1_000_000]})
+    with pytest.raises(DataError, match=r"labels\.csv \(column y\): has the label 1,000,000: .* number them anew"):
+        ingest(**database(predict=predict | {"labels": {**predict["labels"], "task_type": "multiclass"}}))
     write(folder, "parquet", labels={**labels, "y": ["stays", "leaves", "stays"]})
     predict["labels"] = {"files": "labels.parquet", "key": "who", "time": "at", "label": "y"}
     people = {"files": "people.parquet"}

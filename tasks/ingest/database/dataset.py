@@ -15,8 +15,9 @@ from tasks.storage.source_digests import SourceDigests
 if TYPE_CHECKING:
     from tasks.ingest.tables.intake import Intake
 
-_READER = 2
-"""Raised when the same files are read as something else. 2: older rows alone say what a column is."""
+_READER = 3
+"""Raised when the same files are read as something else. 2: older rows alone say what a column is. 3: row numbers of
+pandas are no column."""
 
 
 @DATASETS.register("database")

@@ -12,6 +12,7 @@ from configs.base import ConfigModel
 from configs.metric_names import MetricName
 from tasks.ingest.database.table_configs import PLAIN_NAME
 
+MOST_CLASSES = 1_000_000
 LabelType = Literal["binary", "multiclass", "multilabel", "regression"]
 
 
@@ -52,7 +53,7 @@ class LabelConfig(ConfigModel):
     known."""
     task_type: LabelType = "binary"
     """Kind of label: binary is 0 or 1, or no and yes; multilabel several of these; classes are whole numbers from 0."""
-    num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
+    num_classes: int | None = Field(default=None, ge=2, le=MOST_CLASSES)
     """How many classes a multiclass label has; null: as many as the largest says."""
 
 

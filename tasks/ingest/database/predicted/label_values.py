@@ -13,6 +13,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.database.predicted.label_configs import (
+    MOST_CLASSES,
     LabelsGiven,
     LabelType,
     NamedLabelConfig,
@@ -177,7 +178,15 @@ class LabelReader:
         if not known.any():
             raise DataError("has no label: all are empty", path=files, column=self.columns[0])
         if self.task_type == "multiclass":
-            return Kind("multiclass", self._given or max(1, int(label[known].max())) + 1)
+            largest = int(label[known].max())
+            if largest >= MOST_CLASSES:
+                raise DataError(
+                    f"has the label {largest:,}: classes are whole numbers from 0, and {MOST_CLASSES:,} at most; "
+                    "number them anew",
+                    path=files,
+                    column=self.columns[0],
+                )
+            return Kind("multiclass", self._given or max(1, largest) + 1)
         return Kind(self.task_type, 2 if self.task_type == "binary" else 0)
 
 
