@@ -193,14 +193,15 @@ class LabelReader:
 def _truths(batch: TableBatch, column: str) -> Array | None:
     """Return texts as numbers, float64 (n, 1), NaN where empty: yes and true are 1, no and false 0.
 
-    Other cells are gathered as mistakes; None: all are such.
+    Other cells are gathered as mistakes; None: all are such, and it is no CSV.
     """
     cells = compute.utf8_lower(compute.utf8_trim_whitespace(batch.column(column).cast(pa.string())))
     yes, no, number = (
         compute.fill_null(compute.match_substring_regex(cells, words), False) for words in (_YES, _NO, _NUMBER)
     )
     known = compute.or_(compute.or_(yes, no), number)
-    if cells.null_count < len(cells) and not compute.any(known).as_py():
+    is_csv = any(word in str(batch.path) for word in (".csv", ".tsv"))  # whose cells are all texts
+    if not is_csv and cells.null_count < len(cells) and not compute.any(known).as_py():
         return None
 
     def message(row: int) -> str:
