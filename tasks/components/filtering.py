@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from tasks.arrays import Array, blocks, offsets, row_blocks
 from tasks.negatives import replace_gone
-from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore, is_of_type
+from tasks.storage.array_names import is_of_type
+from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
 from tasks.transpose import transpose
 
 _CHUNK_NODES = 1 << 18

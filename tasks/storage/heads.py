@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
-from tasks.arrays import Array
 from tasks.storage.manifests import TaskHead, TaskManifest
+
+if TYPE_CHECKING:
+    from tasks.arrays import Array
 
 M = TypeVar("M", bound=TaskManifest)
 
@@ -30,6 +30,8 @@ class HeadView:
 
     def label_of(self, label: Array) -> Array:
         """Return its labels of all tasks' (n, K): int64 (n,) of classes, -1 for none, else float32 (n, T)."""
+        import numpy as np  # not by those who only ask what is there
+
         own = label[:, self.labels]
         if self.head.task_type == "multiclass":
             return np.where(np.isnan(own[:, 0]), -1, own[:, 0]).astype(np.int64)
