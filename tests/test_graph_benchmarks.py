@@ -13,7 +13,7 @@ import torch
 from benchmarks import graphs, graphs_sides
 from benchmarks.embeddings_ours import training_job
 from benchmarks.embeddings_peers import Done
-from benchmarks.gnn_graphs import data_folder
+from benchmarks.gnn_graphs import DATA
 from benchmarks.side_processes import LeftOutError, own_command, start_side
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loop import Trainer
@@ -89,7 +89,7 @@ def test_models_are_of_those_that_there_are(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.slow
 def test_the_whole_benchmark_on_molbace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if not (data_folder() / "ogb" / "ogbg_molbace").exists():
+    if not (DATA / "ogb" / "ogbg_molbace").exists():
         pytest.skip("ogbg-molbace is not here")
     words = ["--graphs", "ogbg-molbace", "--models", "GIN", "--quick", "--home", str(tmp_path / "home")]
     graphs.main([*words, "--out", str(tmp_path)])
