@@ -30,6 +30,7 @@ import numpy as np
 from models.kernels.layout.move_points import Points, move_points
 from models.kernels.layout.objectives import Objective
 from models.kernels.layout.reference import layout_loss
+from models.kernels.layout.umap_curve import umap_curve
 from tasks.arrays import Array
 from tasks.sampling.walks.alias import alias_table, draw_many
 
@@ -37,7 +38,7 @@ RESULTS = Path(__file__).parent / "results"
 NEIGHBORS, NEGATIVES, CHUNK, MILLION = 15, 5, 1 << 14, 1_000_000
 OBJECTIVES = {
     "largevis": Objective("largevis", gamma=7.0, epsilon=0.1),
-    "umap": Objective("umap", epsilon=1e-3, a=1.577, b=0.895),
+    "umap": Objective("umap", 1.0, 1e-3, *umap_curve(0.1)),
     "tsne": Objective("tsne", odds=0.01),
 }
 
@@ -90,7 +91,8 @@ def lay_out(graph: Graph, objective: Objective, count: int) -> tuple[float, Arra
     state, begin = 12345, time.process_time()
     for low in range(0, count, CHUNK):
         heads, tails, negatives, state = graph.samples(state)
-        move_points(points, points, heads, tails, negatives, objective, rate=max(1e-4, 1 - low / count))
+        options = {"most": 4.0, "move_negatives": False} if objective.name == "umap" else {}
+        move_points(points, points, heads, tails, negatives, objective, rate=max(1e-4, 1 - low / count), **options)
     return count / (time.process_time() - begin), points.rows
 
 
