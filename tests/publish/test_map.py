@@ -21,7 +21,8 @@ HOSTILE = "</script><script>document.title='taken'</script>\n\"\\ \u2028 ü"
 
 
 def unpacked(text: str, dtype: Any) -> np.ndarray[Any, Any]:
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
+    return np.ascontiguousarray(planes.reshape(np.dtype(dtype).itemsize, -1).T).view(dtype).ravel()
 
 
 def page_data(page: str) -> dict[str, Any]:
@@ -88,6 +89,13 @@ def test_numbers_keep_their_digits() -> None:
     assert pack_column("n", pd.array([1, None], dtype="Int64"))["kind"] == "number"
 
 
+def test_numbers_that_repeat_are_codes() -> None:
+    values = np.random.default_rng(0).choice([0.25, -3, np.nan, 2**30 + 1], 101)
+    column = pack_column("n", values)
+    different = unpacked(column["different"], np.float64)
+    np.testing.assert_array_equal(different[unpacked(column["data"], column["type"])], values)
+
+
 def test_times_are_seconds_whatever_their_zone_and_unit() -> None:
     moments = pd.to_datetime(["2024-01-01 01:00:00.5+01:00", None], utc=True).as_unit("us")
     for series in (moments, moments.tz_convert("Asia/Tokyo"), moments.tz_convert(None).as_unit("ns")):
@@ -141,6 +149,7 @@ def test_a_map_in_a_browser(tmp_path: Path) -> None:
     columns = {
         "topic": [HOSTILE if i % 3 else "even" for i in range(count)],
         "score": np.where(np.arange(count) == 7, np.nan, np.linspace(0, 1, count)),
+        "parity": np.arange(count) % 2 + 0.5,
         "seen": pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(count), "D"),
     }
     edges = np.array([[7, 8], [9, 7], [1, 2]])
@@ -167,6 +176,7 @@ def test_a_map_in_a_browser(tmp_path: Path) -> None:
         assert "id-7" in card
         assert "2024-01-08" in card
         assert "missing" in card
+        assert "1.5" in card
 
         page.select_option("#color", "score")
         page.wait_for_selector("body[data-color=score][data-state=ready]")

@@ -16,7 +16,20 @@
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
   }
-  const unpackArray = async (text, type) => new TYPES[type](await unpack(text));
+  // All first bytes of the numbers come first, then all second.
+  async function unpackArray(text, type) {
+    const planes = new Uint8Array(await unpack(text)), width = TYPES[type].BYTES_PER_ELEMENT, count = planes.length / width;
+    const bytes = new Uint8Array(planes.length);
+    for (let k = 0; k < width; k++) for (let i = 0; i < count; i++) bytes[i * width + k] = planes[k * count + i];
+    return new TYPES[type](bytes.buffer);
+  }
+  async function unpackColumn(one) {
+    if (one.kind === "text") return unpackTexts(one.data);
+    const values = await unpackArray(one.data, one.type);
+    if (!one.different) return values;
+    const different = await unpackArray(one.different, "float64");
+    return Float64Array.from(values, (code) => different[code]);
+  }
   const unpackTexts = async (text) => JSON.parse(new TextDecoder().decode(await unpack(text)));
   const number = (value) => Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(6)).toString();
 
@@ -264,7 +277,7 @@
     // In the middle of -1..1, the longer axis filling it.
     const centered = (steps) => { const half = steps.reduce((most, one) => Math.max(most, one), 0) / 2; return Float32Array.from(steps, (one) => (one - half) / 32767.5 * 0.95); };
     x = centered(xs); y = centered(ys); ids = await unpackTexts(data.ids);
-    for (const one of data.columns) one.values = one.kind === "text" ? await unpackTexts(one.data) : await unpackArray(one.data, one.type);
+    for (const one of data.columns) one.values = await unpackColumn(one);
     if (data.edges) { edges = { starts: await unpackArray(data.edges.starts, "uint32"), ends: await unpackArray(data.edges.ends, "uint32") }; element("edges-label").hidden = false; }
     for (const one of data.columns) if (one.kind !== "text") element("color").append(new Option(one.name, one.name, false, one.name === data.color));
     if (!element("color").options.length) element("color").parentElement.hidden = true;
