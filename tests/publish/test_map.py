@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tasks.publish.map.columns import MAX_CATEGORIES, pack_column, quantized
@@ -89,6 +90,16 @@ def test_numbers_keep_their_digits() -> None:
     assert pack_column("n", pd.array([1, None], dtype="Int64"))["kind"] == "number"
 
 
+def test_numbers_at_the_end_of_what_floats_hold() -> None:
+    column = pack_column("n", np.array([-1.7e308, 1.7e308]))
+    assert (column["low"], column["high"]) == (-1.7e308, 1.7e308)
+
+
+def test_columns_of_arrow() -> None:
+    assert pack_column("n", pa.chunked_array([[1.5, None], [3.0]]))["kind"] == "number"
+    assert pack_column("k", pa.array(["x", None]).dictionary_encode())["labels"] == ["", "x"]
+
+
 def test_numbers_that_repeat_are_codes() -> None:
     values = np.random.default_rng(0).choice([0.25, -3, np.nan, 2**30 + 1], 101)
     column = pack_column("n", values)
@@ -117,6 +128,8 @@ def test_edges_come_back() -> None:
     ("changed", "message"),
     [
         ({"ids": ["a"]}, "3 points and 1 values of ids"),
+        ({"ids": ["a"], "columns": {"ids": list("abc")}}, "3 points and 1 values of ids"),
+        ({"columns": {"wide": np.zeros((3, 2))}}, r"column wide: .* these are \(3, 2\)"),
         ({"columns": {"topic": ["x"]}}, "3 points and 1 values of topic"),
         ({"columns": {"topic": list("xyz")}, "color": "topik"}, "no column topik to colour by; there are: topic"),
         ({"columns": {"wave": np.array([1j, 2, 3])}}, "column wave: complex"),

@@ -64,8 +64,12 @@ def pack_column(name: str, values: Any) -> dict[str, Any]:
 
     `kind` is category (codes into `labels`, the commonest first; 0 is a missing value), number, time (seconds since
     1970, UTC) or text; `data` its values; numbers and times have `low` and `high`, the percentiles 1 and 99 that
-    colours span. Raises ValueError for complex numbers.
+    colours span. Raises ValueError for complex numbers and for several values a point.
     """
+    if hasattr(values, "to_pandas"):  # Arrow's arrays, of which pandas would keep each value's wrapping
+        values = values.to_pandas()
+    if getattr(values, "ndim", 1) != 1:
+        raise ValueError(f"column {name}: a map shows one value a point, these are {values.shape}")
     series = pd.Series(values).reset_index(drop=True)
     if pd.api.types.is_datetime64_any_dtype(series):
         moments = pd.to_datetime(series, utc=True).dt.tz_convert(None)
@@ -108,7 +112,7 @@ def _texts(series: pd.Series) -> list[str]:
 def _numbers(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Pack numbers as float32 (seven digits), times and large numbers as float64, and what repeats as codes."""
     finite = numbers_N[np.isfinite(numbers_N)]
-    low, high = np.percentile(finite, [1, 99]).tolist() if len(finite) else (0.0, 0.0)
+    low, high = np.percentile(finite, [1, 99], method="nearest").tolist() if len(finite) else (0.0, 0.0)
     column = {"name": name, "kind": kind, "low": low, "high": high}
     different, codes_N = np.unique(numbers_N, return_inverse=True)
     # Rounded numbers and days repeat: codes compress to a third of the numbers.

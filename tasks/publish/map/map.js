@@ -62,7 +62,7 @@
       const value = column.values[row];
       if (column.kind === "category") codes[row] = value > OWN_COLORS ? 0 : value;
       else if (!Number.isNaN(value)) {
-        const part = column.high > column.low ? (value - column.low) / (column.high - column.low) : 0.5;
+        const part = column.high > column.low ? (value / 2 - column.low / 2) / (column.high / 2 - column.low / 2) : 0.5;
         codes[row] = 1 + Math.floor(Math.min(Math.max(part, 0), 0.999999) * SHADES);
       }
     }
@@ -151,10 +151,11 @@
   function lines() {
     const canvas = element("lines"), scale = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
     canvas.width = canvas.clientWidth * scale; canvas.height = canvas.clientHeight * scale;
+    if (shown !== undefined) status();
     if (!edges || !element("edges").checked || !selected.length) { canvas.dataset.lines = 0; return; }
     const chosen = new Uint8Array(data.count);
     for (const row of selected) chosen[row] = 1;
-    pen.scale(scale, scale); pen.strokeStyle = THEMES[theme].line; pen.globalAlpha = 0.35; pen.lineWidth = 1; pen.beginPath();
+    pen.scale(scale, scale); pen.strokeStyle = THEMES[theme].line; pen.lineWidth = 1; pen.beginPath();
     let drawn = 0;
     for (let row = 0, edge = 0; row < data.count && drawn < MAX_LINES; row++) {
       for (const end = edge + edges.starts[row]; edge < end; edge++) {
@@ -164,6 +165,7 @@
         pen.moveTo(from[0], from[1]); pen.lineTo(to[0], to[1]); drawn++;
       }
     }
+    pen.globalAlpha = drawn < 200 ? 0.5 : drawn < 2000 ? 0.25 : 0.1;
     pen.stroke(); canvas.dataset.lines = drawn;
     if (drawn >= MAX_LINES) element("status").textContent = `the first ${MAX_LINES.toLocaleString("en")} edges are drawn`;
   }

@@ -15,6 +15,7 @@ import numpy as np
 from tasks.publish.map.columns import pack_column, packed, packed_texts, quantized
 
 HERE = Path(__file__).parent
+FILES = (HERE / "scatterplot.js", HERE / "map.js", HERE / "map.css")
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,7 @@ def render(points: Points) -> str:
     )
     # Inside a script element only "<" could end it early; JSON has another way to write it.
     data = json.dumps(_packed(points), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    files = {
-        name: Markup((HERE / name).read_text(encoding="utf-8")) for name in ("scatterplot.js", "map.js", "map.css")
-    }
+    files = {path.name: Markup(path.read_text(encoding="utf-8")) for path in FILES}
     licences = (HERE / "scatterplot.LICENSE.txt").read_text(encoding="utf-8")
     return environment.get_template("map.jinja").render(
         title=points.title, count=len(points.ids), files=files, licences=licences, data=Markup(data)
@@ -74,7 +73,7 @@ def render(points: Points) -> str:
 def _packed(points: Points) -> dict[str, Any]:
     steps_N2, corner, step = quantized(points.coordinates)
     count = len(steps_N2)
-    for name, values in {"ids": points.ids, **points.columns}.items():
+    for name, values in [("ids", points.ids), *points.columns.items()]:
         if len(values) != count:
             raise ValueError(f"the map has {count} points and {len(values)} values of {name}: give one a point")
     columns = [pack_column(name, values) for name, values in points.columns.items()]
