@@ -18,13 +18,17 @@ needs_chromium = pytest.mark.skipif(
 )
 
 
+# WebGL without a GPU.
+SOFTWARE_WEBGL = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+
+
 @contextmanager
-def open_page(width: int = 1300) -> Iterator[Page]:
-    """Open an empty page."""
+def open_page(width: int = 1300, flags: tuple[str, ...] = ()) -> Iterator[Page]:
+    """Open an empty page; `flags` are Chromium's."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *flags])
         page = browser.new_page(viewport={"width": width, "height": 1000})
         page.set_default_timeout(60_000)
         yield page

@@ -1,0 +1,1 @@
+"""A map of points to look at: one HTML file that works from disk, without a network."""

@@ -1,0 +1,128 @@
+"""What a map carries: coordinates as 16-bit numbers, columns as codes or numbers, ids as text, all compressed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+MAX_CATEGORIES = 65_534
+"""More different texts than this are shown on a point's card, and cannot colour it."""
+
+STEPS = 65_535
+"""A coordinate is one of 0..65535 steps over the longer axis: finer than any screen at once."""
+
+
+def packed(array: np.ndarray[Any, Any]) -> str:
+    """Return the array's bytes, compressed by zlib, as base64: all first (lowest) bytes of numbers, then all second.
+
+    High bytes are alike from number to number, and apart from the others they compress well.
+    """
+    little_N = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    planes = little_N.view(np.uint8).reshape(len(little_N), little_N.itemsize).T
+    return base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()
+
+
+def packed_texts(texts: Sequence[str]) -> str:
+    """Return texts as a compressed JSON list in base64; a text may hold any character."""
+    encoded = json.dumps(list(texts), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return base64.b64encode(zlib.compress(encoded, 6)).decode()
+
+
+def quantized(coordinates_N2: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[float], float]:
+    """Return uint16 (N, 2), the lowest corner and the length of a step, the same on both axes so that shapes keep.
+
+    Raises ValueError for another shape and for a coordinate that is not finite.
+    """
+    coordinates_N2 = np.asarray(coordinates_N2)
+    if coordinates_N2.ndim != 2 or coordinates_N2.shape[1] != 2:
+        raise ValueError(f"a map needs coordinates of shape (points, 2), these are {coordinates_N2.shape}")
+    if not len(coordinates_N2):
+        raise ValueError("a map needs at least one point")
+    if coordinates_N2.dtype.kind not in "fiu":
+        raise ValueError(f"coordinates must be numbers, these are {coordinates_N2.dtype}")
+    exact_N2 = coordinates_N2.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(exact_N2).all(axis=1))
+    if len(bad):
+        raise ValueError(f"coordinates of row {bad[0]} are not finite ({len(bad)} such rows): leave these points out")
+    low = exact_N2.min(axis=0)
+    # Halves, because the difference of two large numbers may be infinite.
+    step = float((exact_N2.max(axis=0) / 2 - low / 2).max()) * 2 / STEPS
+    if not np.isfinite(step):
+        raise ValueError("coordinates lie too far apart for a map: scale them")
+    steps_N2 = np.rint((exact_N2 - low) / step) if step > 0 else np.zeros_like(exact_N2)
+    return steps_N2.astype(np.uint16), low.tolist(), step
+
+
+def pack_column(name: str, values: Any) -> dict[str, Any]:
+    """Return what the page knows of a column.
+
+    `kind` is category (codes into `labels`, the commonest first; 0 is a missing value), number, time (seconds since
+    1970, UTC) or text; `data` its values; numbers and times have `low` and `high`, the percentiles 1 and 99 that
+    colours span. Raises ValueError for complex numbers and for several values a point.
+    """
+    if hasattr(values, "to_pandas"):  # Arrow's arrays, of which pandas would keep each value's wrapping
+        values = values.to_pandas()
+    if getattr(values, "ndim", 1) != 1:
+        raise ValueError(f"column {name}: a map shows one value a point, these are {values.shape}")
+    series = pd.Series(values).reset_index(drop=True)
+    if pd.api.types.is_datetime64_any_dtype(series):
+        moments = pd.to_datetime(series, utc=True).dt.tz_convert(None)
+        seconds = moments.to_numpy(dtype="datetime64[ms]").astype(np.int64) / 1000
+        return _numbers(name, "time", np.where(series.isna(), np.nan, seconds))
+    if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
+        if pd.api.types.is_complex_dtype(series):
+            raise ValueError(f"column {name}: complex numbers have no order to colour by: give their real part or size")
+        if _exact(series):
+            return _numbers(name, "number", series.to_numpy(dtype=np.float64, na_value=np.nan))
+        return {"name": name, "kind": "text", "data": packed_texts(_texts(series))}
+    texts = pd.Series(_texts(series)).where(~series.isna())
+    counts = texts.value_counts()
+    if len(counts) > MAX_CATEGORIES:
+        return {"name": name, "kind": "text", "data": packed_texts(texts.fillna("").tolist())}
+    codes = pd.Categorical(texts, categories=counts.index).codes.astype(np.int64) + 1
+    width = np.uint8 if len(counts) < 256 else np.uint16
+    return {
+        "name": name,
+        "kind": "category",
+        "labels": ["", *counts.index.tolist()],
+        "counts": [int(texts.isna().sum()), *counts.tolist()],
+        "type": np.dtype(width).name,
+        "data": packed(codes.astype(width)),
+    }
+
+
+def _exact(series: pd.Series) -> bool:
+    """Return whether the numbers are floats, or whole numbers that JavaScript holds exactly."""
+    if pd.api.types.is_float_dtype(series):
+        return True
+    present = series.dropna()
+    return present.empty or (int(present.max()) <= 2**53 and int(present.min()) >= -(2**53))
+
+
+def _texts(series: pd.Series) -> list[str]:
+    return ["" if missing else str(value) for value, missing in zip(series, series.isna(), strict=True)]
+
+
+def _numbers(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Pack numbers as float32 (seven digits), times and large numbers as float64, and what repeats as codes."""
+    finite = numbers_N[np.isfinite(numbers_N)]
+    low, high = np.percentile(finite, [1, 99], method="nearest").tolist() if len(finite) else (0.0, 0.0)
+    column = {"name": name, "kind": kind, "low": low, "high": high}
+    different, codes_N = np.unique(numbers_N, return_inverse=True)
+    # Rounded numbers and days repeat: codes compress to a third of the numbers.
+    if len(different) <= MAX_CATEGORIES and len(different) < len(numbers_N) / 4:
+        narrow = np.uint8 if len(different) <= 256 else np.uint16
+        return column | {
+            "different": packed(different),
+            "type": np.dtype(narrow).name,
+            "data": packed(codes_N.astype(narrow)),
+        }
+    largest = float(np.abs(finite).max()) if len(finite) else 0.0
+    width = np.float64 if kind == "time" or largest > 2**24 else np.float32
+    return column | {"type": np.dtype(width).name, "data": packed(numbers_N.astype(width))}

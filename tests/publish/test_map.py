@@ -1,0 +1,227 @@
+"""Maps: what a page carries, what is refused, and one page in a browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tasks.publish.map.columns import MAX_CATEGORIES, pack_column, quantized
+from tasks.publish.map.page import Points, render, write_map
+from tests.browser import SOFTWARE_WEBGL, needs_chromium, open_page
+
+HOSTILE = "</script><script>document.title='taken'</script>\n\"\\ \u2028 ü"
+
+
+def unpacked(text: str, dtype: Any) -> np.ndarray[Any, Any]:
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
+    return np.ascontiguousarray(planes.reshape(np.dtype(dtype).itemsize, -1).T).view(dtype).ravel()
+
+
+def page_data(page: str) -> dict[str, Any]:
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def some_points(**changed: Any) -> Points:
+    given = {"coordinates": np.array([[0.0, 0], [4, 1], [2, 2]]), "ids": ["a", "b", HOSTILE], "title": "Small"}
+    return Points(**(given | changed))
+
+
+def test_coordinates_come_back_within_half_a_step_and_keep_their_shape() -> None:
+    exact_N2 = np.random.default_rng(0).normal(size=(1_001, 2)) * [50, 3] + [1e4, -7]
+    steps_N2, corner, step = quantized(exact_N2)
+    assert steps_N2.dtype == np.uint16
+    assert steps_N2[:, 0].max() == 65_535
+    np.testing.assert_allclose(steps_N2 * step + corner, exact_N2, atol=step * 0.501)
+
+
+@pytest.mark.parametrize("rows", [[[3, 3]], [[3, 3], [3, 3]], [[0, 0], [0, 5e-324]]])
+def test_points_in_one_place(rows: list[list[float]]) -> None:
+    assert quantized(np.array(rows, dtype=float))[0].shape == (len(rows), 2)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "message"),
+    [
+        (np.zeros((3, 3)), r"shape \(points, 2\)"),
+        (np.zeros(4), r"shape \(points, 2\)"),
+        (np.zeros((0, 2)), "at least one point"),
+        (np.array([["a", "b"]]), "must be numbers"),
+        (np.array([[0, 1], [np.nan, 1], [np.inf, 0]]), r"row 1 are not finite \(2 such rows\)"),
+        (np.array([[-1.7e308, 0], [1.7e308, 1]]), "too far apart"),
+    ],
+)
+def test_bad_coordinates_are_refused(coordinates: np.ndarray[Any, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        quantized(coordinates)
+
+
+def test_categories_are_codes_with_the_commonest_first() -> None:
+    column = pack_column("topic", ["b", None, "a", "b", HOSTILE, "b", "a"])
+    assert (column["labels"], column["counts"]) == (["", "b", "a", HOSTILE], [1, 3, 2, 1])
+    assert unpacked(column["data"], np.uint8).tolist() == [1, 0, 2, 1, 3, 1, 2]
+    assert pack_column("sure", np.array([True, False, True]))["labels"] == ["", "True", "False"]
+
+
+def test_many_categories_take_wider_codes_and_too_many_are_text() -> None:
+    wide = pack_column("k", [str(i) for i in range(300)])
+    assert sorted(unpacked(wide["data"], wide["type"]).tolist()) == list(range(1, 301))
+    assert pack_column("k", [str(i) for i in range(MAX_CATEGORIES)])["kind"] == "category"
+    assert pack_column("k", [str(i) for i in range(MAX_CATEGORIES + 1)])["kind"] == "text"
+
+
+def test_numbers_keep_their_digits() -> None:
+    for values, width in [([0.5, np.nan, np.inf], "float32"), ([2**24 + 1, 3], "float64"), ([1e300, 1.0], "float64")]:
+        column = pack_column("n", np.array(values))
+        assert column["type"] == width
+        np.testing.assert_array_equal(unpacked(column["data"], width), np.array(values).astype(width))
+    assert pack_column("n", [np.nan, np.nan])["low"] == 0
+    assert pack_column("n", np.array([2**60 + 1]))["kind"] == "text"  # JavaScript would round it
+    assert pack_column("n", pd.array([1, None], dtype="Int64"))["kind"] == "number"
+
+
+def test_numbers_at_the_end_of_what_floats_hold() -> None:
+    column = pack_column("n", np.array([-1.7e308, 1.7e308]))
+    assert (column["low"], column["high"]) == (-1.7e308, 1.7e308)
+
+
+def test_columns_of_arrow() -> None:
+    assert pack_column("n", pa.chunked_array([[1.5, None], [3.0]]))["kind"] == "number"
+    assert pack_column("k", pa.array(["x", None]).dictionary_encode())["labels"] == ["", "x"]
+
+
+def test_numbers_that_repeat_are_codes() -> None:
+    values = np.random.default_rng(0).choice([0.25, -3, np.nan, 2**30 + 1], 101)
+    column = pack_column("n", values)
+    different = unpacked(column["different"], np.float64)
+    np.testing.assert_array_equal(different[unpacked(column["data"], column["type"])], values)
+
+
+def test_times_are_seconds_whatever_their_zone_and_unit() -> None:
+    moments = pd.to_datetime(["2024-01-01 01:00:00.5+01:00", None], utc=True).as_unit("us")
+    for series in (moments, moments.tz_convert("Asia/Tokyo"), moments.tz_convert(None).as_unit("ns")):
+        column = pack_column("t", series)
+        assert column["kind"] == "time"
+        np.testing.assert_array_equal(unpacked(column["data"], np.float64), [1_704_067_200.5, np.nan])
+
+
+def test_edges_come_back() -> None:
+    edges = np.array([[2, 0], [0, 1], [2, 1], [0, 0]])
+    packed = page_data(render(some_points(edges=edges)))["edges"]
+    starts, ends = unpacked(packed["starts"], np.uint32), unpacked(packed["ends"], np.uint32)
+    assert sorted(zip(np.repeat(np.arange(3), starts).tolist(), ends.tolist(), strict=True)) == sorted(
+        map(tuple, edges.tolist())
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ids": ["a"]}, "3 points and 1 values of ids"),
+        ({"ids": ["a"], "columns": {"ids": list("abc")}}, "3 points and 1 values of ids"),
+        ({"columns": {"wide": np.zeros((3, 2))}}, r"column wide: .* these are \(3, 2\)"),
+        ({"columns": {"topic": ["x"]}}, "3 points and 1 values of topic"),
+        ({"columns": {"topic": list("xyz")}, "color": "topik"}, "no column topik to colour by; there are: topic"),
+        ({"columns": {"wave": np.array([1j, 2, 3])}}, "column wave: complex"),
+        ({"edges": np.array([[0, 1], [0, 3]])}, r"edge 1 joins \[0, 3\], the map has points 0 to 2"),
+        ({"edges": np.array([[0.0, 1]])}, "whole numbers of shape"),
+        ({"row_link": "java\tscript:alert(1)"}, "not by javascript"),
+    ],
+)
+def test_bad_input_leaves_nothing(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_map(some_points(**changed), tmp_path / "map.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_is_whole_and_asks_no_one() -> None:
+    page = render(some_points(title=HOSTILE, columns={HOSTILE: [HOSTILE, "x", "x"]}))
+    assert page.count("<script") == page.count("</script>") == 3
+    assert not re.search(r"""(src|href)\s*=\s*["'](https?:)?//""", page)
+    assert "default-src 'none'" in page
+    assert "regl-scatterplot 1." in page  # with the licences
+    assert page_data(page)["columns"][0]["name"] == HOSTILE
+
+
+@needs_chromium
+def test_a_map_in_a_browser(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    count = 301
+    coordinates_N2 = generator.uniform(-1, 1, (count, 2))
+    coordinates_N2[7] = [3, 0]  # alone, so that the pointer meets no other
+    columns = {
+        "topic": [HOSTILE if i % 3 else "even" for i in range(count)],
+        "score": np.where(np.arange(count) == 7, np.nan, np.linspace(0, 1, count)),
+        "parity": np.arange(count) % 2 + 0.5,
+        "seen": pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(count), "D"),
+    }
+    edges = np.array([[7, 8], [9, 7], [1, 2]])
+    points = Points(
+        HOSTILE, coordinates_N2, [f"id-{i}" for i in range(count)], columns, edges, "topic", "rows.html?{id}"
+    )
+    write_map(points, tmp_path / "map.html")
+    with open_page(width=800, flags=SOFTWARE_WEBGL) as page:
+        troubles: list[str] = []
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("request", lambda request: troubles.append(request.url) if request.url.startswith("http") else None)
+        page.goto((tmp_path / "map.html").as_uri())
+        page.wait_for_selector("body[data-state=ready]")
+        assert page.title() == f"{HOSTILE} - graphmill map".replace("\n", " ")
+        colors_by_topic = page.screenshot()
+
+        at = page.evaluate("graphmillMap.plot.getScreenPosition(7)")
+        box = page.locator("#stage").bounding_box()
+        assert box
+        page.mouse.move(box["x"] + at[0] - 60, box["y"] + at[1] - 60)
+        page.mouse.move(box["x"] + at[0] + 1, box["y"] + at[1], steps=4)
+        page.wait_for_selector("#card:not([hidden])")
+        card = page.locator("#card").inner_text()
+        assert "id-7" in card
+        assert "2024-01-08" in card
+        assert "missing" in card
+        assert "1.5" in card
+
+        page.select_option("#color", "score")
+        page.wait_for_selector("body[data-color=score][data-state=ready]")
+        assert page.screenshot() != colors_by_topic
+        page.fill("[data-limit=least]", "0.5")
+        page.locator("[data-limit=least]").press("Enter")
+        page.wait_for_function("document.querySelector('#status').textContent === '151 of 301 points'")
+        page.select_option("#color", "topic")
+        page.wait_for_selector("body[data-color=topic][data-state=ready]")
+        assert page.inner_text("#status") == "301 points"
+        page.locator("#legend input").first.uncheck()
+        page.wait_for_function("document.querySelector('#status').textContent === '101 of 301 points'")
+        page.locator("#legend input").first.check()
+        page.wait_for_function("document.querySelector('#status').textContent === '301 points'")
+
+        page.locator("#stage").focus()
+        page.keyboard.press("/")
+        page.keyboard.type("id-7")
+        page.keyboard.press("Enter")
+        page.wait_for_function("document.querySelector('#chosen-count').textContent === '1 chosen'")
+        assert page.locator("#found button").first.inner_text() == "id-7"
+        link = page.locator("#row a").get_attribute("href")
+        assert link
+        assert link.endswith("rows.html?id-7")
+        page.locator("#stage").focus()
+        page.keyboard.press("e")
+        assert page.locator("#lines").get_attribute("data-lines") == "2"
+        before = page.evaluate("graphmillMap.plot.get('cameraTarget')[0]")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function(f"graphmillMap.plot.get('cameraTarget')[0] > {before}")
+        page.keyboard.press("t")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#chosen", state="hidden")
+        assert not troubles
