@@ -26,12 +26,13 @@ import numpy as np
 import torch
 
 from benchmarks.embeddings import RESULTS
-from benchmarks.embeddings_peers import Done, Paced, serve_side, timed
+from benchmarks.embeddings_peers import Done, Paced, serve_side
 from benchmarks.gnn_report import Head, Line, machine, markdown, print_machine
 from benchmarks.relational_graph import NODES, SPAN_SECONDS, Array, load, save, shop
-from benchmarks.relational_sides import as_store
+from benchmarks.relational_peers import timed_batches
+from benchmarks.relational_sides import as_store, dgl_graph
 from benchmarks.side_processes import measure, own_command, rates, ratio, start_side
-from models.dgl_adapter import load_dgl, use_threads
+from models.dgl_adapter import load_dgl
 from models.relational.configs import WalksConfig
 from tasks.processes.children import die_with_parent
 from tasks.sampling.relational.edges import RelationalEdges
@@ -55,18 +56,7 @@ class Batches:
     """Jobs of a side: `sample(seeds, cuts, number)` -> how many neighbours there are, and the sum of squared shares."""
 
     def __init__(self, name: str, folder: Path, kinds: dict[str, Any]) -> None:
-        self.number = 0
-
-        def work(sample: Any, units: int) -> Done:
-            first, self.number = self.number, self.number + units
-            batches = [products(first + i) for i in range(units)]
-
-            def take() -> float:
-                for i, (seeds, cuts) in enumerate(batches):
-                    sample(seeds, cuts, first + i)
-                return units
-
-            return timed(take)
+        work = timed_batches(products)
 
         def check(seconds: float) -> Done:
             found = np.zeros(2)
@@ -111,16 +101,7 @@ class Dgl(Batches):
     """DGL's PinSAGESampler. It counts a product among its own neighbours where walks return to it."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        dgl = load_dgl()
-        use_threads(1)
-        csc = {
-            (one.source, one.name, one.target): (
-                "csc",
-                (torch.from_numpy(one.indptr), torch.from_numpy(one.sources), torch.arange(len(one.sources))),
-            )
-            for one in load(folder / "shop.npz")
-        }
-        graph = dgl.heterograph(csc, num_nodes_dict={name: NODES[name] for name in ("customer", "product")})
+        dgl, graph = load_dgl(), dgl_graph(folder)
         sampler = dgl.sampling.PinSAGESampler(
             graph, "product", "customer", WALKS.length, WALKS.restart, WALKS.count, WALKS.neighbors
         )

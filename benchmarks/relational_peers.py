@@ -26,14 +26,14 @@ Counts = dict[str, list[int]]
 """Edges of each relation by hop, from the seeds outwards."""
 
 
-def make_jobs(name: str, folder: Path, kinds: dict[str, Sample], count: Callable[[Any], Counts]) -> dict[str, Job]:
-    """Return a job of batches for each kind, and `check`."""
+def timed_batches(make: Callable[[int], tuple[Array, Array]]) -> Callable[[Sample, int], Done]:
+    """Return what times a sampler on batches that no call had before; `make(number)` gives seeds and cuts."""
     number = 0
 
     def work(sample: Sample, units: int) -> Done:
         nonlocal number
         first, number = number, number + units
-        batches = [batch(first + i) for i in range(units)]
+        batches = [make(first + i) for i in range(units)]
 
         def take() -> float:
             for i, (seeds, cuts) in enumerate(batches):
@@ -41,6 +41,13 @@ def make_jobs(name: str, folder: Path, kinds: dict[str, Sample], count: Callable
             return units
 
         return timed(take)
+
+    return work
+
+
+def make_jobs(name: str, folder: Path, kinds: dict[str, Sample], count: Callable[[Any], Counts]) -> dict[str, Job]:
+    """Return a job of batches for each kind, and `check`."""
+    work = timed_batches(batch)
 
     def check(seconds: float) -> Done:
         found: dict[str, Counts] = {}

@@ -74,27 +74,35 @@ class Ours:
         self.jobs = make_jobs("graphmill", folder, kinds, count)
 
 
+def dgl_graph(folder: Path) -> Any:
+    """Return the graph in a folder as DGL's, on this process' one thread."""
+    dgl = load_dgl()
+    use_threads(1)
+    csc = {
+        (one.source, one.name, one.target): (
+            "csc",
+            (torch.from_numpy(one.indptr), torch.from_numpy(one.sources), torch.arange(len(one.sources))),
+        )
+        for one in load(folder / "shop.npz")
+    }
+    kinds = {kind for source, _, target in csc for kind in (source, target)}
+    return dgl.heterograph(csc, num_nodes_dict={kind: size for kind, size in NODES.items() if kind in kinds})
+
+
 class Dgl:
     """DGL's NeighborSampler on a heterograph: `sample_neighbors` and `to_block` in turn."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        dgl = load_dgl()
-        use_threads(1)
-        csc = {
-            (one.source, one.name, one.target): (
-                "csc",
-                (torch.from_numpy(one.indptr), torch.from_numpy(one.sources), torch.arange(len(one.sources))),
-            )
-            for one in load(folder / "shop.npz")
-        }
-        graph = dgl.heterograph(csc, num_nodes_dict=NODES)
+        dgl, graph = load_dgl(), dgl_graph(folder)
         sampler = dgl.dataloading.NeighborSampler(list(reversed(FANOUTS)))
 
         def sample(seeds: Array, cuts: Array, number: int) -> Any:
             return sampler.sample(graph, {SEED_TYPE: torch.from_numpy(seeds)})
 
         def count(out: Any) -> Counts:
-            return {joined(ends): [block.num_edges(ends) for block in reversed(out[2])] for ends in csc}
+            return {
+                joined(ends): [block.num_edges(ends) for block in reversed(out[2])] for ends in graph.canonical_etypes
+            }
 
         self.jobs = make_jobs("DGL", folder, {ANY: sample}, count)
 

@@ -1,5 +1,5 @@
-"""Controls: what a model has to beat before its numbers mean anything. Those of links see edges, and
-`boosted_nearby`.
+"""Controls: what a model has to beat before its numbers mean anything. Those of links see edges, and so
+do `boosted_nearby` and `boosted_vectors`.
 
 | control | task | what it says of a row |
 |---|---|---|
