@@ -53,7 +53,7 @@ CONTROLS = {
     TOGETHER_CONTROL: Control(
         "had together", "what others had who had the same, by cosine, then what is popular", gates=False
     ),
-    LAST_VALUE_CONTROL: Control("last value", "the same figure of as long before the moment", gates=False),
+    LAST_VALUE_CONTROL: Control("last value", "the same figure over as long before the moment", gates=False),
     OWN_MEAN_CONTROL: Control("own mean", "the mean of the entity's own earlier values", gates=False),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
     "association": Control("association", "what the entities have that share most with the given one", gates=False),
