@@ -81,6 +81,14 @@ class NeighborsConfig(ConfigModel):
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of the clusters."""
 
+    @model_validator(mode="after")
+    def _clusters_know_distances(self) -> NeighborsConfig:
+        if self.metric == "dot" and self.method == "clusters":
+            raise ValueError("method=clusters finds no nearest by the product: leave it out, or set metric=cosine")
+        if self.weights == "fuzzy" and "perplexity" in self.model_fields_set:
+            raise ValueError("perplexity is not read with weights=fuzzy: leave one of them out; k says how many")
+        return self
+
     @property
     def num_neighbors(self) -> int:
         """k, or what null stands for."""
@@ -108,8 +116,19 @@ class PreprocessConfig(ConfigModel):
     """Prefect task runner over shards; dask and ray are optional extras for many machines."""
     workers: int = Field(default=0, ge=0, le=4096)
     """Processes over shards; 0: one a core."""
+    neighbors: NeighborsConfig | None = None
+    """Edges between nearest neighbours, by nodes' features as the transforms leave them; for data without edges. null:
+    none; the data set `vectors` has them."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"runner", "workers"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"neighbors"})
+
+    @model_validator(mode="after")
+    def _neighbors_go_both_ways(self) -> PreprocessConfig:
+        if self.neighbors is not None and (not self.symmetrize or self.self_loops == "add"):
+            option = "self_loops=add" if self.symmetrize else "symmetrize=false"
+            raise ValueError(f"{option}: neighbors join two rows in both directions; leave it out")
+        return self
 
 
 class ComponentsConfig(ConfigModel):
