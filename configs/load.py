@@ -19,7 +19,7 @@ from configs.descriptions import subject
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
-from configs.training import train_section
+from configs.training_sections import train_section
 from configs.trust import own_files
 from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 
@@ -96,7 +96,7 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
     # Component names first: they decide which options exist.
     for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name" and item[0] not in COMPONENT_PATHS):
         if keys == ("dataset",) and isinstance(value, str) and _is_file_name(value):
-            data["dataset"] = edge_list(value)
+            data["dataset"] = file_data(value, data)
         elif keys[-1] == "name" and keys[:-1] in COMPONENT_PATHS:
             _switch_component(data, keys[:-1], str(value), files.get(keys[:-1]))
         elif keys in COMPONENT_PATHS and isinstance(value, str):
@@ -120,6 +120,16 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
 def _is_file_name(text: str) -> bool:
     """Whether an override of the data set names a file: it has an ending, or a folder before it."""
     return "." in text or "/" in text
+
+
+def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data set of a file that a recipe is to be run on: an edge list; a layout holds none of it out."""
+    found = edge_list(path)
+    model = data.get("model")
+    name = model.get("name") if isinstance(model, dict) else model
+    if name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == "layout":
+        return {key: value for key, value in found.items() if key not in ("metric", "split")} | {"task": "layout"}
+    return found
 
 
 def edge_list(path: str) -> dict[str, Any]:
