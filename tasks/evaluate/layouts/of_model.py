@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from configs.layout_options import LayoutOptions
 from configs.registry import MODELS
+from models.kernels.threads import num_threads
 from tasks.arrays import Array
 from tasks.evaluate.layouts.columns import point_columns, split_column
 from tasks.evaluate.layouts.points_file import LAYOUT_FILE, write_points
@@ -49,7 +50,7 @@ def layout_of_model(
     points = layout_of_vectors(rows.vectors, options, seed, say)
     columns = _columns(opened, rows)
     write_points(work / LAYOUT_FILE, points, columns)
-    values, _ = measure_layout(points, rows.vectors, options.metric, seed=seed)
+    values, _ = measure_layout(points, rows.vectors, options.neighbors.metric, seed=seed)
     return LAYOUT_FILE, values
 
 
@@ -60,7 +61,8 @@ def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Sa
     from tasks.train.layout.in_memory import EdgeList, lay_out
 
     model: LayoutConfig = MODELS.config({"name": options.method, "dim": options.dim})  # type: ignore[assignment]
-    edges = EdgeList(*neighbor_graph(vectors, options, seed))
+    found = neighbor_graph(vectors, options.neighbors, seed, num_threads())
+    edges = EdgeList(found.indptr, found.indices, found.weight)
     return lay_out(edges, model, pca_start(vectors, options.dim, seed), seed=seed, say=say)
 
 
