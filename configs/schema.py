@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -17,11 +16,15 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
+from configs.layout_options import LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.sizes import number_of_bytes
-from configs.training import TrainBase, TrainConfig, train_section
+from configs.training import TrainBase, TrainConfig
+from configs.training_sections import train_section
 
+LAYOUT = "layout"
+"""Family of models that are layouts, and the task of data of which nothing is predicted."""
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
 
 # YAML makes whole numbers and dates of some moments.
@@ -62,39 +65,6 @@ class SnapshotConfig(ConfigModel):
                 f"train, valid and test are shares of 1; they add up to {self.train + self.valid + self.test:g}"
             )
         return self
-
-
-class NeighborsConfig(ConfigModel):
-    """The graph of vectors' nearest neighbours, for data that has no edges of its own."""
-
-    k: int | None = Field(default=None, ge=1, le=1000)
-    """Neighbours of each row; lowered where there are fewer rows. null: three times the perplexity, 15 for fuzzy."""
-    metric: Literal["euclidean", "cosine", "dot"] = "euclidean"
-    """How near two rows are: by distance, by the cosine of their angle, or by their product."""
-    method: Literal["auto", "exact", "clusters"] = "auto"
-    """exact: all rows are compared with all; clusters: each cluster of rows with those beside it, which finds most
-    neighbours. auto: clusters beyond 10,000 rows, but not for dot."""
-    weights: Literal["perplexity", "fuzzy"] = "perplexity"
-    """perplexity: as t-SNE and LargeVis weigh neighbours; fuzzy: as UMAP does."""
-    perplexity: float = Field(default=30, ge=1, le=1000)
-    """How many neighbours share a row's weight, about; fuzzy weights do not read it."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    """Seed of the clusters."""
-
-    @model_validator(mode="after")
-    def _clusters_know_distances(self) -> NeighborsConfig:
-        if self.metric == "dot" and self.method == "clusters":
-            raise ValueError("method=clusters finds no nearest by the product: leave it out, or set metric=cosine")
-        if self.weights == "fuzzy" and "perplexity" in self.model_fields_set:
-            raise ValueError("perplexity is not read with weights=fuzzy: leave one of them out; k says how many")
-        return self
-
-    @property
-    def num_neighbors(self) -> int:
-        """k, or what null stands for."""
-        if self.k is not None:
-            return self.k
-        return 15 if self.weights == "fuzzy" else math.ceil(3 * self.perplexity)
 
 
 class PreprocessConfig(ConfigModel):
@@ -141,7 +111,7 @@ class ComponentsConfig(ConfigModel):
 class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"label_shares"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"label_shares", "layout"})
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory"})
 
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)
@@ -158,6 +128,9 @@ class EvaluateConfig(ConfigModel):
     label_shares: FloatTuple | None = None
     """Vectors of nodes alone (skipgram, prone, ...): F1 where such shares of the labelled nodes are known, each between
     0 and 1; null: 0.1, 0.2, ... 0.9."""
+
+    layout: LayoutOptions | None = None
+    """A map of the model's vectors, as a page and as pictures; null: none, except of a model that is a layout."""
 
     @field_validator("splits")
     @classmethod
@@ -264,6 +237,11 @@ class Recipe(ConfigModel):
         return self
 
     @property
+    def is_layout(self) -> bool:
+        """Whether the model is a layout: it is looked at, and predicts nothing."""
+        return self.train.family == LAYOUT
+
+    @property
     def version_moment(self) -> str | None:
         """Moment as of which tables are read that keep their versions; None: no such moment."""
         by_versions = self.snapshot.as_of is not None and self.dataset.reads_versions(self.snapshot.by)
@@ -294,6 +272,26 @@ class Recipe(ConfigModel):
             raise ValueError(
                 f"snapshot.warm_start: vectors of {self.model.name} are learnt afresh in every snapshot; leave it out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_predicted(self) -> Recipe:
+        if getattr(self.dataset, "task", None) == LAYOUT and not self.is_layout:
+            raise ValueError(
+                f"dataset.task=layout: nothing is predicted, and model.name={self.model.name} predicts; take largevis, "
+                "umap or tsne, or set dataset.task"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_layout(self) -> Recipe:
+        if self.is_layout and self.evaluate.layout is not None:
+            given = self.evaluate.layout.model_fields_set - {"color"}
+            if given:
+                raise ValueError(
+                    f"evaluate.layout.{min(given)}: model.name={self.model.name} is the layout itself; give options of "
+                    "the model (model.name, model.dim) and of preprocess.neighbors, and of evaluate.layout color alone"
+                )
         return self
 
     @model_validator(mode="after")

@@ -135,7 +135,9 @@ def conclude(home: Home, record: RunRecord) -> None:
     if published is not None:
         record.mlflow_run_id = published.mlflow_run_id
         record.mlflow_run_url = published.mlflow_run_url
-        record.report = str(store.folder("publish", published.key) / published.report_file)
+        folder = store.folder("publish", published.key)
+        record.report = str(folder / published.report_file)
+        record.map = str(folder / published.maps[0]) if published.maps else ""
         word = "champion" if published.champion else "not champion"
         reason = f", {published.gate['reason']}" if published.gate else ""
         record.champion = f"{published.model_name} version {published.model_version}: {word}{reason}"
@@ -203,6 +205,7 @@ def result_text(home: Home, record: RunRecord) -> str:
         lines += [f"- [report]({report})"] if report else []
         lines.append(f"- [MLflow run {record.mlflow_run_id}]({page}): curves, parameters, model")
     lines += [f"- report file: `{record.report}`"] if record.report else []
+    lines += [f"- map file: `{record.map}`"] if record.map else []
     return "\n\n".join(filter(None, [*parts, "\n".join(lines), _main_picture(home, record), stage_table(record)]))
 
 

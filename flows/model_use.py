@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from configs.errors import IntegrityError
+from configs.errors import IntegrityError, RecipeError
 from configs.load import load_recipe
 from configs.schema import Recipe
 from flows.hooks import describe
@@ -72,6 +72,11 @@ class ModelUse:
         registry = open_registry(self.home)
         self.version: ModelVersion = find_version(registry, model)
         self.published: Published = read_published(fetch_model(registry, self.version), self.version.reference)
+        if self.published.recipe.is_layout and request.what in ("predictions", "relations"):
+            raise RecipeError(
+                f"{self.version.reference} is a layout, which predicts nothing: graphmill layout "
+                f"{self.version.reference} shows it, and graphmill export embeddings writes its coordinates"
+            )
         self.request = request.placed(f"{self.version.name}-v{self.version.version}", self.published.task)
         self.stages: dict[str, dict[str, Any]] = {}
         if self.request.what == "model":

@@ -173,8 +173,9 @@ def _preprocess(
     labels = split_labels(graph)
     if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
-    with found.recording_mistakes():
-        check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
+    if not recipe.is_layout:
+        with found.recording_mistakes():
+            check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
     label = graph.get("label")
     if label is not None:
         known = label >= 0 if label.ndim == 1 else ~np.isnan(label).all(axis=1)

@@ -38,9 +38,7 @@ from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from models.block import Batch
+    pass
 
 _ROWS = 1 << 16
 Output = tuple[slice, dict[str, pa.Array], Array]
@@ -200,20 +198,11 @@ class Serving:
 
     def _graph_outputs(self, graphs: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of graphs, int64 (n,), some at a time."""
-        compute = self._pooled if self.job.what == "embeddings" else self.model
+        pooled = self.job.what == "embeddings"
         for part, batch in self.predictor.graph_batches(self.model, graphs):
-            yield part, self.ids.graph_columns(graphs[part]), finite(compute(batch).cpu().numpy())
+            values = self.predictor.pooled(self.model, batch) if pooled else self.model(batch)
+            yield part, self.ids.graph_columns(graphs[part]), finite(values.cpu().numpy())
             report_progress(part.stop, len(graphs), "graphs", self.job.what)
-
-    def _pooled(self, batch: Batch) -> Tensor:
-        from models.kernels.sparse.segment import segment_reduce
-        from models.output_heads import GraphHead
-
-        head = self.model.head
-        if not isinstance(head, GraphHead):
-            raise RecipeError(f"{self.model.config.name} has a head of its own: it has no vectors of graphs to export")
-        assert batch.graph_offsets is not None
-        return segment_reduce(self.model.finish(self.model.represent(batch)), batch.graph_offsets, head.pooling)
 
     # ---- files
 

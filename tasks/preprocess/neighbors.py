@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from configs.errors import RecipeError
-from configs.schema import NeighborsConfig, PreprocessConfig
+from configs.layout_options import NeighborsConfig
+from configs.schema import PreprocessConfig
 from tasks.sizes import need_memory
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter

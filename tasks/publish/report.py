@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,12 @@ def render(
     parents: Mapping[str, Parent],
     published: Published,
     snapshot: snapshots.SnapshotSummary | None = None,
+    maps: Sequence[str] = (),
 ) -> str:
-    """Return the page. Parts that a run lacks are left out; `snapshot` is what `snapshots.write_snapshot` returned."""
+    """Return the page. Parts that a run lacks are left out; `snapshot` is what `snapshots.write_snapshot` returned.
+
+    `maps`: files beside the page that show a layout.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -68,6 +72,7 @@ def render(
     shown = [champion, *([] if snapshot is None else [snapshot_section(snapshot)]), *sections(parents)]
     return environment.get_template("report.jinja").render(
         recipe=recipe,
+        maps=maps,
         published=published,
         headline=headline(evaluation),
         result=result_table(evaluation, published.gate),

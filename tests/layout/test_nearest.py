@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from configs.errors import DataError
-from configs.schema import NeighborsConfig
+from configs.layout_options import NeighborsConfig
 from tasks.layout.neighbors import clusters, exact, rows
 from tasks.layout.neighbors.graph import NeighborGraph, neighbor_graph
 from tasks.layout.neighbors.search import nearest, nearest_among

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.optimize import brentq
 from sklearn.manifold._t_sne import _joint_probabilities_nn
 
-from configs.schema import NeighborsConfig
+from configs.layout_options import NeighborsConfig
 from tasks.layout.neighbors.graph import neighbor_graph
 from tasks.layout.neighbors.search import nearest
 from tasks.layout.neighbors.weights import fuzzy_weights, perplexity_weights

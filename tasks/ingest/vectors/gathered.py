@@ -58,7 +58,7 @@ def with_files_beside(config: VectorsConfig) -> VectorsConfig:
 
 def _of_matrices(config: VectorsConfig) -> Gathered:
     for option in ("id", "label", "columns", "keep", "header"):
-        if option in config.model_fields_set and getattr(config, option):
+        if getattr(config, option) != VectorsConfig.model_fields[option].default:
             raise DataError(
                 f"dataset.{option} is of tables, and this is a matrix; ids and labels are files of their own "
                 "(dataset.ids, dataset.labels)",
@@ -175,4 +175,3 @@ def _as_numbers(values: pa.Array) -> pa.Array:
         return filled.cast(pa.float64())
     except pa.ArrowInvalid:
         return values
-

@@ -135,9 +135,7 @@ def kept_column(name: str, values: pa.Array) -> tuple[str, pa.Array]:
     Raises ValueError for lists and the like.
     """
     kind = values.type
-    if is_text(kind):
-        values = compute.fill_null(values.cast(pa.string()), "")
-    elif pa.types.is_boolean(kind):
+    if is_text(kind) or pa.types.is_boolean(kind):
         values = compute.fill_null(values.cast(pa.string()), "")
     elif pa.types.is_null(kind):
         values = pa.array([""] * len(values), pa.string())

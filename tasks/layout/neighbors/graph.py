@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from configs.schema import NeighborsConfig
+from configs.layout_options import NeighborsConfig
 from tasks.arrays import Array
 from tasks.layout.neighbors.copies import find_copies
 from tasks.layout.neighbors.rows import Found, Rows, squares
