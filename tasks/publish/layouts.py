@@ -32,9 +32,15 @@ def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent]) -> l
     table = pq.read_table(evaluate.folder / evaluate.manifest.layout)
     graph = GraphStore(parents["partition"].folder, parents["partition"].manifest)
     color = "" if recipe.evaluate.layout is None else recipe.evaluate.layout.color or ""
-    points = map_points(table, title(recipe), edges_of(graph), color)
+    are_nodes = graph.manifest.task != "graph" and table.num_rows == graph.manifest.num_nodes
+    points = map_points(table, title(recipe), edges_of(graph) if are_nodes else None, color)
     write_map(points, folder / MAP)
     return [MAP]
+
+
+def write_picture(points: Points, path: Path) -> None:
+    """Write what shows points, by the file's ending: `.html`, or `.png` and `.svg`."""
+    write_map(points, path)
 
 
 def title(recipe: Recipe) -> str:
