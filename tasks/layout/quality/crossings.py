@@ -24,8 +24,6 @@ class SortedEdges(NamedTuple):
 
     ends: NDArray[np.float64]
     """(m, 4): x and y of both ends, sorted by `left`."""
-    nodes: NDArray[np.int64]
-    """(m, 2)."""
     left: NDArray[np.float64]
     """The smaller x (m,)."""
     right: NDArray[np.float64]
@@ -45,8 +43,8 @@ class SortedEdges(NamedTuple):
         order = np.argsort(left, kind="stable")
         ends, left = ends[order], left[order]
         right, low = np.maximum(ends[:, 0], ends[:, 2]), np.minimum(ends[:, 1], ends[:, 3])
-        high, nodes = np.maximum(ends[:, 1], ends[:, 3]), np.ascontiguousarray(pairs[order], np.int64)
-        return cls(ends, nodes, left, right, np.maximum.accumulate(right), low, high)
+        high = np.maximum(ends[:, 1], ends[:, 3])
+        return cls(ends, left, right, np.maximum.accumulate(right), low, high)
 
     def mean_tests(self) -> float:
         """Return how many edges are looked at for one, on average; 1 at least."""
@@ -71,27 +69,27 @@ def count_crossings(edges: SortedEdges, drawn: Array, threads: int = 1) -> NDArr
 
 
 @njit(cache=True, nogil=True)
-def count_part(ends, nodes, left, right, reached, low, high, places, counts):  # type: ignore[no-untyped-def]
+def count_part(ends, left, right, reached, low, high, places, counts):  # type: ignore[no-untyped-def]
     """Count the crossings of the edges at some places (k,) into counts (k,)."""
     for i in range(len(places)):
         p = places[i]
+        a, b, c, d = ends[p]
         # Edges before this place end left of it: they overlap none of it.
         first = np.searchsorted(reached, left[p])
         end = np.searchsorted(left, right[p], side="right")
         for q in range(first, end):
             # Without branches but one: each alone would be foreseen wrongly half of the time.
-            if (right[q] >= left[p]) & (low[q] <= high[p]) & (high[q] >= low[p]) and _crosses(ends, nodes, p, q):
+            if (right[q] >= left[p]) & (low[q] <= high[p]) & (high[q] >= low[p]) and _crosses(a, b, c, d, ends[q]):
                 counts[i] += 1
 
 
-@njit(cache=True, nogil=True)
-def _crosses(ends, nodes, p, q):  # type: ignore[no-untyped-def]
-    """Return whether edge p crosses edge q."""
-    for i in nodes[p]:
-        if i == nodes[q, 0] or i == nodes[q, 1]:
-            return False
-    a, b, c, d = ends[p]
-    e, f, g, h = ends[q]
+@njit(inline="always")
+def _crosses(a, b, c, d, other):  # type: ignore[no-untyped-def]
+    """Return whether an edge from (a, b) to (c, d) crosses another one.
+
+    An end that both have is on both lines, exactly: it makes no crossing.
+    """
+    e, f, g, h = other
     first, second = _side(a, b, c, d, e, f), _side(a, b, c, d, g, h)
     if (first >= 0 or second <= 0) and (first <= 0 or second >= 0):
         return False
