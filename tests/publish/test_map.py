@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tasks.publish.map.columns import MAX_CATEGORIES, pack_column, quantized
+from tasks.publish.map.columns import MAX_CATEGORIES, pack_column, packed_ids, quantized
 from tasks.publish.map.page import Points, render, write_map
 
 ROOT = Path(__file__).parents[2]
@@ -117,6 +117,29 @@ def test_times_are_seconds_whatever_their_zone_and_unit() -> None:
         column = pack_column("t", series)
         assert column["kind"] == "time"
         np.testing.assert_array_equal(unpacked(column["data"], np.float64), [1_704_067_200.5, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("ids", "prefix", "width"),
+    [
+        (["p-007", "p-012", "p-000"], "p-", 3),
+        (["0", "12", "345"], "", 0),
+        (["node1", "node1"], "node", 1),
+        (["10", "11"], "", 2),
+        (["999999999"], "", 9),
+    ],
+)
+def test_ids_with_numbers_are_numbers(ids: list[str], prefix: str, width: int) -> None:
+    given = packed_ids(ids)
+    assert (given["prefix"], given["width"]) == (prefix, width)
+    assert [prefix + str(one).zfill(width) for one in unpacked(given["numbers"], np.uint32)] == ids
+
+
+@pytest.mark.parametrize(
+    "ids", [["01", "1"], ["a", "b"], ["1", ""], ["1", "x1"], ["1234567890"], ["²"], ["٣"], ["-1", "1"], [HOSTILE], [""]]
+)
+def test_other_ids_are_texts(ids: list[str]) -> None:
+    assert json.loads(zlib.decompress(base64.b64decode(packed_ids(ids)["texts"]))) == ids
 
 
 def test_edges_come_back() -> None:

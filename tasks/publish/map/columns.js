@@ -28,6 +28,11 @@ const mapColumns = (() => {
   const raw = async (text) => new TextDecoder().decode(await unpack(text));
   const texts = async (text) => JSON.parse(await raw(text));
 
+  async function ids(packed) {
+    if (packed.texts) return texts(packed.texts);
+    return Array.from(await array(packed.numbers, "uint32"), (one) => packed.prefix + String(one).padStart(packed.width, "0"));
+  }
+
   const number = (value) => Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(6)).toString();
   function time(seconds) {
     const moment = new Date(seconds * 1000);
@@ -71,5 +76,5 @@ const mapColumns = (() => {
     for (let i = 0; i < count; i++) rows[i] = halves[2 * i];
     return rows;
   }
-  return { array, column, texts, raw, number, time, shown, exact, sorted };
+  return { array, column, ids, raw, number, time, shown, exact, sorted };
 })();

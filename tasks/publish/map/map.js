@@ -226,7 +226,7 @@
     legend = mapLegend({ data, place: element("legend"), title: element("legend-title"), onFilter: filter });
     view = mapView({ stage: element("stage"), canvas: element("points"), overlay: element("lines"), axes, size: size(), opacity: opacity(), onMove: () => { if (hovered >= 0) hover(hovered); } });
     view.setPaint(paint); document.body.dataset.axes = axes.length;
-    ids = await mapColumns.texts(data.ids); lower = new Array(data.count);
+    ids = await mapColumns.ids(data.ids); lower = new Array(data.count);
     for (const one of data.columns) one.values = await mapColumns.column(one);
     if (data.edges) { edges = { starts: await mapColumns.array(data.edges.starts, "uint32"), ends: await mapColumns.array(data.edges.ends, "uint32") }; element("edges-label").hidden = false; }
     for (const one of data.columns) if (one.kind !== "text") element("color").append(new Option(one.name, one.name, false, one.name === data.color));

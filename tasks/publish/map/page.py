@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.publish.map.columns import pack_column, packed, packed_text, packed_texts, quantized
+from tasks.publish.map.columns import pack_column, packed, packed_ids, packed_text, quantized
 
 HERE = Path(__file__).parent
 SCRIPTS = ("columns.js", "legend.js", "table.js", "view.js", "map.js")
@@ -93,7 +93,7 @@ def _packed(points: Points) -> dict[str, Any]:
         "corner": corner,
         "step": step,
         "axes": [packed(axis_N) for axis_N in steps_ND.T],
-        "ids": packed_texts([str(identity) for identity in points.ids]),
+        "ids": packed_ids([str(identity) for identity in points.ids]),
         "columns": columns,
         "edges": _edges(points.edges, count),
         "color": points.color or (colors[0] if colors else ""),
