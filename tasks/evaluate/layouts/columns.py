@@ -56,7 +56,8 @@ def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes:
     if component is not None:
         found["component"] = _texts(component[nodes])
     if "node_time" in store:
-        found["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit)
+        never = ALWAYS if len(manifest.node_types) == 1 or manifest.fit_before is not None else -1
+        found["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
     return found
 
 
@@ -96,8 +97,8 @@ def _components(store: GraphStore) -> Array | None:
     return place[component]
 
 
-def _times(times: Array, unit: str) -> pa.Array:
-    missing = times == ALWAYS
+def _times(times: Array, unit: str, never: int) -> pa.Array:
+    missing = times == never
     if unit in ("", "seconds"):
         return pa.array(np.where(missing, 0, times).astype("datetime64[s]"), mask=missing)
     return pa.array(times, mask=missing)

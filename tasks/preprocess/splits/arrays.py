@@ -28,7 +28,7 @@ def write_relations(store: DatasetStore, writer: ArrayWriter) -> None:
 
 
 def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapshot: Snapshot | None = None) -> None:
-    """Write `node_ids`, `node_type`, `node_time` and (node tasks) `label`; row group by row group.
+    """Write `node_ids`, `node_type`, `node_time` and (node tasks, layouts) `label`; row group by row group.
 
     Of a snapshot, the rows that exist.
     """
@@ -48,7 +48,7 @@ def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapsh
             time[:] = -1 if manifest.fit_before is None else ALWAYS  # types without a time
         for name in timed:
             _fill(store, f"nodes/{name}", "time", time, layout.offset(name), _choose(snapshot, layout, name))
-    if manifest.task == "node" and "label" in columns[manifest.target_type]:
+    if manifest.task in ("node", LAYOUT) and "label" in columns[manifest.target_type]:
         label = _create_label(store, writer, "label", num_nodes)
         if len(layout.node_types) > 1:
             label[:] = -1 if label.ndim == 1 else np.nan
