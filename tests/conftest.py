@@ -36,7 +36,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/")
 # Folders and files whose tests are about what workers and servers do, not about how processes begin and end.
 FORKED = (
-    *("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/", "tests/train/"),
+    *("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/"),
+    *("tests/sampling/", "tests/train/"),
     *("tests/flows/test_past_runs.py", "tests/flows/test_prefect_database.py", "tests/flows/test_shards.py"),
 )
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

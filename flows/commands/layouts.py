@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +16,7 @@ from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseO
 if TYPE_CHECKING:
     from configs.schema import Recipe
     from flows.run_records import RunRecord
+    from tasks.storage.home import Home
 
 app = typer.Typer()
 
@@ -73,13 +76,51 @@ def layout(
     from flows.terminal.console import err, out, print_facts
 
     place = open_home(home, trust_code or [])
-    recipe, texts = recipe_of(source, list(overrides or ()), method, dim, color)
-    outputs = places(output, load_name(recipe, texts))
-    request = RunRequest(recipe, texts, as_json=as_json, verbose=verbose or global_options.verbose)
-    record = execute(place, request)
-    if record is not None:
-        written = [str(copy_of(record, path)) for path in outputs]
-        print_facts(err() if as_json else out(), [("written", path) for path in written])
+    if "@" in source and not Path(source).exists():
+        options = {"method": method, "dim": dim, "color": color}
+        given = {name: value for name, value in options.items() if value is not None}
+        written = show_model(place, source, list(overrides or ()), given, output, verbose=verbose, as_json=as_json)
+    else:
+        recipe, texts = recipe_of(source, list(overrides or ()), method, dim, color)
+        outputs = places(output, load_name(recipe, texts))
+        request = RunRequest(recipe, texts, as_json=as_json, verbose=verbose or global_options.verbose)
+        record = execute(place, request)
+        written = [] if record is None else [copy_of(record, path) for path in outputs]
+    print_facts(err() if as_json else out(), [("written", str(path)) for path in written])
+
+
+def show_model(
+    home: Home,
+    model: str,
+    words: list[str],
+    options: dict[str, Any],
+    output: list[Path] | None,
+    *,
+    verbose: bool,
+    as_json: bool,
+) -> list[Path]:
+    """Lay out what a registered model has learnt, and return the files that show it. Raises UserError."""
+    import pyarrow.parquet as pq
+
+    from flows.commands.outputs import recipe_and_overrides, use_model
+    from tasks.publish.layouts import map_points, write_picture
+
+    outputs = places(output, model.replace("@", "-"))
+    recipe, overrides = recipe_and_overrides(words)
+    with tempfile.TemporaryDirectory() as folder:
+        points = Path(folder) / "points.parquet"
+        asked = {"model": model, "what": "layout", "output": str(points), "recipe": recipe, "overrides": overrides}
+        record = use_model("export_model", home, verbose, {**asked, "layout": options})
+        title = f"{record['model']} version {record['version']}"
+        shown = map_points(pq.read_table(points), title, color=options.get("color", ""))
+        for path in outputs:
+            if path.suffix == ".parquet":
+                put(points, path)
+            else:
+                write_picture(shown, path)
+    if as_json:
+        print(json.dumps({**record, "output": [str(path) for path in outputs]}), flush=True)
+    return outputs
 
 
 def places(output: list[Path] | None, name: str) -> list[Path]:
@@ -97,12 +138,18 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
 
 def copy_of(record: RunRecord, path: Path) -> Path:
     """Copy what a run has of an ending to a file, whole or not at all, and return it."""
-    from tasks.storage.file_names import beside
-
     if path.suffix == ".parquet":
         source = Path(record.stages["evaluate"]["folder"]) / "layout.parquet"
     else:
         source = Path(record.map).with_suffix(path.suffix)
+    put(source, path)
+    return path
+
+
+def put(source: Path, path: Path) -> None:
+    """Copy a file, whole or not at all."""
+    from tasks.storage.file_names import beside
+
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = beside(path, ".partial")
     try:
@@ -110,7 +157,6 @@ def copy_of(record: RunRecord, path: Path) -> Path:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return path
 
 
 def load_name(recipe: str, overrides: list[str]) -> str:

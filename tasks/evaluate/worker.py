@@ -205,7 +205,7 @@ class Evaluation:
         def say(done: int, total: int) -> None:
             report_progress(done, total, "steps", "layout")
 
-        file, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed, say)
+        file, _, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed, say)
         self.notes.append("layout: " + ", ".join(f"{name} {value:.4f}" for name, value in measured.items()))
         return file
 

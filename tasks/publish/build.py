@@ -100,7 +100,7 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         flow_run_id=run_context.flow_run_id,
         flow_run_url=run_context.flow_run_url,
     )
-    maps = write_maps(context.work, recipe, parents)
+    maps = write_maps(context.work, recipe, parents, context.warn)
     page = render(recipe, parents, published, _write_snapshot(context, recipe, parents), maps)
     (context.work / REPORT).write_text(page, encoding="utf-8")
     context.progress(5, _STEPS, "steps", "artifacts")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
 from configs.schema import Recipe
 from tasks.arrays import Array
 from tasks.evaluate.layouts.points_file import AXES, IDS
@@ -24,7 +26,7 @@ _FIRST = ("label", "prediction", "community", "type", "component", "degree")
 """What colours a map first, by what there is."""
 
 
-def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent]) -> list[str]:
+def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn: Callable[[str], None]) -> list[str]:
     """Write what shows a run's layout, where it has one, into a folder; return the files' names, the page first."""
     evaluate = parents["evaluate"]
     if evaluate.manifest.layout is None:
@@ -32,9 +34,18 @@ def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent]) -> l
     table = pq.read_table(evaluate.folder / evaluate.manifest.layout)
     graph = GraphStore(parents["partition"].folder, parents["partition"].manifest)
     color = "" if recipe.evaluate.layout is None else recipe.evaluate.layout.color or ""
-    points = map_points(table, title(recipe), edges_of(graph), color)
+    if color and color not in table.column_names:  # hours of training shall not end with this
+        warn(f"evaluate.layout.color: no column {color!r}; the map can be coloured by {', '.join(table.column_names)}")
+        color = ""
+    are_nodes = graph.manifest.task != "graph" and table.num_rows == graph.manifest.num_nodes
+    points = map_points(table, title(recipe), edges_of(graph) if are_nodes else None, color)
     write_map(points, folder / MAP)
     return [MAP]
+
+
+def write_picture(points: Points, path: Path) -> None:
+    """Write what shows points, by the file's ending: `.html`, or `.png` and `.svg`."""
+    write_map(points, path)
 
 
 def title(recipe: Recipe) -> str:
@@ -44,12 +55,19 @@ def title(recipe: Recipe) -> str:
 
 
 def map_points(table: pa.Table, title: str, edges: Array | None = None, color: str = "") -> Points:
-    """Return what a map shows of a table as `points_file.py` describes it; `color`: the column that colours first."""
+    """Return what a map shows of a table as `points_file.py` describes it; `color`: the column that colours first.
+
+    Raises RecipeError: there is no such column.
+    """
     axes = [name for name in AXES if name in table.column_names]
     ids = table.column("id").to_pylist()
     columns: dict[str, Any] = {
         name: table.column(name).combine_chunks() for name in table.column_names if name not in (*axes, *IDS)
     }
+    if color and color not in columns:
+        raise RecipeError(
+            f"no column {color!r}{did_you_mean(color, columns)} to colour the map by: one of {', '.join(columns)}"
+        )
     coordinates = np.column_stack([np.asarray(table.column(name)) for name in axes])
     color = color or next((name for name in _FIRST if name in columns), "")
     return Points(title=title, coordinates=coordinates, ids=ids, columns=columns, edges=edges, color=color)

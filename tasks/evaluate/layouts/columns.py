@@ -14,7 +14,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.storage.heads import head_views
 from tasks.storage.ids import IdMap, class_names
-from tasks.storage.manifests import SPLITS, FeatureColumn, PartitionManifest
+from tasks.storage.manifests import NEIGHBORS, SPLITS, FeatureColumn, PartitionManifest
 
 MOST_COLUMNS = 24
 """Of the data set's own columns."""
@@ -23,17 +23,15 @@ _OWN = frozenset({"node_id", "label", "time", "feat"})
 """Columns of node tables that are told in another way, or are matrices."""
 
 
-def point_columns(
-    store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array, num_neighbors: int | None = None
-) -> dict[str, pa.Array]:
+def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
     """Return columns of nodes, int64 (n,): ids first, then what is known of them.
 
     `id`; `type`, where there are several; `label`; `split`; `part` and `component`, where there are several; `degree`,
-    of a graph with edges of its own (`num_neighbors` None); `time`; and columns of the data set's node tables.
+    of a graph with edges of its own; `time`; and columns of the data set's node tables.
     """
     found = ids.columns(nodes)
     found |= _known_of_graph(store, dataset, ids, nodes)
-    if num_neighbors is None:
+    if NEIGHBORS not in store.manifest.report:
         found["degree"] = pa.array(np.diff(store["csc_indptr"])[nodes])
     for name, column in _own_columns(store, dataset, ids, nodes):
         while name in found:
@@ -58,7 +56,8 @@ def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes:
     if component is not None:
         found["component"] = _texts(component[nodes])
     if "node_time" in store:
-        found["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit)
+        never = ALWAYS if len(manifest.node_types) == 1 or manifest.fit_before is not None else -1
+        found["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
     return found
 
 
@@ -98,8 +97,8 @@ def _components(store: GraphStore) -> Array | None:
     return place[component]
 
 
-def _times(times: Array, unit: str) -> pa.Array:
-    missing = times == ALWAYS
+def _times(times: Array, unit: str, never: int) -> pa.Array:
+    missing = times == never
     if unit in ("", "seconds"):
         return pa.array(np.where(missing, 0, times).astype("datetime64[s]"), mask=missing)
     return pa.array(times, mask=missing)

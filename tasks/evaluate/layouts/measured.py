@@ -20,8 +20,6 @@ class Measured:
     metric: str
     """The one that it is judged by."""
     values: dict[str, float]
-    num_neighbors: int | None
-    """Neighbours that became edges; None: the graph has edges of its own."""
     notes: list[str]
     """What was measured on a part of the points."""
 
@@ -38,7 +36,6 @@ def measured(points: Array, store: GraphStore, seed: int, threads: int) -> Measu
     return Measured(
         metric="graph_neighbors_kept" if neighbors is None else "trustworthiness",
         values=values,
-        num_neighbors=None if neighbors is None else int(neighbors["k"]),
         notes=[_sampled(name, looked_at) for name in values if f"{name}_error" in looked_at],
     )
 

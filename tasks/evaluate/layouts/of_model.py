@@ -13,6 +13,7 @@ import pyarrow as pa
 from configs.layout_options import LayoutOptions
 from configs.registry import MODELS
 from models.kernels.threads import num_threads
+from models.layout.base import LayoutModel
 from tasks.arrays import Array
 from tasks.evaluate.layouts.columns import point_columns, split_column
 from tasks.evaluate.layouts.points_file import LAYOUT_FILE, write_points
@@ -33,7 +34,7 @@ class Rows:
     """What a model has vectors of."""
 
     items: Array
-    """Nodes, or graphs: int64 (n,)."""
+    """Nodes, or graphs, ascending: int64 (n,)."""
     vectors: Array
     """float32 (n, D)."""
     scores: Array | None
@@ -42,16 +43,25 @@ class Rows:
 
 def layout_of_model(
     opened: Opened, options: LayoutOptions, work: Path, seed: int, say: Say
-) -> tuple[str, dict[str, float]]:
-    """Lay out a model's vectors, and write the points; return the file's name, and how good the layout is."""
+) -> tuple[str, int, dict[str, float]]:
+    """Lay out a model's vectors, and write the points; return the file's name, their number, and how good they lie."""
     from tasks.layout.quality.measure import measure_layout
 
+    if isinstance(opened.model, LayoutModel):  # it is its own
+        return _own_points(opened, work)
     rows = _rows(opened)
     points = layout_of_vectors(rows.vectors, options, seed, say)
-    columns = _columns(opened, rows)
-    write_points(work / LAYOUT_FILE, points, columns)
+    write_points(work / LAYOUT_FILE, points, _columns(opened, rows))
     values, _ = measure_layout(points, rows.vectors, options.neighbors.metric, seed=seed)
-    return LAYOUT_FILE, values
+    return LAYOUT_FILE, len(points), values
+
+
+def _own_points(opened: Opened, work: Path) -> tuple[str, int, dict[str, float]]:
+    """Write a layout's own points; its evaluation has said how good they lie."""
+    points = np.asarray(opened.model.table)
+    columns = point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(points)))
+    write_points(work / LAYOUT_FILE, points, columns)
+    return LAYOUT_FILE, len(points), {}
 
 
 def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Say) -> Array:
@@ -96,7 +106,7 @@ def _rows(opened: Opened) -> Rows:
 def _nodes(opened: Opened) -> Array:
     manifest = opened.store.manifest
     if opened.model.facts.fanouts or manifest.task == "node":
-        return opened.ids.nodes_of_type(manifest.target_type)
+        return np.sort(opened.ids.nodes_of_type(manifest.target_type))
     return np.arange(manifest.num_nodes)
 
 
@@ -121,7 +131,14 @@ def _columns(opened: Opened, rows: Rows) -> dict[str, pa.Array]:
         return found
     names = None if opened.names is None else np.array(opened.names, object)
     said = judged(manifest.task_type, label, rows.scores, names)
-    return {**found, **said, **_right(said, manifest.task_type)}
+    right = _right(said, manifest.task_type)
+    if manifest.task_type != "regression":  # classes are names, also where these are numbers
+        said = {name: column if name == "score" else _as_texts(column) for name, column in said.items()}
+    return {**found, **said, **right}
+
+
+def _as_texts(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_fixed_size_list(column.type) else column.cast(pa.string())
 
 
 def _right(said: dict[str, pa.Array], task_type: str) -> dict[str, pa.Array]:

@@ -45,7 +45,7 @@ def evaluate(job: LayoutJob) -> dict[str, Any]:
     found = measured(points, store, job.seed, job.threads)
     report_progress(1, 2, "steps", "points")
     nodes = np.arange(store.manifest.num_nodes)
-    columns = point_columns(store, dataset, IdMap(store, dataset), nodes, found.num_neighbors)
+    columns = point_columns(store, dataset, IdMap(store, dataset), nodes)
     write_points(job.work / LAYOUT_FILE, points, columns)
     return {
         "evaluator": "layout",

@@ -9,7 +9,7 @@ from models.kernels.threads import num_threads
 from tasks.arrays import Array
 from tasks.layout.quality import edges as of_edges
 from tasks.layout.quality import points as of_points
-from tasks.layout.quality.crossings import count_crossings
+from tasks.layout.quality.crossings import SortedEdges, count_crossings
 from tasks.layout.quality.points import Estimate, Map
 from tasks.layout.quality.ranks import METRICS, Metric, Space
 
@@ -19,9 +19,10 @@ VOTES = 10
 """Nearest points that vote on a label: openTSNE's and PaCMAP's papers count 10 too."""
 # How many are looked at. With two cores of an EPYC (November 2026) each measure takes at most some seconds.
 _ALL_ROWS = 5_000
-_LEAST_ROWS, _ROW_NUMBERS = 500, 1.5e11  # rows that are compared with all, and numbers of vectors read for that
+_LEAST_ROWS = 500  # rows that are compared with all
+_ROW_PAIRS, _ROW_PRODUCTS = 1e9, 1e11  # pairs of them, and multiplications
 _MOST_POINTS, _MOST_TRIPLET_POINTS, _MOST_LENGTHS = 50_000, 20_000, 1_000_000
-_CROSSING_TESTS, _LEAST_CROSSED, _MOST_CROSSING_ENTRIES = 1.5e9, 500, 20_000_000
+_CROSSING_TESTS, _LEAST_CROSSED, _MOST_CROSSING_ENTRIES = 3e8, 100, 20_000_000
 _PATH_SOURCES, _PATH_TARGETS, _PATH_READS = 50, 2_000, 2e8
 
 
@@ -70,7 +71,7 @@ def measure_layout(
             found |= _of_labels(coordinates, labels, seed, threads)
         if edges is not None:
             found |= _of_edges(layout, np.asarray(edges[0]), np.asarray(edges[1]), seed, threads)
-    sampled = {name: float(one.count) for name, one in found.items()}
+    sampled = {name: float(one.seen) for name, one in found.items()}
     sampled |= {f"{name}_error": one.error for name, one in found.items() if one.error > 0}
     return {name: one.value for name, one in found.items()}, sampled
 
@@ -82,7 +83,7 @@ def _of_vectors(layout: Map, vectors: Space, seed: int, threads: int) -> dict[st
         found["triplets"] = of_points.triplets(layout, vectors, _draw(n, _MOST_TRIPLET_POINTS, seed), seed)
     k = min(NEIGHBORS, (n - 1) // 2)  # ranks of more are not comparable: the most that can be lost is then less
     if k > 0 and n > 3:
-        most = n if n <= _ALL_ROWS else int(max(_LEAST_ROWS, min(_ROW_NUMBERS / (n * max(dim, 1)), _ALL_ROWS)))
+        most = n if n <= _ALL_ROWS else int(np.clip(min(_ROW_PAIRS, _ROW_PRODUCTS / dim) / n, _LEAST_ROWS, _ALL_ROWS))
         found |= of_points.neighborhoods(layout, vectors, _draw(n, most, seed), k, threads)
     return found
 
@@ -112,7 +113,8 @@ def label_codes(labels: Array) -> NDArray[np.int64]:
 
 
 def _of_edges(layout: Map, indptr: Array, indices: Array, seed: int, threads: int) -> dict[str, Estimate]:
-    coordinates, found = layout.coordinates, {}
+    coordinates = layout.coordinates
+    found: dict[str, Estimate] = {}
     entries = _draw(len(indices), _MOST_LENGTHS, seed)
     sources, targets = of_edges.edge_ends(indptr, entries), indices[entries]
     apart = sources != targets
@@ -140,8 +142,9 @@ def _crossings(coordinates: Array, indptr: Array, indices: Array, seed: int, thr
     keys = np.unique(np.minimum(sources, indices) * n + np.maximum(sources, indices))
     pairs = np.stack([keys // n, keys % n], axis=1)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    drawn = _draw(len(pairs), int(max(_LEAST_CROSSED, _CROSSING_TESTS / len(pairs))), seed)
-    counts = count_crossings(coordinates, pairs, drawn, threads)
+    swept = SortedEdges.of(coordinates, pairs)
+    drawn = _draw(len(pairs), int(max(_LEAST_CROSSED, _CROSSING_TESTS / swept.mean_tests())), seed)
+    counts = count_crossings(swept, drawn, threads)
     return {
         "crossing_edges": Estimate.of(counts > 0, len(pairs)),
         "crossings_per_edge": Estimate.of(counts, len(pairs)),

@@ -34,8 +34,8 @@ class Estimate(NamedTuple):
     value: float
     error: float
     """Standard error of the drawing; 0: nothing was drawn."""
-    count: int
-    """Points, or whatever was counted."""
+    seen: int
+    """How many points, or edges, or pairs the mean is over."""
 
     @classmethod
     def of(cls, values: Array, population: int) -> Estimate:
@@ -144,5 +144,5 @@ def triplets(layout: Map, vectors: Space, queries: Array, seed: int) -> Estimate
         agreed.append((1 + signs[0] * signs[1]) / 2)
     by_point = np.concatenate(agreed).reshape(-1, TRIPLETS).mean(axis=1)
     # Also where all points are asked the triplets are drawn: as if from endlessly many.
-    value, error, count = Estimate.of(by_point, 1 << 62)
-    return Estimate(value, error, count * TRIPLETS)
+    value, error, seen = Estimate.of(by_point, 1 << 62)
+    return Estimate(value, error, seen * TRIPLETS)

@@ -19,8 +19,9 @@ from tasks.arrays import Array, blocks
 
 Metric = Literal["euclidean", "cosine", "dot"]
 METRICS: tuple[Metric, ...] = ("euclidean", "cosine", "dot")
-_BLOCK_BYTES = 16 << 20
-_QUERIES = 256
+_BLOCK_BYTES = 8 << 20
+_QUERIES, _ROWS = 256, 1024
+"""At most in a product of matrices: a megabyte, which stays in the second-level cache while it is looked at."""
 _MEAN_ROWS = 10_000
 _TOLERANCE = np.float32(4 * np.finfo(np.float32).eps)
 """Of a squared distance, in parts of the two squared norms: the error of a float32 product."""
@@ -50,16 +51,6 @@ class Space(NamedTuple):
             length = np.linalg.norm(rows, axis=1, keepdims=True)
             rows = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
         return np.ascontiguousarray(rows)
-
-    def distances(self, queries: Array, rows: Array) -> NDArray[np.float32]:
-        """Return distances (m, b) of rows that `read` gave, in their order: squared, or minus the product for `dot`."""
-        products: NDArray[np.float32] = queries @ rows.T
-        if self.metric == "dot":
-            return -products
-        products *= -2
-        products += _squares(queries)[:, None]
-        products += _squares(rows)
-        return products
 
     def pair_distances(self, first: Array, second: Array) -> NDArray[np.float64]:
         """Return distances (m,) of rows `first` (m,) from rows `second` (m,)."""
@@ -91,16 +82,19 @@ def nearest_and_ranks(
     limits = np.take_along_axis(limits, order, axis=1).astype(np.float32)
     near = np.full((len(queries), num_nearest), np.inf, np.float32), np.full((len(queries), num_nearest), -1, np.int64)
     closer = np.zeros((len(queries), asked.shape[1] + 1), np.int64)
-    size = max(_BLOCK_BYTES // (4 * max(dim, min(len(queries), _QUERIES * threads))), 1)
+    is_dot = space.metric == "dot"
+    size = min(max(_BLOCK_BYTES // (4 * dim), 1), _ROWS * 64)
     with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:
         for block in blocks(count, size):
             rows = space.read(block)
             squares = _squares(rows)
 
             def work(part: slice, rows: Array = rows, squares: Array = squares, first: int = block.start) -> None:
-                distances = space.distances(own[part], rows)
-                lengths = _squares(own[part])
-                scan(distances, first, queries[part], lengths, squares, limits[part], closer[part], *_cut(near, part))
+                mine = own[part]
+                lengths, lists = _squares(mine), (limits[part], closer[part], near[0][part], near[1][part])
+                for at in blocks(len(rows), _ROWS):
+                    products = mine @ rows[at].T
+                    scan(products, is_dot, first + at.start, queries[part], lengths, squares[at], *lists)
 
             for done in [pool.submit(work, part) for part in blocks(len(queries), _QUERIES)]:
                 done.result()
@@ -109,35 +103,42 @@ def nearest_and_ranks(
     return near[1], ranks
 
 
-def _cut(arrays: tuple[Array, Array], part: slice) -> tuple[Array, Array]:
-    return arrays[0][part], arrays[1][part]
-
-
 def _squares(rows: Array) -> NDArray[np.float32]:
     return np.einsum("nd,nd->n", rows, rows)
 
 
 @njit(cache=True, nogil=True)
-def scan(distances, first, queries, lengths, squares, limits, closer, near, ids):  # type: ignore[no-untyped-def]
-    """Take the distances (m, b) of rows `first` on into the nearest ones and into the counts between the limits.
+def scan(products, is_dot, first, queries, lengths, squares, limits, closer, near, ids):  # type: ignore[no-untyped-def]
+    """Take the distances of rows `first` on into the nearest ones and into the counts between the limits.
+
+    Distances are squared, or minus the product where `is_dot`.
 
     Args:
-        distances: float32 (m, b), in any order of rows.
+        products: of queries and rows, float32 (m, b).
+        is_dot: whether the product alone is looked at.
         first: id of the first of the b rows.
         queries: int64 (m,).
         lengths: squared norms of queries, float32 (m,); `squares` those of the rows (b,).
+        squares: likewise.
         limits: float32 (m, a), ascending.
         closer: int64 (m, a + 1): how many rows are first closer than limit i.
         near: float32 (m, k), ascending, with their `ids` int64 (m, k).
+        ids: likewise.
     """
     num_limits, k = limits.shape[1], near.shape[1]
-    for q in range(len(distances)):
+    factor, share = (np.float32(-1), np.float32(0)) if is_dot else (np.float32(-2), np.float32(1))
+    found = np.empty(products.shape[1], np.int64)
+    for q in range(len(products)):
         most = limits[q, num_limits - 1] if num_limits > 0 else -np.float32(np.inf)
         worst = near[q, k - 1] if k > 0 else -np.float32(np.inf)
-        for i in range(distances.shape[1]):
-            d = distances[q, i]
-            if d >= most and d >= worst:
-                continue
+        bound, own = max(most, worst), share * lengths[q]
+        count = 0
+        for i in range(products.shape[1]):  # without a branch: few are below the bound, where is hard to foresee
+            found[count] = i
+            count += factor * products[q, i] + share * squares[i] + own < bound
+        for j in range(count):
+            i = found[j]
+            d = factor * products[q, i] + share * squares[i] + own
             if first + i == queries[q]:
                 continue
             if d < worst:

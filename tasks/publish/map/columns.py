@@ -30,33 +30,58 @@ def packed(array: np.ndarray[Any, Any]) -> str:
 
 def packed_texts(texts: Sequence[str]) -> str:
     """Return texts as a compressed JSON list in base64; a text may hold any character."""
-    encoded = json.dumps(list(texts), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return base64.b64encode(zlib.compress(encoded, 6)).decode()
+    return packed_text(json.dumps(list(texts), ensure_ascii=False, separators=(",", ":")))
 
 
-def quantized(coordinates_N2: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[float], float]:
-    """Return uint16 (N, 2), the lowest corner and the length of a step, the same on both axes so that shapes keep.
+def packed_ids(ids: Sequence[str]) -> dict[str, Any]:
+    """Return ids as texts, or, where they are one prefix and a number each, as numbers.
+
+    A million of them in order take 0.02 MB as numbers and 3.1 MB as texts; in random order 3.6 and 5.2 MB.
+    """
+    prefix = ids[0].rstrip("0123456789")
+    if not all(identity.startswith(prefix) for identity in ids):
+        return {"texts": packed_texts(ids)}
+    tails = [identity[len(prefix) :] for identity in ids]
+    widths = {len(tail) for tail in tails}
+    padded = len(widths) == 1
+    if max(widths) > 9 or not all(tail.isascii() and tail.isdigit() for tail in tails):
+        return {"texts": packed_texts(ids)}
+    if not padded and any(tail.startswith("0") and tail != "0" for tail in tails):
+        return {"texts": packed_texts(ids)}
+    numbers_N = np.array(tails).astype(np.uint32)
+    return {"prefix": prefix, "width": widths.pop() if padded else 0, "numbers": packed(numbers_N)}
+
+
+def packed_text(text: str) -> str:
+    """Return the text, compressed by zlib, as base64."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
+
+
+def quantized(coordinates_ND: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[float], float]:
+    """Return uint16 (N, 2 or 3), the lowest corner and the length of a step, the same on all axes so that shapes keep.
 
     Raises ValueError for another shape and for a coordinate that is not finite.
     """
-    coordinates_N2 = np.asarray(coordinates_N2)
-    if coordinates_N2.ndim != 2 or coordinates_N2.shape[1] != 2:
-        raise ValueError(f"a map needs coordinates of shape (points, 2), these are {coordinates_N2.shape}")
-    if not len(coordinates_N2):
+    coordinates_ND = np.asarray(coordinates_ND)
+    if coordinates_ND.ndim != 2 or coordinates_ND.shape[1] not in (2, 3):
+        raise ValueError(
+            f"a map needs coordinates of shape (points, 2) or (points, 3), these are {coordinates_ND.shape}"
+        )
+    if not len(coordinates_ND):
         raise ValueError("a map needs at least one point")
-    if coordinates_N2.dtype.kind not in "fiu":
-        raise ValueError(f"coordinates must be numbers, these are {coordinates_N2.dtype}")
-    exact_N2 = coordinates_N2.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(exact_N2).all(axis=1))
+    if coordinates_ND.dtype.kind not in "fiu":
+        raise ValueError(f"coordinates must be numbers, these are {coordinates_ND.dtype}")
+    exact_ND = coordinates_ND.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(exact_ND).all(axis=1))
     if len(bad):
         raise ValueError(f"coordinates of row {bad[0]} are not finite ({len(bad)} such rows): leave these points out")
-    low = exact_N2.min(axis=0)
+    low = exact_ND.min(axis=0)
     # Halves, because the difference of two large numbers may be infinite.
-    step = float((exact_N2.max(axis=0) / 2 - low / 2).max()) * 2 / STEPS
+    step = float((exact_ND.max(axis=0) / 2 - low / 2).max()) * 2 / STEPS
     if not np.isfinite(step):
         raise ValueError("coordinates lie too far apart for a map: scale them")
-    steps_N2 = np.rint((exact_N2 - low) / step) if step > 0 else np.zeros_like(exact_N2)
-    return steps_N2.astype(np.uint16), low.tolist(), step
+    steps_ND = np.rint((exact_ND - low) / step) if step > 0 else np.zeros_like(exact_ND)
+    return steps_ND.astype(np.uint16), low.tolist(), step
 
 
 def pack_column(name: str, values: Any) -> dict[str, Any]:

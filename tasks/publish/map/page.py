@@ -8,24 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
-from tasks.publish.map.columns import pack_column, packed, packed_texts, quantized
+from tasks.publish.map.columns import pack_column, packed, packed_ids, packed_text, quantized
 
 HERE = Path(__file__).parent
-FILES = (HERE / "scatterplot.js", HERE / "map.js", HERE / "map.css")
+SCRIPTS = ("columns.js", "legend.js", "table.js", "view.js", "map.js")
 
 
 @dataclass(frozen=True)
 class Points:
     """What a map shows.
 
-    `coordinates` (N, 2) numbers; `ids` N, shown and searched as text; `columns` by name, N values each: texts, truths,
-    categories, numbers or datetimes; `edges` (M, 2) rows of the points that an edge joins; `color` the column that
-    colours first; `row_link` an address for a chosen point, where {id} and {row} stand for its own: relative, http or
-    https.
+    `coordinates` (N, 2) or (N, 3) numbers; `ids` N, shown and searched as text; `columns` by name, N values each:
+    texts, truths, categories, numbers or datetimes; `edges` (M, 2) rows of the points that an edge joins; `color` the
+    column that colours first.
     """
 
     title: str
@@ -34,15 +32,16 @@ class Points:
     columns: Mapping[str, Any] = field(default_factory=dict)
     edges: np.ndarray[Any, Any] | None = None
     color: str = ""
-    row_link: str = ""
 
 
 def write_map(points: Points, path: Path) -> int:
     """Write the page to `path` and return its size in bytes; nothing is left there when it fails.
 
-    Raises ValueError where lengths differ, a coordinate is not finite, an edge's point is not there, or `color` is no
-    column.
+    Raises ValueError where lengths differ, a coordinate is not finite, an edge's point is not there, `color` is no
+    column, or the folder is missing.
     """
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent} to write the map to: make it first")
     page = render(points).encode("utf-8", "replace")
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -63,16 +62,25 @@ def render(points: Points) -> str:
     )
     # Inside a script element only "<" could end it early; JSON has another way to write it.
     data = json.dumps(_packed(points), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    files = {path.name: Markup(path.read_text(encoding="utf-8")) for path in FILES}
-    licences = (HERE / "scatterplot.LICENSE.txt").read_text(encoding="utf-8")
     return environment.get_template("map.jinja").render(
-        title=points.title, count=len(points.ids), files=files, licences=licences, data=Markup(data)
+        title=points.title,
+        count=len(points.ids),
+        deep=np.shape(points.coordinates)[1] == 3,
+        style=Markup(_text("map.css")),
+        script=Markup("\n".join(_text(name) for name in SCRIPTS)),
+        library=packed_text(_text("scatterplot.js")),
+        licences=_text("scatterplot.LICENSE.txt"),
+        data=Markup(data),
     )
 
 
+def _text(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
 def _packed(points: Points) -> dict[str, Any]:
-    steps_N2, corner, step = quantized(points.coordinates)
-    count = len(steps_N2)
+    steps_ND, corner, step = quantized(points.coordinates)
+    count = len(steps_ND)
     for name, values in [("ids", points.ids), *points.columns.items()]:
         if len(values) != count:
             raise ValueError(f"the map has {count} points and {len(values)} values of {name}: give one a point")
@@ -84,13 +92,11 @@ def _packed(points: Points) -> dict[str, Any]:
         "count": count,
         "corner": corner,
         "step": step,
-        "x": packed(steps_N2[:, 0]),
-        "y": packed(steps_N2[:, 1]),
-        "ids": packed_texts([str(identity) for identity in points.ids]),
+        "axes": [packed(axis_N) for axis_N in steps_ND.T],
+        "ids": packed_ids([str(identity) for identity in points.ids]),
         "columns": columns,
         "edges": _edges(points.edges, count),
         "color": points.color or (colors[0] if colors else ""),
-        "row_link": _safe_link(points.row_link),
     }
 
 
@@ -109,11 +115,3 @@ def _edges(edges_M2: np.ndarray[Any, Any] | None, count: int) -> dict[str, str] 
     order = np.lexsort((edges_M2[:, 1], edges_M2[:, 0]))
     starts = np.bincount(edges_M2[:, 0], minlength=count)
     return {"starts": packed(starts.astype(np.uint32)), "ends": packed(edges_M2[order, 1].astype(np.uint32))}
-
-
-def _safe_link(link: str) -> str:
-    """Return the link, if a click on it can only open a page."""
-    scheme = urlsplit(link).scheme
-    if scheme not in {"", "http", "https"}:
-        raise ValueError(f"a map links to rows by a relative, http or https address, not by {scheme}:")
-    return link
