@@ -13,8 +13,9 @@ from configs.errors import DataError
 from configs.matching import listed
 from tasks.arrays import Array
 from tasks.ingest.tables.columns import float32, is_list, numbers
+from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.first_lines import with_header_found
-from tasks.ingest.tables.intake import Intake, TableBatch, table_files
+from tasks.ingest.tables.intake import Intake, TableBatch, not_a_number, table_files
 from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.vectors.configs import VectorsConfig
@@ -24,7 +25,9 @@ from tasks.readers.limits import MAX_ROW_BYTES
 ID_COLUMNS = ("id", "graph_id")
 """What `graphmill export embeddings` calls its ids."""
 _LABEL = "label"
-_FIRST_ROWS = 1000
+_NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_ODD_SHARE = 0.1
+"""A column of which fewer cells than that are no numbers is one of numbers with mistakes."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,11 @@ class VectorTable:
         own_id = config.id or next((name for name in ID_COLUMNS if name in others and not config.ids), None)
         label = config.label or (_LABEL if _LABEL in others and not config.labels else None)
         rest = [name for name in others if name not in (own_id, label)]
-        kinds = self._kinds([*rest, *config.columns])
+        first = self._first_rows([*rest, *config.columns])
+        kinds = {name: first.column(name).type for name in (*rest, *config.columns)}
         vectors = config.columns or _vectors_among(kinds)
+        for name in () if config.columns else rest:
+            _refuse_nearly_numbers(first, name)
         if not vectors:
             raise DataError(
                 f"has no column of lists and none of numbers to be vectors; dataset.columns names some of "
@@ -73,14 +79,12 @@ class VectorTable:
             kept = tuple(name for name in rest if name not in vectors and _can_be_kept(kinds[name]))
         return Roles(own_id, label, tuple(vectors), kept)
 
-    def _kinds(self, columns: list[str]) -> dict[str, pa.DataType]:
-        """Return what columns hold, by the first rows."""
-        if not columns:
-            return {}
+    def _first_rows(self, columns: list[str]) -> Batch:
+        """Return some rows of columns, as they are read where nobody says what they are."""
         first = next(table_files(self.table).batches(columns), None)
         if first is None:
             raise DataError("has no rows; vectors are rows", path=self.table.names)
-        return {name: first.column(name).type for name in columns}
+        return first
 
     def rows(self) -> Iterator[tuple[TableBatch, dict[str, pa.Array]]]:
         """Yield the columns of ids, labels and those that are kept, by name. Raises DataError."""
@@ -93,7 +97,7 @@ class VectorTable:
         """Yield vectors, float32 (rows, dim). Raises DataError naming row and column."""
         width: dict[str, int] = {}
         columns = list(self.roles.vectors)
-        for batch in self.intake.batches(self.table, columns):
+        for batch in self.intake.batches(self.table, columns, (), columns):
             with self.intake.problems.gathering():
                 parts = [self._numbers(batch, name, width) for name in columns]
             self.intake.problems.raise_any()
@@ -123,6 +127,20 @@ def _vectors_among(kinds: dict[str, pa.DataType]) -> tuple[str, ...]:
     if lists:
         return tuple(lists)
     return tuple(name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _refuse_nearly_numbers(first: Batch, name: str) -> None:
+    """Raise DataError where a column of texts looks like one of numbers with a mistake in it."""
+    values = first.column(name)
+    if not is_text(values.type):
+        return
+    filled = compute.fill_null(values, "")
+    odd = ~np.asarray(compute.match_substring_regex(filled, _NUMBER))
+    rows = np.flatnonzero(odd & np.asarray(compute.not_equal(filled, "")))
+    if 0 < len(rows) < _ODD_SHARE * len(values):
+        row = int(rows[0])
+        why = f"{not_a_number(values[row].as_py())}; if the column is no part of the vectors, name those in"
+        raise first.error(f"{why} dataset.columns, or this one in dataset.keep", row, name)
 
 
 def _can_be_kept(kind: pa.DataType) -> bool:
