@@ -65,7 +65,7 @@ class LayoutModel(LearntFromSamples, RowsModel):
             cls.objective(config),
             rate=rate,
             most=config.most,
-            move_negatives=config.move_negatives,
+            move_negatives=getattr(config, "move_negatives", True),
         )
 
     @classmethod
