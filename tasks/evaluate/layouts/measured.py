@@ -33,9 +33,10 @@ def measured(points: Array, store: GraphStore, seed: int, threads: int) -> Measu
     if neighbors is not None:
         against = {"vectors": store["feat"], "metric": neighbors["metric"]}
     values, looked_at = measure_layout(points, labels=codes, seed=seed, threads=threads, **against)
+    metric = "graph_neighbors_kept" if neighbors is None else "trustworthiness"
     return Measured(
-        metric="graph_neighbors_kept" if neighbors is None else "trustworthiness",
-        values=values,
+        metric=metric,
+        values={name: values[name] for name in sorted(values, key=lambda name: name != metric)},
         notes=[_sampled(name, looked_at) for name in values if f"{name}_error" in looked_at],
     )
 

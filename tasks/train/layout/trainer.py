@@ -32,6 +32,7 @@ class LayoutTrainer(Trainer):
     """Trains the blocks of one rank."""
 
     options: LayoutConfig
+    fate_of_isolated = "their points stay where they begin"
 
     def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: Place | None = None) -> None:
         """See `BlockTrainer`; what the recipe leaves to the model is settled first."""
