@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from configs.base import ConfigModel
 
@@ -26,6 +26,14 @@ class NeighborsConfig(ConfigModel):
     """How many neighbours share a row's weight, about; fuzzy weights do not read it."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of the clusters."""
+
+    @model_validator(mode="after")
+    def _options_are_read(self) -> NeighborsConfig:
+        if self.metric == "dot" and self.method == "clusters":
+            raise ValueError("method=clusters finds no nearest by the product: leave it out, or set metric=cosine")
+        if self.weights == "fuzzy" and "perplexity" in self.model_fields_set:
+            raise ValueError("perplexity is not read with weights=fuzzy: leave one of them out; k says how many")
+        return self
 
     @property
     def num_neighbors(self) -> int:

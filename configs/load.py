@@ -33,6 +33,8 @@ COMPONENT_PATHS: dict[tuple[str, ...], registry.Registry] = {
 }
 
 _MAX_SHOWN = 200
+_VECTOR_FILES = (".npy", "-ubyte", "-ubyte.gz")
+"""Endings of files that hold vectors and nothing else; a .npz, a table may hold a graph."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -123,7 +125,12 @@ def _is_file_name(text: str) -> bool:
 
 
 def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data set of a file that a recipe is to be run on: an edge list; a layout holds none of it out."""
+    """Return the data set of a file that a recipe is to be run on: vectors, by the name's ending, else an edge list.
+
+    A layout holds none of the edges out.
+    """
+    if path.endswith(_VECTOR_FILES):
+        return {"name": "vectors", "title": _title(path, "vectors"), "files": path}
     found = edge_list(path)
     model = data.get("model")
     name = model.get("name") if isinstance(model, dict) else model
@@ -140,8 +147,13 @@ def edge_list(path: str) -> dict[str, Any]:
     """
     edges = {"files": path, "header": "auto", "source": "0", "target": "1"}
     split = {"train": 0.9, "valid": 0.05, "test": 0.05}
-    title = re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or "edges"
+    title = _title(path, "edges")
     return {"name": "tables", "title": title, "task": "link", "metric": "rocauc", "edges": edges, "split": split}
+
+
+def _title(path: str, usual: str) -> str:
+    """Return what a data set is called after its file."""
+    return re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or usual
 
 
 def stored_options(components: registry.Registry, value: Any, copy: Path, source: str) -> ComponentConfig:

@@ -16,7 +16,7 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
-from configs.layout_options import LayoutOptions
+from configs.layout_options import LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.sizes import number_of_bytes
@@ -86,8 +86,19 @@ class PreprocessConfig(ConfigModel):
     """Prefect task runner over shards; dask and ray are optional extras for many machines."""
     workers: int = Field(default=0, ge=0, le=4096)
     """Processes over shards; 0: one a core."""
+    neighbors: NeighborsConfig | None = None
+    """Edges between nearest neighbours, by nodes' features as the transforms leave them; for data without edges. null:
+    none; the data set `vectors` has them."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"runner", "workers"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"neighbors"})
+
+    @model_validator(mode="after")
+    def _neighbors_go_both_ways(self) -> PreprocessConfig:
+        if self.neighbors is not None and (not self.symmetrize or self.self_loops == "add"):
+            option = "self_loops=add" if self.symmetrize else "symmetrize=false"
+            raise ValueError(f"{option}: neighbors join two rows in both directions; leave it out")
+        return self
 
 
 class ComponentsConfig(ConfigModel):

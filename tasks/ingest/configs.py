@@ -16,6 +16,7 @@ DATASETS.options_in("pyg", "dgl.configs")
 DATASETS.options_in("relbench", "database.relbench.configs")
 DATASETS.options_in("tables", "tables.configs")
 DATASETS.options_in("triples", "triples.configs")
+DATASETS.options_in("vectors", "vectors.configs")
 
 
 @DATASETS.options("synthetic", "synthetic.dataset")
