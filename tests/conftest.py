@@ -12,6 +12,7 @@ if "GRAPHMILL_GPU_TESTS" not in os.environ:
 # A test that asks Prefect for a server, and has none, is refused: Prefect would start one that outlives pytest.
 os.environ["PREFECT_SERVER_EPHEMERAL_ENABLED"] = "false"
 
+import gc
 import signal
 import subprocess
 import sys
@@ -36,7 +37,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/")
 # Folders and files whose tests are about what workers and servers do, not about how processes begin and end.
 FORKED = (
-    *("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/", "tests/train/"),
+    *("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/"),
+    *("tests/sampling/", "tests/train/"),
+    *("tests/test_benchmarks.py", "tests/test_graph_benchmarks.py", "tests/test_relational_benchmark.py"),
+    "tests/test_triple_benchmarks.py",
     *("tests/flows/test_past_runs.py", "tests/flows/test_prefect_database.py", "tests/flows/test_shards.py"),
 )
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -44,6 +48,12 @@ SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((i for i, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST)))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all modules stay to the end: no collection of garbage needs to look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:

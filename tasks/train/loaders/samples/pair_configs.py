@@ -24,6 +24,9 @@ class PairLoaderConfig(ComponentConfig):
 class EdgesConfig(PairLoaderConfig):
     """Pairs that an edge joins, drawn at random (LINE, arXiv:1503.03578)."""
 
+    families: ClassVar[tuple[str, ...]] = ("table", "layout")
+    tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph", "layout")
+
     name: str = "edges"
 
 
