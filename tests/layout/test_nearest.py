@@ -113,7 +113,7 @@ def _check(graph: NeighborGraph, n: int) -> None:
 def test_graph_of_many_copies_holds_together(weights: str) -> None:
     some = _vectors(5, 3)
     x = some[np.random.default_rng(0).integers(0, 5, 5_000)]
-    graph = neighbor_graph(x, NeighborsConfig(weights=weights, perplexity=10))
+    graph = neighbor_graph(x, NeighborsConfig(weights=weights, k=15))
     _check(graph, len(x))
     assert _components(graph) == 1
     assert graph.num_copies > 4_950

@@ -11,8 +11,9 @@ from scipy.sparse.csgraph import shortest_path
 
 from models.kernels.layout.move_points import Points, move_points
 from models.kernels.layout.objectives import Objective
+from models.layout.reach import forces_of
 from tasks.arrays import Array
-from tasks.layout.pivots import coarse_start, forces_of, packed, pivot_distances
+from tasks.layout.pivots import coarse_start, packed, pivot_distances
 from tasks.layout.quality.measure import measure_layout
 
 
@@ -63,7 +64,7 @@ def test_distances_are_those_of_shortest_paths_from_far_nodes() -> None:
 def test_steps_from_the_start_keep_a_mesh_flat_and_its_edges_short() -> None:
     edges = grid(25, 40)
     start = coarse_start(*edges)
-    forces = forces_of(1000, 5)
+    forces = forces_of(1000, 5, 400)
     points, rng = Points.zeros(1000, 2), np.random.default_rng(0)
     points.rows[:] = start * forces.edge_length
     sources = np.repeat(np.arange(1000, dtype=np.int32), np.diff(edges[0]))
