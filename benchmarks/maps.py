@@ -11,6 +11,7 @@ headless Chromium; without a GPU its renderer is SwiftShader, on CPUs, and the f
 - all points: milliseconds of one frame of all of them, as no user waits for: `script` is what the page's own code and
   the driver take of it before the renderer works; on a GPU the rest is short.
 - acts: milliseconds until it is done, and the longest time in which the page could not answer.
+- pictures: seconds and size of the same points for a paper, 7 inches wide at 300 dots an inch.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 import pandas as pd
 
 from tasks.publish.map.page import Points, write_map
+from tasks.publish.map.picture import draw_map
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -179,6 +181,11 @@ def main() -> None:
             seconds = time.perf_counter() - start
             print(f"{count:,} points, {args.dimensions}-D: {size / 1e6:.2f} MB, written in {seconds:.1f} s", flush=True)
             measure(path, count, args.ratio)
+            for suffix in (".png", ".svg"):
+                start = time.perf_counter()
+                draw_map(points, path.with_suffix(suffix), 7, 300)
+                seconds, size = time.perf_counter() - start, path.with_suffix(suffix).stat().st_size
+                print(f"  {suffix[1:]}          {seconds:6.1f} s, {size / 1e6:.2f} MB", flush=True)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ class NeighborsConfig(ConfigModel):
     method: Literal["auto", "exact", "clusters"] = "auto"
     """exact: all rows are compared with all; clusters: each cluster of rows with those beside it, which finds most
     neighbours, then neighbours' neighbours. auto: clusters beyond 10,000 rows, but not for dot."""
-    weights: Literal["perplexity", "fuzzy"] = "perplexity"
-    """perplexity: as t-SNE and LargeVis weigh neighbours; fuzzy: as UMAP does."""
+    weights: Literal["auto", "perplexity", "fuzzy"] = "auto"
+    """perplexity: as t-SNE and LargeVis weigh neighbours; fuzzy: as UMAP does; auto: as the model's authors do."""
     perplexity: float = Field(default=30, ge=1, le=1000)
     """How many neighbours share a row's weight, about; fuzzy weights do not read it."""
     seed: int = Field(default=0, ge=0, lt=2**31)
@@ -35,6 +35,10 @@ class NeighborsConfig(ConfigModel):
         if self.weights == "fuzzy" and self.perplexity != type(self).model_fields["perplexity"].default:
             raise ValueError("perplexity is not read with weights=fuzzy: leave one of them out; k says how many")
         return self
+
+    def settled(self, usual: str) -> NeighborsConfig:
+        """Return it with the weights that auto stands for: `usual`, the model's."""
+        return self.model_copy(update={"weights": usual}) if self.weights == "auto" else self
 
     @property
     def num_neighbors(self) -> int:

@@ -242,6 +242,12 @@ class Recipe(ConfigModel):
         return self.train.family == LAYOUT
 
     @property
+    def neighbors(self) -> NeighborsConfig | None:
+        """What joins nearest neighbours, with the weights that the model's authors take where the recipe says none."""
+        section = self.preprocess.neighbors
+        return None if section is None else section.settled(getattr(self.model, "usual_weights", "perplexity"))
+
+    @property
     def version_moment(self) -> str | None:
         """Moment as of which tables are read that keep their versions; None: no such moment."""
         by_versions = self.snapshot.as_of is not None and self.dataset.reads_versions(self.snapshot.by)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import logging
 import socket
 import tempfile
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tasks.publish.tracking.mlflow_store import RunStatus
 
 _PICTURE_BYTES = 300_000  # Prefect keeps artifacts in its database
+_PICTURE_WIDTH = 1200
 _PICTURED = ("train", "evaluate", "partition")
 """Stages whose last picture is the main one of a run that made them: validation curves, then what is found."""
 logger = logging.getLogger(__name__)
@@ -193,6 +195,35 @@ def leave_artifact(make_text: Callable[[], str], key: str, description: str) -> 
         artifacts.create_markdown_artifact(make_text(), key=key, description=description, _sync=True)
     except Exception as error:
         logger.warning("Prefect took no artifact: %s", error)
+
+
+def leave_map(record: RunRecord) -> None:
+    """Show a run's layout as an image artifact in Prefect, where it has one; one that cannot be sent fails no run."""
+    if not record.map:
+        return
+    import prefect.artifacts
+
+    artifacts: Any = prefect.artifacts
+    try:
+        address = _image_address(Path(record.map).with_suffix(".png"))
+        artifacts.create_image_artifact(address, key="map", description=f"{record.recipe}: its map", _sync=True)
+    except Exception as error:
+        logger.warning("Prefect took no picture of the map: %s", error)
+
+
+def _image_address(path: Path) -> str:
+    """Return a picture inside an address, made smaller where Prefect's database should not hold it as it is."""
+    from PIL import Image
+
+    content = path.read_bytes()
+    width = _PICTURE_WIDTH
+    while len(content) > _PICTURE_BYTES:
+        with Image.open(path) as image:
+            image.thumbnail((width, width))
+            made = io.BytesIO()
+            image.save(made, "png")
+        content, width = made.getvalue(), width * 2 // 3
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def result_text(home: Home, record: RunRecord) -> str:

@@ -40,6 +40,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 _PROGRAMS = frozenset(
     {
+        "benchmarks.embeddings_ours",
+        "benchmarks.graphs_sides",
+        "benchmarks.knowledge_sides",
+        "benchmarks.relational_sides",
         "flows.cli",
         "flows.services.bootstrap",
         "flows.services.temporary_server",

@@ -174,7 +174,9 @@ def recipe_of(
 
     if is_vector_file(source):
         named = any(text.startswith("name=") for text in overrides)
-        own = [f"dataset={source}", *([] if named else [f"name={name_of(source)}"])]
+        title = name_of(source)
+        own = ["dataset=vectors", f"dataset.files={source}", f"dataset.title={title}"]
+        own += [] if named else [f"name={title}"]
         source, overrides = VECTOR_RECIPE, [*own, *overrides]
     recipe: Recipe = load_own_recipe(source, overrides)
     section = "model" if recipe.is_layout else "evaluate.layout"

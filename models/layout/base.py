@@ -49,7 +49,7 @@ class LayoutModel(LearntFromSamples, RowsModel):
 
     @classmethod
     def objective(cls, config: Any) -> Objective:
-        """Return what moves points."""
+        """Return what moves points, of options that are `settled`."""
         raise AssertionError(f"{cls.__name__} defines no objective")
 
     @classmethod
@@ -65,7 +65,7 @@ class LayoutModel(LearntFromSamples, RowsModel):
             cls.objective(config),
             rate=rate,
             most=config.most,
-            move_negatives=config.move_negatives,
+            move_negatives=getattr(config, "move_negatives", True),
         )
 
     @classmethod

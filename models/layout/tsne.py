@@ -19,4 +19,4 @@ class Tsne(LayoutModel):
     @classmethod
     def objective(cls, config: Any) -> Objective:
         """Return the forces."""
-        return Objective("tsne", odds=config.odds)
+        return Objective("tsne", odds=config.similarity * config.negatives)

@@ -89,8 +89,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
     num_edges = counts.pop("num_edges")
     near = None
-    if recipe.preprocess.neighbors is not None:
-        near = write_neighbors(context, writer, recipe.preprocess, ingested.num_edges)
+    if recipe.neighbors is not None:
+        near = write_neighbors(context, writer, recipe.neighbors, recipe.preprocess.workers, ingested.num_edges)
         num_edges, indptr = near.pop("num_edges"), _view(context, parents, writer, layout)["csc_indptr"]
     report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
     if held_out is not None:

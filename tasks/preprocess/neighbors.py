@@ -10,7 +10,6 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.layout_options import NeighborsConfig
-from configs.schema import PreprocessConfig
 from tasks.sizes import need_memory
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
@@ -25,14 +24,15 @@ _SLOW_PRODUCTS = 50_000
 
 
 def write_neighbors(
-    context: StageContext, writer: ArrayWriter, config: PreprocessConfig, num_edges: int
+    context: StageContext, writer: ArrayWriter, options: NeighborsConfig, workers: int, num_edges: int
 ) -> dict[str, Any]:
     """Write the adjacency and weights of the graph of the features' nearest neighbours, in place of a graph of no edge.
 
     Args:
         context: of the stage.
         writer: of the graph, whose features are written.
-        config: the section `preprocess`, with `neighbors`.
+        options: of the neighbours.
+        workers: threads; 0: one a core.
         num_edges: edges that the data set has of its own.
 
     Returns:
@@ -44,8 +44,6 @@ def write_neighbors(
     """
     from tasks.layout.neighbors.graph import neighbor_graph
 
-    options = config.neighbors
-    assert options is not None
     if num_edges:
         raise RecipeError(
             f"preprocess.neighbors: the data set has {num_edges:,} edges of its own; leave neighbors out, or give the "
@@ -62,7 +60,7 @@ def write_neighbors(
     if options.metric == "dot" and num_rows > _SLOW_PRODUCTS:
         context.warn(f"neighbors.metric=dot compares all {num_rows:,} vectors with all; metric=cosine is faster")
     begin = time.perf_counter()
-    graph = neighbor_graph(vectors, options, options.seed, config.workers or os.cpu_count() or 1)
+    graph = neighbor_graph(vectors, options, options.seed, workers or os.cpu_count() or 1)
     seconds = time.perf_counter() - begin
     _write(writer, graph)
     _say(context, options, graph, seconds)

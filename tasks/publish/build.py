@@ -101,7 +101,9 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         flow_run_url=run_context.flow_run_url,
     )
     maps = write_maps(context.work, recipe, parents, context.warn)
-    page = render(recipe, parents, published, _write_snapshot(context, recipe, parents), maps)
+    page = render(
+        recipe, parents, published, _write_snapshot(context, recipe, parents), [context.work / name for name in maps]
+    )
     (context.work / REPORT).write_text(page, encoding="utf-8")
     context.progress(5, _STEPS, "steps", "artifacts")
     for file in (REPORT, *maps):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from configs.matching import did_you_mean
 from configs.schema import Recipe
 from tasks.arrays import Array
 from tasks.evaluate.layouts.points_file import AXES, IDS
-from tasks.publish.map.page import Points, write_map
+from tasks.publish.map.page import write_map
+from tasks.publish.map.picture import draw_map
+from tasks.publish.map.points import Points
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 
-MAP = "map.html"
+MAPS = ("map.html", "map.png", "map.svg")
 _MOST_EDGES = 2_000_000
 """Edges that go into a page, which is to stay below some 15 MB."""
 _FIRST = ("label", "prediction", "community", "type", "component", "degree")
@@ -39,13 +42,17 @@ def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn
         color = ""
     are_nodes = graph.manifest.task != "graph" and table.num_rows == graph.manifest.num_nodes
     points = map_points(table, title(recipe), edges_of(graph) if are_nodes else None, color)
-    write_map(points, folder / MAP)
-    return [MAP]
+    for name in MAPS:
+        write_picture(points, folder / name)
+    return list(MAPS)
 
 
 def write_picture(points: Points, path: Path) -> None:
-    """Write what shows points, by the file's ending: `.html`, or `.png` and `.svg`."""
-    write_map(points, path)
+    """Write what shows points, by the file's ending: `.html`, a page; `.png` and `.svg`, pictures without edges."""
+    if path.suffix == ".html":
+        write_map(points, path)
+    else:
+        draw_map(replace(points, edges=None), path)
 
 
 def title(recipe: Recipe) -> str:

@@ -346,6 +346,18 @@ def test_fingers_on_a_phone(browser: Browser, folder: Path) -> None:
             fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
         assert shown.camera()["target"] != before["target"]
         shown.says("#chosen-count", "1 chosen")
+        page.click("#reset")
+        page.click("#lasso")
+        for kind, place in (
+            ("touchStart", (2, 250)),
+            ("touchMove", (388, 250)),
+            ("touchMove", (388, 500)),
+            ("touchMove", (2, 500)),
+            ("touchEnd", None),
+        ):
+            places = [{"x": place[0], "y": place[1], "id": 0}] if place else []
+            fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+        assert int(page.inner_text("#chosen-count").split()[0]) > 100
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def make_loader(store: GraphStore, options: dict[str, Any] | str, key: int = 5) 
 
 
 @pytest.mark.parametrize(("num_blocks", "deals"), [(1, False), (3, False), (1, True), (2, True), (4, True)])
-@pytest.mark.parametrize("options", ["edges", {"name": "walks", "length": 9, "window": 2}])
+@pytest.mark.parametrize("options", ["edges", "edge_passes", {"name": "walks", "length": 9, "window": 2}])
 def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_blocks: int, deals: bool) -> None:
     parent = node_graph(tmp_path)
     loader = make_loader(GraphStore(parent.folder, parent.manifest), options)
@@ -148,7 +148,7 @@ class StoppedError(Exception):
         ({}, {}),
         ({"order": "both"}, {"strategy": {"blocks": 3}, "optimizer": "adagrad"}),
         ({"order": "first"}, {"precision": "bfloat16", "strategy": {"blocks": 2}, "threads": 2}),
-        ({"shared_negatives": 8}, {"optimizer": "adam", "loader": "edges"}),
+        ({"shared_negatives": 8}, {"optimizer": "adam", "loader": "edge_passes"}),
         ({"order": "both"}, {"strategy": {"memory": 25_000}, "optimizer": "momentum"}),
         ({}, {"strategy": {"memory": 12_000, "blocks": 9}, "threads": 2}),
         # Rows as narrow as a layout's points, several of them on a line.

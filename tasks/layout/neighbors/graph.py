@@ -50,6 +50,7 @@ def neighbor_graph(vectors: Array, options: NeighborsConfig, seed: int = 0, thre
     Raises:
         DataError: fewer than two rows, or numbers that cannot be compared (`nearest`).
     """
+    options = options.settled("perplexity")
     rows = Rows(vectors, options.metric)
     n = len(rows)
     if n < 2:

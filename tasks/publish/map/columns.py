@@ -6,6 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -84,12 +85,25 @@ def quantized(coordinates_ND: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any
     return steps_ND.astype(np.uint16), low.tolist(), step
 
 
-def pack_column(name: str, values: Any) -> dict[str, Any]:
-    """Return what the page knows of a column.
+@dataclass(frozen=True)
+class Column:
+    """A column as maps know it: see `read_column`."""
 
-    `kind` is category (codes into `labels`, the commonest first; 0 is a missing value), number, time (seconds since
-    1970, UTC) or text; `data` its values; numbers and times have `low` and `high`, the percentiles 1 and 99 that
-    colours span. Raises ValueError for complex numbers and for several values a point.
+    name: str
+    kind: str
+    values: np.ndarray[Any, Any]
+    labels: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    low: float = 0.0
+    high: float = 0.0
+
+
+def read_column(name: str, values: Any) -> Column:
+    """Return the column by its kind.
+
+    `kind` is category (values are codes into `labels`, the commonest first; 0 is a missing value), number, time
+    (seconds since 1970, UTC) or text. Numbers and times have `low` and `high`, the percentiles 1 and 99 that colours
+    span, and NaN where they are missing. Raises ValueError for complex numbers and for several values a point.
     """
     if hasattr(values, "to_pandas"):  # Arrow's arrays, of which pandas would keep each value's wrapping
         values = values.to_pandas()
@@ -99,27 +113,38 @@ def pack_column(name: str, values: Any) -> dict[str, Any]:
     if pd.api.types.is_datetime64_any_dtype(series):
         moments = pd.to_datetime(series, utc=True).dt.tz_convert(None)
         seconds = moments.to_numpy(dtype="datetime64[ms]").astype(np.int64) / 1000
-        return _numbers(name, "time", np.where(series.isna(), np.nan, seconds))
+        return _spanned(name, "time", np.where(series.isna(), np.nan, seconds))
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         if pd.api.types.is_complex_dtype(series):
             raise ValueError(f"column {name}: complex numbers have no order to colour by: give their real part or size")
         if _exact(series):
-            return _numbers(name, "number", series.to_numpy(dtype=np.float64, na_value=np.nan))
-        return {"name": name, "kind": "text", "data": packed_texts(_texts(series))}
+            return _spanned(name, "number", series.to_numpy(dtype=np.float64, na_value=np.nan))
+        return Column(name, "text", np.array(_texts(series), dtype=object))
     texts = pd.Series(_texts(series)).where(~series.isna())
     counts = texts.value_counts()
     if len(counts) > MAX_CATEGORIES:
-        return {"name": name, "kind": "text", "data": packed_texts(texts.fillna("").tolist())}
+        return Column(name, "text", texts.fillna("").to_numpy(dtype=object))
     codes = pd.Categorical(texts, categories=counts.index).codes.astype(np.int64) + 1
-    width = np.uint8 if len(counts) < 256 else np.uint16
-    return {
-        "name": name,
-        "kind": "category",
-        "labels": ["", *counts.index.tolist()],
-        "counts": [int(texts.isna().sum()), *counts.tolist()],
-        "type": np.dtype(width).name,
-        "data": packed(codes.astype(width)),
-    }
+    labels, sizes = ["", *counts.index.tolist()], [int(texts.isna().sum()), *counts.tolist()]
+    return Column(name, "category", codes.astype(np.uint8 if len(counts) < 256 else np.uint16), labels, sizes)
+
+
+def _spanned(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> Column:
+    finite = numbers_N[np.isfinite(numbers_N)]
+    low, high = np.percentile(finite, [1, 99], method="nearest").tolist() if len(finite) else (0.0, 0.0)
+    return Column(name, kind, numbers_N, low=low, high=high)
+
+
+def pack_column(name: str, values: Any) -> dict[str, Any]:
+    """Return what the page knows of a column: see `read_column`, which also says what raises; `data` its values."""
+    column = read_column(name, values)
+    known = {"name": name, "kind": column.kind}
+    if column.kind == "text":
+        return known | {"data": packed_texts(column.values.tolist())}
+    if column.kind == "category":
+        packing = {"type": column.values.dtype.name, "data": packed(column.values)}
+        return known | {"labels": column.labels, "counts": column.counts} | packing
+    return known | {"low": column.low, "high": column.high} | _pack_numbers(column)
 
 
 def _exact(series: pd.Series) -> bool:
@@ -134,20 +159,15 @@ def _texts(series: pd.Series) -> list[str]:
     return ["" if missing else str(value) for value, missing in zip(series, series.isna(), strict=True)]
 
 
-def _numbers(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _pack_numbers(column: Column) -> dict[str, str]:
     """Pack numbers as float32 (seven digits), times and large numbers as float64, and what repeats as codes."""
-    finite = numbers_N[np.isfinite(numbers_N)]
-    low, high = np.percentile(finite, [1, 99], method="nearest").tolist() if len(finite) else (0.0, 0.0)
-    column = {"name": name, "kind": kind, "low": low, "high": high}
-    different, codes_N = np.unique(numbers_N, return_inverse=True)
+    different, codes_N = np.unique(column.values, return_inverse=True)
     # Rounded numbers and days repeat: codes compress to a third of the numbers.
-    if len(different) <= MAX_CATEGORIES and len(different) < len(numbers_N) / 4:
+    if len(different) <= MAX_CATEGORIES and len(different) < len(column.values) / 4:
         narrow = np.uint8 if len(different) <= 256 else np.uint16
-        return column | {
-            "different": packed(different),
-            "type": np.dtype(narrow).name,
-            "data": packed(codes_N.astype(narrow)),
-        }
+        codes = codes_N.astype(narrow)
+        return {"different": packed(different), "type": codes.dtype.name, "data": packed(codes)}
+    finite = column.values[np.isfinite(column.values)]
     largest = float(np.abs(finite).max()) if len(finite) else 0.0
-    width = np.float64 if kind == "time" or largest > 2**24 else np.float32
-    return column | {"type": np.dtype(width).name, "data": packed(numbers_N.astype(width))}
+    width = np.float64 if column.kind == "time" or largest > 2**24 else np.float32
+    return {"type": np.dtype(width).name, "data": packed(column.values.astype(width))}

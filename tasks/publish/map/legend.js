@@ -1,10 +1,7 @@
 "use strict";
 // Colours of points, and the legend that says what they mean and hides what it is told to.
 const mapLegend = ({ data, place, title, onFilter }) => {
-  const OWN_COLORS = 20, SHADES = 32, OTHER = { light: "#b4bcc4", dark: "#4b5560" };
-  const PALETTE = ["#2f7ed8", "#e8743b", "#2ca86b", "#d64571", "#8a63d2", "#c79a1e", "#17a2b8", "#a0522d", "#e377c2", "#6b8e23",
-    "#4059ad", "#ff9f80", "#7fd1ae", "#99306f", "#b5a1e6", "#7a6a00", "#7cc4e8", "#d62728", "#b0b060", "#3d7a7a"];
-  const GRADIENT = ["#46307e", "#3f5b8c", "#2b8a8c", "#3cb371", "#a5d43d", "#fde047"];
+  const { categories: PALETTE, numbers: GRADIENT } = data.colors, OWN_COLORS = PALETTE.length, SHADES = 32;
   let column = null, hidden = new Set(), range = {};
 
   const shades = Array.from({ length: SHADES }, (_, i) => {
@@ -13,7 +10,7 @@ const mapLegend = ({ data, place, title, onFilter }) => {
     return "#" + [0, 1, 2].map((k) => Math.round(part(GRADIENT[left], k) + (at - left) * (part(GRADIENT[left + 1], k) - part(GRADIENT[left], k))).toString(16).padStart(2, "0")).join("");
   });
   // Look 0 is grey: a missing value, or a category beyond the commonest.
-  const colors = (theme) => [OTHER[theme], ...(column && column.kind !== "category" ? shades : PALETTE)];
+  const colors = (theme) => [data.colors.other[theme], ...(column && column.kind !== "category" ? shades : PALETTE)];
   function looks() {
     const codes = new Uint8Array(data.count);
     if (!column) return codes.fill(1);

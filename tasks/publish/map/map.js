@@ -4,7 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const element = (id) => document.getElementById(id);
   const MAX_LINES = 20000, LISTED = 50, FOUND = 20, MAX_RINGS = 200, PART = 100000;
-  const THEMES = { light: { paper: "#ffffff", ink: "#1b1f24" }, dark: { paper: "#14181d", ink: "#e6eaee" } };
+  const THEMES = { light: { paper: data.colors.paper.light, ink: data.colors.ink.light }, dark: { paper: data.colors.paper.dark, ink: data.colors.ink.dark } };
   let view, legend, table, ids, lower, edges, column = null, looks, visible, shown, selected = [], joined = [], theme, hovered = -1, lasso = null;
 
   // ---- what is drawn

@@ -31,7 +31,7 @@ def compute(job: Job[FactorTrainConfig]) -> None:
             f"model.dim={options.dim} is more than the {store.manifest.num_nodes:,} nodes of {store.manifest.dataset}; "
             "lower it"
         )
-    warn_of_isolated(store, "say nothing")
+    warn_of_isolated(store, "their vectors say nothing")
     began = time.perf_counter()
 
     def say(what: str) -> None:

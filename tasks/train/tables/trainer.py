@@ -16,7 +16,7 @@ from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.objective import Engine, Objective
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
 
-_PAIRS = 1
+PAIRS = 1
 """Purpose that a key is drawn for; the objective has the others."""
 
 
@@ -24,10 +24,11 @@ class Trainer(BlockTrainer):
     """Trains the blocks of one rank."""
 
     loader: PairLoader
+    fate_of_isolated = "their vectors stay as they are drawn at first"
 
     def make_loader(self) -> PairLoader:
         """Return what makes pairs. Raises DataError: the graph has nothing to draw."""
-        data = PairData(self.store, derive_key(self.job.seed, _PAIRS))
+        data = PairData(self.store, derive_key(self.job.seed, PAIRS))
         loader: PairLoader = LOADERS.create(self.config.loader, data)
         return loader
 
@@ -44,7 +45,7 @@ class Trainer(BlockTrainer):
         if self.ranks.is_main:
             samples = self.settings.total_chunks * self.loader.expected
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
-            warn_of_isolated(self.store, "stay as they are drawn at first")
+            warn_of_isolated(self.store, self.fate_of_isolated)
         if device_memory is None:
             engine = LearningEngine(objective, self.grid)
             engine.compile()  # so that rates and times to go are those of the training
