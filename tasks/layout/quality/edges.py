@@ -1,0 +1,120 @@
+"""How well a map of a graph shows its edges.
+
+| measure | what | best |
+|---|---|---|
+| stretched_edges | share of edges longer than five times the median | 0 |
+| edge_length_variation | standard deviation of the lengths of edges over their mean | 0 |
+| crossing_edges | share of edges that another edge crosses | 0 |
+| crossings_per_edge | how many edges cross one, on average | 0 |
+| graph_neighbors_kept | of as many nearest points as a node has neighbours, the share that are its neighbours | 1 |
+| stress | mean of (s length / distance - 1)^2 over pairs with a path, distance in edges, by the best scale s | 0 |
+
+The fifth is the neighbourhood preservation of Kruiger et al. (Graph Layouts by t-SNE, EuroVis 2017), with the nearest
+counted instead of the Jaccard index; the last the normalised stress of Gansner, Koren and North (Graph Drawing 2004).
+Graphs are CSR, indptr int64 (n + 1,) and indices (E,), each edge in both directions; loops are not looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tasks.arrays import Array
+from tasks.layout.quality.points import Estimate, Map
+
+STRETCHED = 5.0
+MOST_NEIGHBORS = 100
+"""Nearest points that are looked at of a node, also where it has more neighbours."""
+
+
+def edge_ends(indptr: Array, entries: Array) -> Array:
+    """Return the source node of the entries (m,) of a CSR."""
+    sources: Array = np.searchsorted(indptr, entries, side="right") - 1
+    return sources
+
+
+def lengths_between(coordinates: Array, first: Array, second: Array) -> NDArray[np.float64]:
+    """Return the distances of points (m,)."""
+    apart = coordinates[first].astype(np.float64) - coordinates[second]
+    lengths: NDArray[np.float64] = np.sqrt(np.einsum("nd,nd->n", apart, apart))
+    return lengths
+
+
+def edge_lengths(lengths: Array, population: int) -> dict[str, Estimate]:
+    """Return stretched_edges and edge_length_variation of lengths (m,), m > 0."""
+    median, mean = float(np.median(lengths)), float(lengths.mean())
+    stretched = Estimate.of(lengths > STRETCHED * median, population)
+    variation = float(lengths.std()) / mean if mean > 0 else 0.0
+    # The delta method for normal lengths: enough to tell how exact a sample is.
+    error = variation * np.sqrt((0.5 + variation**2) / len(lengths)) if len(lengths) < population else 0.0
+    return {
+        "stretched_edges": stretched,
+        "edge_length_variation": Estimate(variation, float(error), len(lengths)),
+    }
+
+
+def graph_neighbors_kept(layout: Map, indptr: Array, indices: Array, nodes: Array, population: int) -> Estimate:
+    """Return the share over nodes (m,) with neighbours; at most the nearest 100 points of a node are looked at."""
+    degree = np.minimum(indptr[nodes + 1] - indptr[nodes], min(MOST_NEIGHBORS, len(indptr) - 2))
+    shares = np.zeros(len(nodes))
+    levels = np.ceil(np.log2(np.maximum(degree, 1))).astype(np.int64)
+    for level in np.unique(levels):  # nodes of about the same degree together: no more points are searched than needed
+        at = np.flatnonzero(levels == level)
+        near = layout.nearest(nodes[at], int(degree[at].max()))
+        shares[at] = kept_shares(indptr, indices, nodes[at], near)
+    return Estimate.of(shares, population)
+
+
+@njit(cache=True, nogil=True)
+def kept_shares(indptr, indices, nodes, near):  # type: ignore[no-untyped-def]
+    """Return the share of the nearest ones, (m, k), that are neighbours of the nodes (m,): float64 (m,).
+
+    The first as many are looked at as the node has different neighbours.
+    """
+    shares = np.zeros(len(nodes))
+    for i in range(len(nodes)):
+        row = np.unique(indices[indptr[nodes[i]] : indptr[nodes[i] + 1]])
+        row = row[row != nodes[i]]
+        count = min(len(row), near.shape[1])
+        for j in range(count):
+            at = np.searchsorted(row, near[i, j])
+            shares[i] += (at < len(row) and row[at] == near[i, j]) / count
+    return shares
+
+
+def stress(coordinates: Array, indptr: Array, indices: Array, sources: Array, targets: Array) -> Estimate | None:
+    """Return the stress over paths from each source (s,) to each target (t,); None: there are none, or no lengths."""
+    distances, lengths = [], []
+    for source in sources:
+        steps = path_lengths(indptr, indices, source)[targets]
+        reached = steps > 0
+        distances.append(steps[reached])
+        lengths.append(lengths_between(coordinates, np.full(reached.sum(), source), targets[reached]))
+    relative = np.concatenate(lengths) / np.concatenate(distances)
+    if not len(relative) or not relative.any():
+        return None
+    scale = relative.sum() / np.square(relative).sum()
+    # Pairs of one source hang together: the error is that of means by source.
+    parts = np.array([np.square(scale * a / b - 1).mean() for a, b in zip(lengths, distances, strict=True) if len(a)])
+    error = float(parts.std(ddof=1) / np.sqrt(len(parts))) if 1 < len(parts) < len(coordinates) else 0.0
+    return Estimate(float(np.square(scale * relative - 1).mean()), error, len(relative))
+
+
+@njit(cache=True, nogil=True)
+def path_lengths(indptr, indices, source):  # type: ignore[no-untyped-def]
+    """Return the edges on a shortest path from a node to each, int32 (n,); 0 to itself, -1 where there is none."""
+    steps = np.full(len(indptr) - 1, -1, np.int32)
+    queue = np.empty(len(indptr) - 1, np.int64)
+    steps[source], queue[0] = 0, source
+    first, end = 0, 1
+    while first < end:
+        node = queue[first]
+        first += 1
+        for e in range(indptr[node], indptr[node + 1]):
+            other = indices[e]
+            if steps[other] < 0:
+                steps[other] = steps[node] + 1
+                queue[end] = other
+                end += 1
+    return steps
