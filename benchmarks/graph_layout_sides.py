@@ -36,7 +36,7 @@ def graphmill(indptr: Array, indices: Array, passes: int) -> Array:
     from tasks.sampling.walks.alias import alias_table, draw_many
 
     n, degree = len(indptr) - 1, np.diff(indptr).astype(np.float64)
-    start, forces = coarse_start(indptr, indices), forces_of(n, _NEGATIVES)
+    start, forces = coarse_start(indptr, indices), forces_of(indptr, indices, _NEGATIVES)
     points, objective = Points.zeros(n, 2), Objective("largevis", gamma=forces.gamma, epsilon=forces.epsilon)
     points.rows[:] = start * forces.edge_length
     sources = np.repeat(np.arange(n, dtype=np.int32), np.diff(indptr))

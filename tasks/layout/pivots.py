@@ -25,7 +25,10 @@ _MAPPED_NODES = 10
 _NOISE = 1e-3
 _ROOM = 1.2
 """Side of a component's square over the root of its nodes."""
-_REACH = 400.0
+_FAR = 2.0
+_MESH_REACH, _GAMMA = 4_000.0, 7.0
+_SEARCHES = 5
+_MOST_EPSILON = 0.1  # LargeVis' own
 
 
 class Forces(NamedTuple):
@@ -39,20 +42,43 @@ class Forces(NamedTuple):
     """Root of the mean squared length of edges about which the forces are in balance: what to scale the start to."""
 
 
-def forces_of(num_nodes: int, num_negatives: int, reach: float = _REACH) -> Forces:
-    """Return forces for a graph that is to be shown as a whole.
+def forces_of(indptr: Array, indices: Array, num_negatives: int, *, seed: int = 0) -> Forces:
+    """Return forces that fit a graph: of a mesh if nodes are far from each other, else those of LargeVis.
+
+    Far is more than 2 ln(n) edges on average: in random graphs and most networks it is ln(n) over that of the degree,
+    in meshes a root of n. A mesh keeps its shape by a reach of 4,000 (see `balanced`); of a network, no map keeps all
+    distances, and LargeVis' weight of negatives, 7, keeps the most neighbours near.
+
+    Args:
+        indptr: int64 (n + 1,), of a graph as CSR.
+        indices: integers (E,), each edge in both directions.
+        num_negatives: drawn with each edge.
+        seed: of the 5 nodes from which distances are searched.
+    """
+    n = len(indptr) - 1
+    starts = np.flatnonzero(indptr[1:] > indptr[:-1])
+    starts = starts[np.random.default_rng(seed).integers(len(starts), size=min(_SEARCHES, len(starts)))]
+    steps = [path_lengths(indptr, indices, source) for source in starts]
+    reached = [one[one > 0] for one in steps]
+    mean = float(np.mean(np.concatenate(reached))) if sum(map(len, reached)) else 0.0
+    is_mesh = mean > _FAR * np.log(max(n, 1))
+    return balanced(n, num_negatives, _MESH_REACH if is_mesh else _GAMMA * num_negatives * n)
+
+
+def balanced(num_nodes: int, num_negatives: int, reach: float) -> Forces:
+    """Return forces by how far they reach.
 
     An edge pulls by 2 x / (1 + x^2), a negative pushes by 2 gamma / (x (1 + x^2)): up to a distance of 1 that is a
     spring and a push by 1 / x, as in ForceAtlas2 (Jacomy et al., PLOS ONE 9, 2014). Beyond 1 the push fades, and the
     map keeps its parts together but not its shape. gamma = reach / (K n) balances them so that the map is some units
     wide: 1.5 at reach 4, 3 at 40, 6 at 400, 12 at 4,000. A small reach keeps straight what is long, a large one spreads
-    nodes evenly.
+    nodes evenly, and tears a mesh where it is narrow from some 100,000 on.
     """
     gamma = reach / (num_negatives * max(num_nodes, 1))
     squared = gamma * num_negatives
     for _ in range(60):  # the pull on edges is the push on pairs, n / 6 squared lengths apart in a map that is even
         squared = (squared + gamma * num_negatives / (1 + squared * num_nodes / 6)) / 2
-    return Forces(gamma, 1e-3 * squared, float(np.sqrt(squared)))
+    return Forces(gamma, min(1e-3 * squared, _MOST_EPSILON), float(np.sqrt(squared)))
 
 
 def coarse_start(

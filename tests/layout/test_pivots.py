@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 from models.kernels.layout.move_points import Points, move_points
 from models.kernels.layout.objectives import Objective
 from tasks.arrays import Array
-from tasks.layout.pivots import coarse_start, forces_of, packed, pivot_distances
+from tasks.layout.pivots import balanced, coarse_start, forces_of, packed, pivot_distances
 from tasks.layout.quality.measure import measure_layout
 
 
@@ -63,7 +63,7 @@ def test_distances_are_those_of_shortest_paths_from_far_nodes() -> None:
 def test_steps_from_the_start_keep_a_mesh_flat_and_its_edges_short() -> None:
     edges = grid(25, 40)
     start = coarse_start(*edges)
-    forces = forces_of(1000, 5)
+    forces = forces_of(*edges, 5)
     points, rng = Points.zeros(1000, 2), np.random.default_rng(0)
     points.rows[:] = start * forces.edge_length
     sources = np.repeat(np.arange(1000, dtype=np.int32), np.diff(edges[0]))
@@ -114,3 +114,13 @@ def test_few_nodes_and_graphs_without_edges_get_places(count: int) -> None:
     assert np.isfinite(found).all()
     loops = np.arange(count + 1), np.arange(count, dtype=np.int32)
     assert np.isfinite(coarse_start(*loops)).all()
+
+
+def test_a_mesh_gets_forces_that_reach_far_and_a_network_those_of_largevis() -> None:
+    mesh, rng = grid(60, 50), np.random.default_rng(0)
+    assert forces_of(*mesh, 5) == balanced(3000, 5, 4000)
+    ends = rng.integers(3000, size=(2, 9000))
+    network = sp.csr_matrix((np.ones(9000), ends), (3000, 3000))
+    assert forces_of(*csr(network + network.T), 5).gamma == pytest.approx(7)
+    assert forces_of(*csr(sp.csr_matrix((4, 4))), 5).gamma == pytest.approx(7)
+    assert forces_of(np.zeros(1, np.int64), np.zeros(0, np.int32), 5).gamma == 0
