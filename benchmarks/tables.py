@@ -96,7 +96,7 @@ class Contest:
         expected = self.cpu.engine.objective.samples(*ends[:, :count], (3, 0, 0), 0).negatives
         found = torch.zeros(expected.shape, dtype=drawn[0].dtype, device=self.device)
         keys = torch.from_numpy(negative_keys(self.cpu.job.seed, range(3, 4))).to(self.device)
-        table = table_tensor(self.other.negatives.tables[0], self.device)
+        table = table_tensor(self.other.negatives.table(0), self.device)
         draw_many(table, keys, found.view(1, -1))
         same &= np.array_equal(found.cpu(), expected)
         if not same:
@@ -110,7 +110,7 @@ class Contest:
         walks, chunks = self.pairs.walks, self.chunks  # type: ignore[attr-defined]
         tokens = walks.indices.new_empty((len(chunks) * self.loader.num_walks, walks.length))  # type: ignore[attr-defined]
         counts = self.pairs.fill(chunks)[2]
-        table = table_tensor(self.other.negatives.tables[0], self.device)
+        table = table_tensor(self.other.negatives.table(0), self.device)
         keys, drawn = (
             torch.arange(len(chunks), device=self.device),
             tokens.new_empty((len(chunks), 5 * self.loader.room)),

@@ -19,7 +19,7 @@ from configs.descriptions import subject
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
-from configs.training import train_section
+from configs.training_sections import train_section
 from configs.trust import own_files
 from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 
@@ -33,6 +33,8 @@ COMPONENT_PATHS: dict[tuple[str, ...], registry.Registry] = {
 }
 
 _MAX_SHOWN = 200
+_VECTOR_FILES = (".npy", "-ubyte", "-ubyte.gz")
+"""Endings of files that hold vectors and nothing else; a .npz, a table may hold a graph."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -96,7 +98,7 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
     # Component names first: they decide which options exist.
     for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name" and item[0] not in COMPONENT_PATHS):
         if keys == ("dataset",) and isinstance(value, str) and _is_file_name(value):
-            data["dataset"] = edge_list(value)
+            data["dataset"] = file_data(value, data)
         elif keys[-1] == "name" and keys[:-1] in COMPONENT_PATHS:
             _switch_component(data, keys[:-1], str(value), files.get(keys[:-1]))
         elif keys in COMPONENT_PATHS and isinstance(value, str):
@@ -122,6 +124,21 @@ def _is_file_name(text: str) -> bool:
     return "." in text or "/" in text
 
 
+def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data set of a file that a recipe is to be run on: vectors, by the name's ending, else an edge list.
+
+    A layout holds none of the edges out.
+    """
+    if path.endswith(_VECTOR_FILES):
+        return {"name": "vectors", "title": _title(path, "vectors"), "files": path}
+    found = edge_list(path)
+    model = data.get("model")
+    name = model.get("name") if isinstance(model, dict) else model
+    if name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == "layout":
+        return {key: value for key, value in found.items() if key not in ("metric", "split")} | {"task": "layout"}
+    return found
+
+
 def edge_list(path: str) -> dict[str, Any]:
     """Return the data set of a user's edge list: its first two columns; a twentieth of the edges is held out twice.
 
@@ -130,8 +147,13 @@ def edge_list(path: str) -> dict[str, Any]:
     """
     edges = {"files": path, "header": "auto", "source": "0", "target": "1"}
     split = {"train": 0.9, "valid": 0.05, "test": 0.05}
-    title = re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or "edges"
+    title = _title(path, "edges")
     return {"name": "tables", "title": title, "task": "link", "metric": "rocauc", "edges": edges, "split": split}
+
+
+def _title(path: str, usual: str) -> str:
+    """Return what a data set is called after its file."""
+    return re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or usual
 
 
 def stored_options(components: registry.Registry, value: Any, copy: Path, source: str) -> ComponentConfig:

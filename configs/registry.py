@@ -288,7 +288,13 @@ MODELS = Registry(
     "model",
     "models",
     place="model",
-    configs=("models.configs", "models.vector_configs", "models.knowledge_configs", "models.relational.configs"),
+    configs=(
+        "models.configs",
+        "models.vector_configs",
+        "models.knowledge_configs",
+        "models.layout.configs",
+        "models.relational.configs",
+    ),
     own_files=True,
 )
 LOADERS = Registry(

@@ -16,11 +16,15 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
+from configs.layout_options import LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.sizes import number_of_bytes
-from configs.training import TrainBase, TrainConfig, train_section
+from configs.training import TrainBase, TrainConfig
+from configs.training_sections import train_section
 
+LAYOUT = "layout"
+"""Family of models that are layouts, and the task of data of which nothing is predicted."""
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
 
 # YAML makes whole numbers and dates of some moments.
@@ -82,8 +86,19 @@ class PreprocessConfig(ConfigModel):
     """Prefect task runner over shards; dask and ray are optional extras for many machines."""
     workers: int = Field(default=0, ge=0, le=4096)
     """Processes over shards; 0: one a core."""
+    neighbors: NeighborsConfig | None = None
+    """Edges between nearest neighbours, by nodes' features as the transforms leave them; for data without edges. null:
+    none; the data set `vectors` has them."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"runner", "workers"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"neighbors"})
+
+    @model_validator(mode="after")
+    def _neighbors_go_both_ways(self) -> PreprocessConfig:
+        if self.neighbors is not None and (not self.symmetrize or self.self_loops == "add"):
+            option = "self_loops=add" if self.symmetrize else "symmetrize=false"
+            raise ValueError(f"{option}: neighbors join two rows in both directions; leave it out")
+        return self
 
 
 class ComponentsConfig(ConfigModel):
@@ -96,7 +111,7 @@ class ComponentsConfig(ConfigModel):
 class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"label_shares"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"label_shares", "layout"})
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory"})
 
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)
@@ -113,6 +128,9 @@ class EvaluateConfig(ConfigModel):
     label_shares: FloatTuple | None = None
     """Vectors of nodes alone (skipgram, prone, ...): F1 where such shares of the labelled nodes are known, each between
     0 and 1; null: 0.1, 0.2, ... 0.9."""
+
+    layout: LayoutOptions | None = None
+    """A map of the model's vectors, as a page and as pictures; null: none, except of a model that is a layout."""
 
     @field_validator("splits")
     @classmethod
@@ -219,6 +237,17 @@ class Recipe(ConfigModel):
         return self
 
     @property
+    def is_layout(self) -> bool:
+        """Whether the model is a layout: it is looked at, and predicts nothing."""
+        return self.train.family == LAYOUT
+
+    @property
+    def neighbors(self) -> NeighborsConfig | None:
+        """What joins nearest neighbours, with the weights that the model's authors take where the recipe says none."""
+        section = self.preprocess.neighbors
+        return None if section is None else section.settled(getattr(self.model, "usual_weights", "perplexity"))
+
+    @property
     def version_moment(self) -> str | None:
         """Moment as of which tables are read that keep their versions; None: no such moment."""
         by_versions = self.snapshot.as_of is not None and self.dataset.reads_versions(self.snapshot.by)
@@ -249,6 +278,26 @@ class Recipe(ConfigModel):
             raise ValueError(
                 f"snapshot.warm_start: vectors of {self.model.name} are learnt afresh in every snapshot; leave it out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_predicted(self) -> Recipe:
+        if getattr(self.dataset, "task", None) == LAYOUT and not self.is_layout:
+            raise ValueError(
+                f"dataset.task=layout: nothing is predicted, and model.name={self.model.name} predicts; take largevis, "
+                "umap or tsne, or set dataset.task"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_layout(self) -> Recipe:
+        if self.is_layout and self.evaluate.layout is not None:
+            given = self.evaluate.layout.model_fields_set - {"color"}
+            if given:
+                raise ValueError(
+                    f"evaluate.layout.{min(given)}: model.name={self.model.name} is the layout itself; give options of "
+                    "the model (model.name, model.dim) and of preprocess.neighbors, and of evaluate.layout color alone"
+                )
         return self
 
     @model_validator(mode="after")

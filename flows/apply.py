@@ -15,7 +15,7 @@ from prefect.cache_policies import NO_CACHE
 from configs.load import dump_recipe
 from configs.schema import Recipe
 from flows.hooks import leave_artifact
-from flows.model_use import Data, ModelUse, given_files, record_text
+from flows.model_use import Data, ModelUse, given_files, layout_options, record_text
 from flows.results import result_storage
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
@@ -97,6 +97,7 @@ def export_model(
     output: str | None = None,
     format: str | None = None,
     node_type: str | None = None,
+    layout: dict[str, Any] | None = None,
     recipe: str | None = None,
     overrides: list[str] | None = None,
     snapshot: str | None = None,
@@ -107,12 +108,13 @@ def export_model(
     Args:
         model: `NAME@champion`, `NAME@VERSION` or `NAME@ALIAS`.
         what: `embeddings` (the vectors that the model scores by), `relations` (those of a knowledge graph),
-            `predictions` or `model` (its files).
+            `predictions`, `layout` (a point for each vector) or `model` (its files).
         nodes: as for `predict_nodes`.
         graphs: as for `predict_nodes`.
         output: file to write, or folder for the model's files.
         format: `parquet`, `npy`; for the model `files` or `safetensors`; default by the output's ending.
         node_type: embeddings: whose, where there are several types; default the type that carries labels.
+        layout: options as of `evaluate.layout`.
         recipe: as for `predict_nodes`.
         overrides: as for `predict_nodes`.
         snapshot: as for `predict_nodes`.
@@ -121,7 +123,8 @@ def export_model(
     Returns:
         As `predict_nodes`.
     """
-    request = OutputRequest(what, output, format, given_files(nodes=nodes, graphs=graphs), node_type)
+    files, options = given_files(nodes=nodes, graphs=graphs), layout_options(layout)
+    request = OutputRequest(what, output, format, files, node_type, layout=options)
     return _run(model, request, Data(recipe, overrides, snapshot), home)
 
 

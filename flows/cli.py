@@ -11,7 +11,7 @@ import typer
 
 from flows.backfill import cli as backfill_cli
 from flows.baseline import cli as baseline_cli
-from flows.commands import component_lists, home, models, outputs, recipes, start, trust
+from flows.commands import component_lists, home, layouts, models, outputs, recipes, start, trust
 from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
 from flows.services import cli as services_cli
@@ -42,7 +42,7 @@ app = typer.Typer(
 _PANELS = {
     "Recipes": (recipes, baseline_cli),
     "What recipes can name": (component_lists,),
-    "Runs and models": (models, outputs),
+    "Runs and models": (models, outputs, layouts),
     "Services and schedules": (services_cli, deploy_cli, start),
     "This installation": (home, trust),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import logging
 import socket
 import tempfile
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tasks.publish.tracking.mlflow_store import RunStatus
 
 _PICTURE_BYTES = 300_000  # Prefect keeps artifacts in its database
+_PICTURE_WIDTH = 1200
 _PICTURED = ("train", "evaluate", "partition")
 """Stages whose last picture is the main one of a run that made them: validation curves, then what is found."""
 logger = logging.getLogger(__name__)
@@ -135,7 +137,9 @@ def conclude(home: Home, record: RunRecord) -> None:
     if published is not None:
         record.mlflow_run_id = published.mlflow_run_id
         record.mlflow_run_url = published.mlflow_run_url
-        record.report = str(store.folder("publish", published.key) / published.report_file)
+        folder = store.folder("publish", published.key)
+        record.report = str(folder / published.report_file)
+        record.map = str(folder / published.maps[0]) if published.maps else ""
         word = "champion" if published.champion else "not champion"
         reason = f", {published.gate['reason']}" if published.gate else ""
         record.champion = f"{published.model_name} version {published.model_version}: {word}{reason}"
@@ -193,6 +197,35 @@ def leave_artifact(make_text: Callable[[], str], key: str, description: str) -> 
         logger.warning("Prefect took no artifact: %s", error)
 
 
+def leave_map(record: RunRecord) -> None:
+    """Show a run's layout as an image artifact in Prefect, where it has one; one that cannot be sent fails no run."""
+    if not record.map:
+        return
+    import prefect.artifacts
+
+    artifacts: Any = prefect.artifacts
+    try:
+        address = _image_address(Path(record.map).with_suffix(".png"))
+        artifacts.create_image_artifact(address, key="map", description=f"{record.recipe}: its map", _sync=True)
+    except Exception as error:
+        logger.warning("Prefect took no picture of the map: %s", error)
+
+
+def _image_address(path: Path) -> str:
+    """Return a picture inside an address, made smaller where Prefect's database should not hold it as it is."""
+    from PIL import Image
+
+    content = path.read_bytes()
+    width = _PICTURE_WIDTH
+    while len(content) > _PICTURE_BYTES:
+        with Image.open(path) as image:
+            image.thumbnail((width, width))
+            made = io.BytesIO()
+            image.save(made, "png")
+        content, width = made.getvalue(), width * 2 // 3
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+
+
 def result_text(home: Home, record: RunRecord) -> str:
     """Return what came of a run as Markdown: metrics, where to look, the main picture, what the stages did."""
     parts = [metrics_table(record)] if record.metrics else []
@@ -203,6 +236,7 @@ def result_text(home: Home, record: RunRecord) -> str:
         lines += [f"- [report]({report})"] if report else []
         lines.append(f"- [MLflow run {record.mlflow_run_id}]({page}): curves, parameters, model")
     lines += [f"- report file: `{record.report}`"] if record.report else []
+    lines += [f"- map file: `{record.map}`"] if record.map else []
     return "\n\n".join(filter(None, [*parts, "\n".join(lines), _main_picture(home, record), stage_table(record)]))
 
 

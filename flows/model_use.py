@@ -13,8 +13,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from configs.errors import IntegrityError
-from configs.load import load_recipe
+from pydantic import ValidationError
+
+from configs.errors import IntegrityError, RecipeError
+from configs.layout_options import LayoutOptions
+from configs.load import flatten_errors, load_recipe
 from configs.schema import Recipe
 from flows.hooks import describe
 from flows.parameters import requested_overrides
@@ -72,6 +75,11 @@ class ModelUse:
         registry = open_registry(self.home)
         self.version: ModelVersion = find_version(registry, model)
         self.published: Published = read_published(fetch_model(registry, self.version), self.version.reference)
+        if self.published.recipe.is_layout and request.what in ("predictions", "relations"):
+            raise RecipeError(
+                f"{self.version.reference} is a layout, which predicts nothing: graphmill layout "
+                f"{self.version.reference} shows it, and graphmill export embeddings writes its coordinates"
+            )
         self.request = request.placed(f"{self.version.name}-v{self.version.version}", self.published.task)
         self.stages: dict[str, dict[str, Any]] = {}
         if self.request.what == "model":
@@ -192,14 +200,22 @@ def given_files(**files: str | None) -> dict[str, str]:
     return {name: path for name, path in files.items() if path is not None}
 
 
+def layout_options(given: dict[str, Any] | None) -> LayoutOptions:
+    """Return the options of a layout. Raises RecipeError for what they cannot be."""
+    try:
+        return LayoutOptions.model_validate(given or {})
+    except ValidationError as error:
+        raise RecipeError("; ".join(text for _, text in flatten_errors(error))) from error
+
+
 def requested_use(parameters: dict[str, Any]) -> ModelUse:
     """Return the use that a flow's parameters ask for, now. Raises UserError."""
     given = parameters.get
     files = given_files(**{name: given(name) for name in ("nodes", "pairs", "graphs", "queries")})
     what = given("what", "predictions")
     asked = Asked(**{one.name: given(one.name) for one in fields(Asked)})
-    keeps = bool(given("keep_layers"))
-    request = OutputRequest(what, given("output"), given("format"), files, given("node_type"), asked, keeps)
+    keeps, layout = bool(given("keep_layers")), layout_options(given("layout"))
+    request = OutputRequest(what, given("output"), given("format"), files, given("node_type"), asked, keeps, layout)
     data = Data(given("recipe"), given("overrides"))
     return ModelUse(parameters["model"], request, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
 

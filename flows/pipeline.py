@@ -23,6 +23,7 @@ from flows.hooks import (
     end_tracking,
     failure_text,
     leave_artifact,
+    leave_map,
     log_cached_publication,
     mark_killed_runs,
     open_tracking,
@@ -140,6 +141,7 @@ def train_graph(
         conclude(place, record)
         log_cached_publication(place, checked, record)
         leave_artifact(lambda: result_text(place, record), "result", f"{record.recipe}: what came of it")
+        leave_map(record)
         announce(place, record)
     return record.model_dump(mode="json")
 

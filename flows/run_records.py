@@ -68,6 +68,8 @@ class RunRecord(BaseModel):
     """What the metrics have to beat: control to split to metric to value."""
     report: str = ""
     """Path of the report."""
+    map: str = ""
+    """Path of the page that shows the layout; empty: the run has none."""
     champion: str = ""
     """What its publication did about the champion, in words."""
     mlflow_run_id: str | None = None

@@ -10,9 +10,10 @@ from typing import Literal
 class GraphFacts:
     """All that a model needs to know of a graph and a task to size its parameters."""
 
-    task: Literal["node", "link", "graph", "triple"]
+    task: Literal["node", "link", "graph", "triple", "layout"]
     out_dim: int
-    """Scores a node or graph: classes of a multiclass label, else label columns; 1 on link tasks."""
+    """Scores a node or graph: classes of a multiclass label, else label columns; 1 on link
+    tasks."""
     num_nodes: int
     feature_dim: int = 0
     categories: tuple[int, ...] = ()

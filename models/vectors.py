@@ -117,20 +117,8 @@ DeviceMeeting = Mapping[str, tuple[DeviceTable, DeviceTable]]
 AnyMeeting = Meeting | DeviceMeeting
 
 
-class SampledModel(VectorModel):
-    """A model whose vectors are learnt from pairs of near nodes, against drawn ones. A new objective is one file:
-
-        @MODELS.register("mine")
-        class Mine(SampledModel):
-            \"\"\"One line for `graphmill models`.\"\"\"
-
-            class Config(SampledConfig):
-                alpha: float = 0.1
-                \"\"\"Options of its own.\"\"\"
-
-    and `learn`, `loss` and `vectors`, as below; with `learn_on_device` it trains on GPUs too. `Config.pairings` names
-    the tables that are learnt.
-    """
+class LearntFromSamples:
+    """What a model says whose rows are learnt from pairs of near nodes, against drawn ones."""
 
     @classmethod
     def learn(cls, config: Any, tables: Meeting, samples: Samples, rate: float, noise: int) -> None:
@@ -163,7 +151,7 @@ class SampledModel(VectorModel):
     @classmethod
     def learns_on_device(cls) -> bool:
         """Whether `learn_on_device` is defined."""
-        own, none = (getattr_static(each, "learn_on_device") for each in (cls, SampledModel))
+        own, none = (getattr_static(each, "learn_on_device") for each in (cls, LearntFromSamples))
         return own is not none
 
     @classmethod
@@ -177,6 +165,22 @@ class SampledModel(VectorModel):
     ) -> NDArray[np.float32]:
         """Return nodes' vectors, (n, dim), from their rows as centres and as contexts, (n, width) each, by pairing."""
         raise AssertionError(f"{cls.__name__} defines no vectors")
+
+
+class SampledModel(LearntFromSamples, VectorModel):
+    """A model whose vectors are learnt from pairs of near nodes, against drawn ones. A new objective is one file:
+
+        @MODELS.register("mine")
+        class Mine(SampledModel):
+            \"\"\"One line for `graphmill models`.\"\"\"
+
+            class Config(SampledConfig):
+                alpha: float = 0.1
+                \"\"\"Options of its own.\"\"\"
+
+    and `learn`, `loss` and `vectors`, as below; with `learn_on_device` it trains on GPUs too. `Config.pairings` names
+    the tables that are learnt.
+    """
 
 
 @dataclass(frozen=True)

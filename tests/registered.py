@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from configs.registry import MODELS, STRATEGIES, Registry
-from configs.training import train_section
+from configs.training_sections import train_section
 
 
 def models_of(family: str) -> list[str]:

@@ -40,15 +40,25 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 _PROGRAMS = frozenset(
     {
+        "benchmarks.embeddings_ours",
+        "benchmarks.graphs_sides",
+        "benchmarks.knowledge_sides",
+        "benchmarks.relational_sides",
         "flows.cli",
         "flows.services.bootstrap",
         "flows.services.temporary_server",
         "tasks.supervise",
         "tasks.train.ranks.torchrun",
         "tasks.train.worker",
+        "tests.evaluate.ranked_evaluation",
         "tests.flows.runner_script",
         "tests.process_facts",
+        "tests.sampling.device_row_ranks",
+        "tests.sampling.part_ranks",
+        "tests.train.device_trainings",
         "tests.train.grid_ranks",
+        "tests.train.partitioned_ranks",
+        "tests.train.share_relations",
         "tests.train.two_ranks",
         "tests.train.unequal_ranks",
     }
@@ -57,8 +67,8 @@ _LIBRARIES = (
     "alembic.command graphviz matplotlib.backends.backend_agg matplotlib.pyplot mlflow mlflow.pyfunc "
     "mlflow.store.tracking.sqlalchemy_store mlflow.store.model_registry.sqlalchemy_store pandas prefect.flow_engine "
     "prefect.task_engine prefect.server.api.server pyarrow.csv pyarrow.dataset pyarrow.parquet pymetis rich.table "
-    "scipy.sparse.csgraph sklearn.linear_model sklearn.metrics sqlalchemy torch._dynamo torch.distributed.run "
-    "torch.nn.parallel typer uvicorn"
+    "scipy.sparse.csgraph sklearn.linear_model sklearn.metrics sqlalchemy torch._dynamo torch._inductor "
+    "torch.distributed.run torch.nn.parallel typer uvicorn"
 )
 _READ_AT_IMPORT = ("LD_", "MPL", "NUMBA_", "PYTHON", "TORCH_LOGS")
 """How the variables begin that are read but once: a process that wants others is not forked ..."""

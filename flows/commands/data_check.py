@@ -153,7 +153,7 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
     manifest = DatasetManifest(**_manifest_fields("ingest", context.work), **fields)
     found.nodes = {one.name: one.num_nodes for one in manifest.node_types}
     found.edges = {one.name: one.num_edges for one in manifest.edge_types}
-    found.adjusted, found.splits = manifest.adjusted, manifest.splits
+    found.adjusted, found.splits = manifest.adjusted, {} if recipe.is_layout else manifest.splits
     return Parent(manifest, context.work)
 
 
@@ -166,15 +166,16 @@ def _preprocess(
     context = _context("preprocess", home, place, listener)
     fields = STAGE.build(context, recipe, {"ingest": ingested})
     graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
-    found.splits = graph.manifest.splits
+    found.splits = {} if recipe.is_layout else graph.manifest.splits
     dataset = DatasetStore(ingested.folder, ingested.manifest)
     if graph.manifest.task == "triple" and recipe.time_moment is not None:
         found.relations, found.edges = _relation_counts(dataset, graph), {}
     labels = split_labels(graph)
     if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
-    with found.recording_mistakes():
-        check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
+    if not recipe.is_layout:
+        with found.recording_mistakes():
+            check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
     label = graph.get("label")
     if label is not None:
         known = label >= 0 if label.ndim == 1 else ~np.isnan(label).all(axis=1)

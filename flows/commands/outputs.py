@@ -90,7 +90,7 @@ ExportFormatOption = Annotated[
 ]
 
 
-def _recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str]]:
+def recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str]]:
     """Tell a recipe's name from `key=value` texts. Raises RecipeError for two names."""
     from configs.errors import RecipeError
 
@@ -102,9 +102,17 @@ def _recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str
 
 def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
     """Call a flow of flows/apply.py and print its record."""
+    from flows.model_use import describe_record
+
+    record = use_model(flow_name, place, verbose, parameters)
+    _show_written(describe_record(record), record, as_json)
+
+
+def use_model(flow_name: str, place: Home, verbose: bool, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Call a flow of flows/apply.py, without Prefect where its data is there; return its record."""
     from configs.load import load_own_recipe
     from flows.commands.run import run_flow
-    from flows.model_use import describe_record, requested_use, use_cached_data
+    from flows.model_use import requested_use, use_cached_data
     from flows.services.environment import prepare_environment
     from flows.terminal.console import Reporter, err
     from flows.terminal.progress import REPORTER
@@ -127,7 +135,7 @@ def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters:
     record = None if verbose else use_cached_data(place, flow_name, parameters)
     if record is None:
         record = run_flow(place, call, verbose=verbose, meanwhile=lambda: requested_use(parameters))
-    _show_written(describe_record(record), record, as_json)
+    return record
 
 
 def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json: bool) -> None:
@@ -210,7 +218,7 @@ def predict(
     `graphmill predict -m papers@champion papers.yaml snapshot.as_of=2026-11 --nodes new.csv -o new.parquet`;
     `graphmill predict -m knowledge-graph@champion --head 17 --relation r3 -k 5`
     """
-    recipe, overrides = _recipe_and_overrides(data)
+    recipe, overrides = recipe_and_overrides(data)
     parameters = {
         "model": model,
         "nodes": nodes,
@@ -260,7 +268,7 @@ def export(
     from configs.errors import RecipeError
 
     _check_exported(what)
-    recipe, overrides = _recipe_and_overrides(data)
+    recipe, overrides = recipe_and_overrides(data)
     of_model = {"model": model, "nodes": nodes, "graphs": graphs, "node_type": node_type}
     if what == "graph":
         _refuse_for_graph(of_model)

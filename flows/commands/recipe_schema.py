@@ -7,7 +7,8 @@ from typing import Any
 from configs.load import COMPONENT_PATHS
 from configs.registry import MODELS, TRANSFORMS, Registry
 from configs.schema import Recipe
-from configs.training import SECTIONS, TrainConfig, train_section
+from configs.training import TrainConfig
+from configs.training_sections import SECTIONS, train_section
 
 
 def recipe_schema() -> dict[str, Any]:

@@ -63,8 +63,11 @@ class RunRequest:
     """Start the others of them."""
 
 
-def run(home: Home, request: RunRequest) -> None:
-    """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
+def run(home: Home, request: RunRequest) -> RunRecord | None:
+    """Run a recipe and print the outcome; None: this machine lent its ranks to another's run.
+
+    Raises UserError before anything is started, if it can.
+    """
     selection = select_stages(request.only, request.from_stage, request.force)
     if _over_machines(request, selection):
         placed = place_run(request.recipe, request.overrides, request.hosts, ssh=request.ssh)
@@ -77,11 +80,11 @@ def run(home: Home, request: RunRequest) -> None:
             check_options(placed.recipe)
         if train.machine_rank > 0 and train.shared_home:
             lend_ranks(home, with_versions(placed.recipe, home), selection)
-            return
+            return None
     found = _run_from_cache(home, request, selection)
     if found is not None:
         _show(home, request, found)
-        return
+        return found
     if "publish" in selection.stages:
         check_tracking_store()
 
@@ -95,6 +98,7 @@ def run(home: Home, request: RunRequest) -> None:
     with ending.closing(say_cancelled), _seen_by_others(home, request, selection):
         record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
     _show(home, request, record)
+    return record
 
 
 def _over_machines(request: RunRequest, selection: Selection) -> bool:
@@ -265,6 +269,7 @@ def outcome_json(record: RunRecord) -> dict[str, Any]:
         "stages": [{name: stage[name] for name in names} for stage in record.stages.values()],
         "artifacts": {name: stage["folder"] for name, stage in record.stages.items()},
         "report": record.report or None,
+        "map": record.map or None,
         "champion": record.champion or None,
         "mlflow_run_id": record.mlflow_run_id,
         "prefect_flow_run_id": record.id or None,
@@ -315,6 +320,7 @@ def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
     """Return what came of a run, and its pages where servers have them; else how to get at those."""
     lines = [("model", record.champion)] if record.champion else []
     lines += [("report", record.report)] if record.report else []
+    lines += [("map", record.map)] if record.map else []
     pages = [("mlflow", mlflow_page(record.mlflow_run_url)), ("prefect", prefect_page(f"runs/flow-run/{record.id}"))]
     lines += [(name, page) for name, page in pages if page]
     if not all(page for _, page in pages):

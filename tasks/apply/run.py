@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from configs.errors import RecipeError
+from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import Asked
@@ -29,17 +30,19 @@ from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
 from tasks.supervise import run_job
 
-OutputKind = Literal["predictions", "embeddings", "relations", "model"]
+OutputKind = Literal["predictions", "embeddings", "relations", "layout", "model"]
 _FORMATS: dict[OutputKind, dict[str, str]] = {
     "predictions": {"parquet": ".parquet", "npy": ".npy"},
     "embeddings": ENDINGS,
     "relations": ENDINGS,
+    "layout": {"parquet": ".parquet"},
     "model": {"files": "", "safetensors": ".safetensors"},
 }
 _ID_FILES: dict[OutputKind, dict[str, str]] = {
     "predictions": {"node": "nodes", "link": "pairs", "graph": "graphs", "triple": "queries"},
     "embeddings": {"node": "nodes", "link": "nodes", "graph": "graphs", "triple": "nodes"},
     "relations": {},
+    "layout": {},
     "model": {},
 }
 """By task, the file of ids that says what to score."""
@@ -59,6 +62,8 @@ class OutputRequest:
     """What is asked of a model of triples."""
     keep_layers: bool = False
     """Whether all layers' outputs are kept, and taken from those of an earlier graph where they are the same."""
+    layout: LayoutOptions = field(default_factory=LayoutOptions)
+    """How vectors are laid out."""
 
     def placed(self, stem: str, task: str) -> OutputRequest:
         """Return it with where to write and the format; `stem` is the name where none is given.
@@ -183,6 +188,8 @@ def write_outputs(
             asked=request.asked,
             is_shown=request.output is None,
             label_order=order,
+            layout=request.layout,
+            seed=recipe.seed,
         )
         context = StageContext(request.what, work, home, PickleCache(home), listener)
         with PeakMemory() as memory:

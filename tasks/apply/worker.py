@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from configs.errors import DataError, RecipeError, StageError
+from configs.layout_options import LayoutOptions
 from configs.matching import did_you_mean
 from tasks.apply.completion.asked import Asked
 from tasks.apply.completion.names import EntityNames
@@ -38,9 +39,7 @@ from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from models.block import Batch
+    pass
 
 _ROWS = 1 << 16
 Output = tuple[slice, dict[str, pa.Array], Array]
@@ -51,7 +50,7 @@ Output = tuple[slice, dict[str, pa.Array], Array]
 class ServeJob(ScoringJob):
     """What is wanted of which model, and of which graph."""
 
-    what: Literal["predictions", "embeddings", "relations"]
+    what: Literal["predictions", "embeddings", "relations", "layout"]
     format: str
     """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
     model: Path
@@ -73,6 +72,10 @@ class ServeJob(ScoringJob):
     """Where outputs of all layers are kept, and those of an earlier graph; None: nowhere."""
     label_order: list[int] | None = None
     """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
+    layout: LayoutOptions = field(default_factory=LayoutOptions)
+    """How vectors are laid out."""
+    seed: int = 0
+    """Of the layout."""
 
 
 class Serving:
@@ -105,6 +108,8 @@ class Serving:
             return {**self._write(), "kept": kept.told.record()}
 
     def _write(self) -> dict[str, Any]:
+        if self.job.what == "layout":
+            return self._lay_out()
         task, embeddings = self.manifest.task, self.job.what == "embeddings"
         if task == "link" and not embeddings:
             return self._write_pairs()
@@ -118,6 +123,16 @@ class Serving:
         outputs = self._graph_outputs(items) if task == "graph" else self._node_outputs(items)
         write = self._write_embeddings if embeddings else self._write_predictions
         return {"rows": len(items), "warnings": self.warnings, **write(items, outputs)}
+
+    def _lay_out(self) -> dict[str, Any]:
+        from tasks.evaluate.layouts.of_model import layout_of_model
+
+        def say(done: int, total: int) -> None:
+            report_progress(done, total, "steps", "layout")
+
+        job = self.job
+        file, rows, measured = layout_of_model(self.opened, job.layout, job.work, job.seed, say)
+        return {"rows": rows, "warnings": self.warnings, "files": [file], "measured": measured}
 
     # ---- which nodes and graphs
 
@@ -200,20 +215,11 @@ class Serving:
 
     def _graph_outputs(self, graphs: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of graphs, int64 (n,), some at a time."""
-        compute = self._pooled if self.job.what == "embeddings" else self.model
+        pooled = self.job.what == "embeddings"
         for part, batch in self.predictor.graph_batches(self.model, graphs):
-            yield part, self.ids.graph_columns(graphs[part]), finite(compute(batch).cpu().numpy())
+            values = self.predictor.pooled(self.model, batch) if pooled else self.model(batch)
+            yield part, self.ids.graph_columns(graphs[part]), finite(values.cpu().numpy())
             report_progress(part.stop, len(graphs), "graphs", self.job.what)
-
-    def _pooled(self, batch: Batch) -> Tensor:
-        from models.kernels.sparse.segment import segment_reduce
-        from models.output_heads import GraphHead
-
-        head = self.model.head
-        if not isinstance(head, GraphHead):
-            raise RecipeError(f"{self.model.config.name} has a head of its own: it has no vectors of graphs to export")
-        assert batch.graph_offsets is not None
-        return segment_reduce(self.model.finish(self.model.represent(batch)), batch.graph_offsets, head.pooling)
 
     # ---- files
 

@@ -115,33 +115,48 @@ class PredictionWriter(ParquetOutput):
         self.write(pa.table({**ids, "score": pa.array(score, pa.float32())}))
 
     def _judged(self, label: Array, scores: Floats) -> dict[str, pa.Array]:
-        if self._heads:
-            found: dict[str, pa.Array] = {}
-            for view, writer in self._heads:
-                own = writer._judged(view.label_of(label), scores[:, view.scores])
-                found |= {f"{view.head.name}_{column}": values for column, values in own.items()}
-            return found
-        if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
-            if scores.shape[1] > 1:
-                predicted = scores.argmax(axis=1)
-                score = probabilities(scores)[np.arange(len(scores)), predicted]
-            else:
-                predicted, score = (scores[:, 0] > 0).astype(np.int64), sigmoid(scores[:, 0])
-            return {
-                "label": _classes(self._label_names, label, label < 0),
-                "prediction": _classes(self._names, predicted, None),
-                "score": pa.array(score, pa.float32()),
-            }
-        label = label.reshape(len(label), -1)
-        if self._task_type == "regression":
-            return {"label": _values(label, pa.float32()), "prediction": _values(scores, pa.float32())}
-        if scores.shape[1] == 2 and label.shape[1] == 1:
-            scores = scores[:, 1:] - scores[:, :1]
+        if not self._heads:
+            return judged(self._task_type, label, scores, self._names, self._label_names)
+        found: dict[str, pa.Array] = {}
+        for view, writer in self._heads:
+            own = writer._judged(view.label_of(label), scores[:, view.scores])
+            found |= {f"{view.head.name}_{column}": values for column, values in own.items()}
+        return found
+
+
+def judged(
+    task_type: str, label: Array, scores: Floats, names: Array | None = None, label_names: Array | None = None
+) -> dict[str, pa.Array]:
+    """Return the columns `label`, `prediction` and, but for regression, `score` of nodes or graphs.
+
+    Args:
+        task_type: of the label.
+        label: (n,) or (n, T).
+        scores: raw outputs (n, C).
+        names: of the model's classes, texts (C,); None: their numbers.
+        label_names: of the data's classes; None: those of the model.
+    """
+    if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
+        if scores.shape[1] > 1:
+            predicted = scores.argmax(axis=1)
+            score = probabilities(scores)[np.arange(len(scores)), predicted]
+        else:
+            predicted, score = (scores[:, 0] > 0).astype(np.int64), sigmoid(scores[:, 0])
         return {
-            "label": _values(label, pa.int8()),
-            "prediction": _values((scores > 0).astype(np.float32), pa.int8()),
-            "score": _values(sigmoid(scores), pa.float32()),
+            "label": _classes(names if label_names is None else label_names, label, label < 0),
+            "prediction": _classes(names, predicted, None),
+            "score": pa.array(score, pa.float32()),
         }
+    label = label.reshape(len(label), -1)
+    if task_type == "regression":
+        return {"label": _values(label, pa.float32()), "prediction": _values(scores, pa.float32())}
+    if scores.shape[1] == 2 and label.shape[1] == 1:
+        scores = scores[:, 1:] - scores[:, :1]
+    return {
+        "label": _values(label, pa.int8()),
+        "prediction": _values((scores > 0).astype(np.float32), pa.int8()),
+        "score": _values(sigmoid(scores), pa.float32()),
+    }
 
 
 def _classes(names: Array | None, index: Array, missing: Array | None) -> pa.Array:

@@ -28,6 +28,8 @@ MOST_LABELLED = 50_000
 
 def config(recipe: Recipe) -> dict[str, Any]:
     """Return what is measured: evaluator, splits, whether predictions are written; of vectors how many nodes."""
+    if recipe.is_layout:
+        return {}
     found: dict[str, Any] = {"evaluate": cache_view(recipe.evaluate)}
     if not isinstance(recipe.train, TrainConfig):
         found["most_labelled"] = MOST_LABELLED
@@ -44,6 +46,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     """
     from tasks.evaluate.worker import EvaluateJob
 
+    if recipe.is_layout:
+        return _build_layout(context, recipe, parents)
     train = parents["train"]
     job = EvaluateJob(
         checkpoint=train.folder / train.manifest.best_checkpoint,
@@ -57,6 +61,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         predictions=recipe.evaluate.predictions,
         label_shares=list(recipe.evaluate.label_shares or ()),
         most_labelled=MOST_LABELLED,
+        layout=recipe.evaluate.layout,
+        seed=recipe.seed,
         device=recipe.train.device,
         threads=train.manifest.threads * (1 if evaluates_together(recipe) else recipe.train.num_ranks)
         or recipe.train.threads,
@@ -66,6 +72,28 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     for note in fields["report"].get("notes", []):
         context.message(note)
     _report_outcome(context, fields)
+    return fields
+
+
+def _build_layout(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+    """Evaluate a layout, which has no splits: all points at once."""
+    from tasks.evaluate.layouts.worker import LayoutJob
+    from tasks.supervise import run_job
+
+    train = parents["train"]
+    job = LayoutJob(
+        checkpoint=train.folder / train.manifest.best_checkpoint,
+        graph=parents["partition"].folder,
+        dataset=parents["ingest"].folder,
+        work=context.work,
+        seed=recipe.seed,
+        threads=train.manifest.threads,
+    )
+    fields = run_job("tasks.evaluate.layouts.worker", job, context)
+    for values in fields["metrics"].values():
+        context.message(", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+    for note in fields["report"]["notes"]:
+        context.message(note)
     return fields
 
 

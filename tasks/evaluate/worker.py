@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import GraphmillError, error_of, kind_of
+from configs.layout_options import LayoutOptions
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.several import SeveralControls
 from tasks.evaluate.controls.suite import Controls
@@ -49,6 +50,10 @@ class EvaluateJob(ScoringJob):
     """Shares of labels at which vectors are measured; none: the usual ones."""
     most_labelled: int
     """Nodes of which they are measured, at most."""
+    layout: LayoutOptions | None = None
+    """The map of the model's vectors; None: none."""
+    seed: int = 0
+    """Of the layout."""
     copies: bool = False
     """Whether each machine has a home of its own, and keeps a copy of the outcome."""
 
@@ -106,6 +111,7 @@ class Evaluation:
         report.update(by_part)
         self.notes += self.scored.notes + controls.notes
         report.update(self._vectors())
+        layout = self._layout()
         if self.notes:
             report["notes"] = self.notes
         return {
@@ -114,6 +120,7 @@ class Evaluation:
             "metrics": measured,
             "controls": controlled,
             "predictions": self.writer.path.name if self.job.predictions else None,
+            "layout": layout,
             "report": {
                 **report,
                 "higher_is_better": self.evaluator.higher_is_better,
@@ -188,6 +195,19 @@ class Evaluation:
         )
         self.notes += found.pop("notes", [])
         return {"vectors": found}
+
+    def _layout(self) -> str | None:
+        """Lay out the model's vectors, where that is asked for; return the file's name."""
+        if self.job.layout is None:
+            return None
+        from tasks.evaluate.layouts.of_model import layout_of_model
+
+        def say(done: int, total: int) -> None:
+            report_progress(done, total, "steps", "layout")
+
+        file, _, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed, say)
+        self.notes.append("layout: " + ", ".join(f"{name} {value:.4f}" for name, value in measured.items()))
+        return file
 
     def _diagnosed(self, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return what there is to draw about a split."""

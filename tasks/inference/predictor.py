@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from configs.errors import DataError
+from configs.errors import DataError, RecipeError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
+from models.kernels.sparse.segment import segment_reduce
 from models.knowledge import KnowledgeModel
+from models.output_heads import GraphHead
 from models.relational.base import RelationalModel
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
@@ -211,6 +213,16 @@ class Predictor:
         work = (last - first) + (loader.indptr[last] - loader.indptr[first])
         for part in bounded_slices(np.cumsum(work), chunk_rows(model, self.chunk_edges), self.batch_size):
             yield part, loader.batch(np.arange(part.start, part.stop)).to(self.device)
+
+    def pooled(self, model: GraphModel, batch: Batch) -> Tensor:
+        """Return the vectors of a batch's graphs: (n, D), on the device.
+
+        Raises RecipeError: the model's head is one of its own.
+        """
+        if not isinstance(model.head, GraphHead):
+            raise RecipeError(f"{model.config.name} has a head of its own: it has no vectors of graphs")
+        assert batch.graph_offsets is not None
+        return segment_reduce(model.finish(model.represent(batch)), batch.graph_offsets, model.head.pooling)
 
     def node_vectors(self, model: GraphModel, nodes: Array | None = None) -> Any:
         """Return the model's vectors of nodes, int64 (n,) distinct (None: all), by all their in-edges. In `evaluating`.

@@ -16,6 +16,7 @@ DATASETS.options_in("pyg", "dgl.configs")
 DATASETS.options_in("relbench", "database.relbench.configs")
 DATASETS.options_in("tables", "tables.configs")
 DATASETS.options_in("triples", "triples.configs")
+DATASETS.options_in("vectors", "vectors.configs")
 
 
 @DATASETS.options("synthetic", "synthetic.dataset")
@@ -111,6 +112,25 @@ class SyntheticTriplesConfig(ComponentConfig):
                 f"{size} entities: {most} at most"
             )
         return self
+
+
+@DATASETS.options("synthetic_vectors", "synthetic.vectors")
+class SyntheticVectorsConfig(ComponentConfig):
+    """Generated vectors to look at: groups that are curved sheets, some of them near to each other."""
+
+    task: ClassVar[str] = "layout"
+    preprocess_defaults: ClassVar[dict[str, Any]] = {"neighbors": {}}
+
+    num_rows: int = Field(default=10_000, ge=2, le=10**9)
+    """Vectors."""
+    dim: int = Field(default=50, ge=2, le=65_536)
+    """Numbers of each."""
+    num_groups: int = Field(default=12, ge=1, le=10_000)
+    """Groups, three to a family."""
+    noise: float = Field(default=0.15, ge=0, le=1000)
+    """Standard deviation of what is added to each number."""
+    seed: int = Field(default=1, ge=0)
+    """Seed of everything above."""
 
 
 @DATASETS.options("synthetic_shop", "synthetic.shop")

@@ -31,7 +31,14 @@ class LabelKind:
 
 def usual_metric(task_type: str) -> str:
     """Return the metric that a kind of label is judged by where nobody names another."""
-    usual = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50", "triple": "mrr", "ranking": "map@10"}
+    usual = {
+        "multiclass": "accuracy",
+        "regression": "rmse",
+        "link": "hits@50",
+        "triple": "mrr",
+        "ranking": "map@10",
+        "layout": "graph_neighbors_kept",
+    }
     return usual.get(task_type, "rocauc")
 
 

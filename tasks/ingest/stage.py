@@ -12,7 +12,7 @@ from configs.schema import Recipe
 from tasks.ingest.base import Dataset
 from tasks.sizes import disk_bytes, expected_counts, need_disk, refuse_excess_data
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.manifests import SPLITS, DatasetManifest
+from tasks.storage.manifests import LAYOUT, SPLITS, DatasetManifest
 from tasks.storage.source_digests import SourceDigests
 
 
@@ -52,7 +52,7 @@ def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the manifest's fields of what a data set ingested. Raises RecipeError where a split is empty."""
     splits = fields["splits"]
     empty = [split for split in SPLITS if not splits.get(split)]
-    if empty:
+    if empty and fields["task"] != LAYOUT:
         raise RecipeError(
             f"dataset {recipe.dataset.name}: the {' and '.join(empty)} split is empty; check the split's files, column "
             f"or shares (sizes: {splits})"

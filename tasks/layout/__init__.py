@@ -1,0 +1,1 @@
+"""What layouts of points need before and beside their training: neighbours of vectors, and where points start."""

@@ -16,6 +16,7 @@ from tasks.arrays import Array, blocks
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.layout import Layout
+from tasks.preprocess.neighbors import write_neighbors
 from tasks.preprocess.splits.arrays import training_rows, write_graphs, write_nodes, write_relations, write_splits
 from tasks.preprocess.splits.held_out import HeldOut, Rule
 from tasks.preprocess.splits.link_negatives import complete_negatives
@@ -30,7 +31,7 @@ from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_mem
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import DatasetManifest, TaskManifest
+from tasks.storage.manifests import NEIGHBORS, DatasetManifest, TaskManifest
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -87,11 +88,17 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     if hops is not None:
         built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
     num_edges = counts.pop("num_edges")
+    near = None
+    if recipe.neighbors is not None:
+        near = write_neighbors(context, writer, recipe.neighbors, recipe.preprocess.workers, ingested.num_edges)
+        num_edges, indptr = near.pop("num_edges"), _view(context, parents, writer, layout)["csc_indptr"]
     report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
     if held_out is not None:
         report["held_out"] = held_out.report()
     if taken:
         report["vectors"] = taken
+    if near is not None:
+        report[NEIGHBORS] = near
     rows = ingested.num_edges + ingested.num_nodes
     if dealt is not None:
         labels = label_profile(graph.get("label"), ingested, layout)

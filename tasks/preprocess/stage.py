@@ -19,7 +19,8 @@ def config(recipe: Recipe) -> dict[str, Any]:
     for one in from_models(recipe.preprocess.transforms):
         # A key made of `@champion` would find what an earlier champion's vectors became.
         assert not one.is_open, f"{one.model}: no version was taken (tasks.publish.vectors.with_versions)"
-    return cache_view(recipe.preprocess) | snapshot_view(recipe)
+    near = recipe.neighbors
+    return cache_view(recipe.preprocess) | ({"neighbors": cache_view(near)} if near else {}) | snapshot_view(recipe)
 
 
 def snapshot_view(recipe: Recipe) -> dict[str, Any]:

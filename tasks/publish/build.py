@@ -25,6 +25,7 @@ from tasks.publish.champion.comparison import Challenge
 from tasks.publish.champion.gate import Candidate, gate_name
 from tasks.publish.champion.judge import Judge, candidate
 from tasks.publish.champion.trained import write_trained
+from tasks.publish.layouts import write_maps
 from tasks.publish.report import Published, render
 from tasks.publish.tracking.description import describe, parameters
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
@@ -55,7 +56,10 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     # Before anything is stored: a mistake in the recipe must leave no half-published run.
     context.progress(0, _STEPS, "steps", "model")
     _write_files(context, recipe, parents, files)
-    metric = gate_name(recipe.tracking.gate_metric, parents["evaluate"].manifest.metric)
+    evaluation = parents["evaluate"].manifest
+    metric = (
+        f"all/{evaluation.metric}" if recipe.is_layout else gate_name(recipe.tracking.gate_metric, evaluation.metric)
+    )
     challenge = Challenge(context, recipe, parents, files, metric)
     new = candidate(recipe, parents, challenge)
     context.progress(1, _STEPS, "steps", "connecting to MLflow")
@@ -96,10 +100,14 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         flow_run_id=run_context.flow_run_id,
         flow_run_url=run_context.flow_run_url,
     )
-    page = render(recipe, parents, published, _write_snapshot(context, recipe, parents))
+    maps = write_maps(context.work, recipe, parents, context.warn)
+    page = render(
+        recipe, parents, published, _write_snapshot(context, recipe, parents), [context.work / name for name in maps]
+    )
     (context.work / REPORT).write_text(page, encoding="utf-8")
     context.progress(5, _STEPS, "steps", "artifacts")
-    tracker.log_artifact(context.work / REPORT)
+    for file in (REPORT, *maps):
+        tracker.log_artifact(context.work / file)
     return {
         "mlflow_run_id": tracker.run_id,
         "mlflow_run_url": tracker.run_url,
@@ -108,6 +116,7 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         "champion": gate["promoted"],
         "gate": gate,
         "report_file": REPORT,
+        "maps": maps,
     }
 
 
@@ -145,7 +154,8 @@ def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Paren
     write_model(files, checkpoint, recipe.name, dump_recipe(recipe), lineage, vector_notes(parents))
     DataNeeds.of(context, recipe, parents).write(files)
     profile.write(files, profile.describe(recipe, parents))
-    write_trained(files, parents["partition"], parents["ingest"])
+    if not recipe.is_layout:  # no row of a layout is held out
+        write_trained(files, parents["partition"], parents["ingest"])
     dataset = DatasetStore(parents["ingest"].folder, parents["ingest"].manifest)
     write_row_ids(files, recipe.model, graph_facts(parents["partition"].manifest), dataset)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,12 @@ def render(
     parents: Mapping[str, Parent],
     published: Published,
     snapshot: snapshots.SnapshotSummary | None = None,
+    maps: Sequence[Path] = (),
 ) -> str:
-    """Return the page. Parts that a run lacks are left out; `snapshot` is what `snapshots.write_snapshot` returned."""
+    """Return the page. Parts that a run lacks are left out; `snapshot` is what `snapshots.write_snapshot` returned.
+
+    `maps`: files beside the page that show a layout, a page and pictures.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -68,6 +73,8 @@ def render(
     shown = [champion, *([] if snapshot is None else [snapshot_section(snapshot)]), *sections(parents)]
     return environment.get_template("report.jinja").render(
         recipe=recipe,
+        maps=[path.name for path in maps],
+        map_picture=_picture(maps),
         published=published,
         headline=headline(evaluation),
         result=result_table(evaluation, published.gate),
@@ -81,6 +88,12 @@ def render(
         lineage=[(name, p.manifest.key, p.manifest.digest, p.manifest.code_version) for name, p in parents.items()],
         per_class=evaluation.report.get("per_class", [])[:100] if evaluation else [],
     )
+
+
+def _picture(maps: Sequence[Path]) -> str:
+    """Return the first PNG of some files inside an address."""
+    path = next((path for path in maps if path.suffix == ".png"), None)
+    return "" if path is None else f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 def headline(evaluation: EvalReport | None) -> list[tuple[str, str, str]]:

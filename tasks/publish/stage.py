@@ -22,12 +22,19 @@ def config(recipe: Recipe) -> dict[str, Any]:
     moment = {} if recipe.snapshot.as_of is None else {"as_of": recipe.snapshot.as_of}
     return {
         **moment,
+        **_color(recipe),
         **({"champion": "left alone"} if current_run().leave_champion else {}),
         "name": recipe.name,
         "description": recipe.description,
         "tracking": recipe.tracking.model_dump(mode="json"),
         "store": tracking_target(),
     }
+
+
+def _color(recipe: Recipe) -> dict[str, Any]:
+    """Return what colours the map first, where the recipe says so."""
+    layout = recipe.evaluate.layout
+    return {} if layout is None or layout.color is None else {"color": layout.color}
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:

@@ -15,10 +15,10 @@ def degrees(store: GraphStore) -> Array:
 
 
 def warn_of_isolated(store: GraphStore, become: str) -> None:
-    """Print how many nodes have no edge, if some have none, and what their vectors are."""
+    """Print how many nodes have no edge, if some have none, and what becomes of them."""
     count = int((degrees(store) == 0).sum())
     if count:
         print(
-            f"warning: {count:,} of {store.manifest.num_nodes:,} nodes have no edge to learn from: their vectors "
-            f"{become} (components.keep=min_size=2 leaves them out)"
+            f"warning: {count:,} of {store.manifest.num_nodes:,} nodes have no edge to learn from: {become} "
+            "(components.keep=min_size=2 leaves them out)"
         )

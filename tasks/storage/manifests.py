@@ -19,12 +19,17 @@ PAIR_TASKS = ("link", "triple")
 """Tasks whose splits are pairs of nodes; those of triples have relations beside them."""
 HELD_OUT = "held_out"
 """Of the tables of a triple task's held-out edges, where triples have times: snapshots split them anew."""
+NEIGHBORS = "neighbors"
+"""In the report of a graph whose edges join nearest neighbours: `k`, `metric`, and how they were found."""
 LEFT_OUT = "left_out"
 """Name of the table of edges that are in no split: no negatives either."""
 
 
-TaskKind = Literal["node", "link", "graph", "triple"]
-TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple", "ranking", "several"]
+TaskKind = Literal["node", "link", "graph", "triple", "layout"]
+TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple", "ranking", "several", "layout"]
+LAYOUT: Literal["layout"] = "layout"
+"""Task of data of which nothing is predicted: it is looked at. Labels, where there are some, are colours; their kind is
+the task type, which is `layout` too where there are none."""
 
 
 class _Frozen(BaseModel):
@@ -454,8 +459,12 @@ class EvalReport(Manifest):
     says which there are."""
     predictions: InnerPath | None = None
     """Parquet under the users' own ids."""
+    layout: InnerPath | None = None
+    """Points of a layout, as Parquet under the users' own ids; `tasks/evaluate/layouts/points_file.py`."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
+
+    later_fields: ClassVar[frozenset[str]] = frozenset({"layout"})
 
 
 class PublishManifest(Manifest):
@@ -472,5 +481,9 @@ class PublishManifest(Manifest):
     there is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
     `champion` on the same `rows`."""
     report_file: InnerPath
+    maps: tuple[InnerPath, ...] = ()
+    """Where there is a layout: `map.html`, the page, and the same as pictures."""
     metrics: dict[str, dict[str, float]] = {}
     """A copy of `EvalReport.metrics` in what an earlier graphmill published; nothing reads it."""
+
+    later_fields: ClassVar[frozenset[str]] = frozenset({"maps"})

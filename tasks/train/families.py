@@ -48,6 +48,10 @@ def family_of(train: TrainBase) -> Family:
         from tasks.train.tables import family as tables
 
         return tables
+    if train.family == "layout":
+        from tasks.train.layout import family as layout
+
+        return layout
     if train.family == "knowledge":
         from tasks.train.knowledge import family as knowledge
 

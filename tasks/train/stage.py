@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from configs.errors import RecipeError
+from configs.row_training import FactorTrainConfig
 from configs.schema import Recipe
-from configs.training import FactorTrainConfig, RelationalTrainConfig, TrainBase, TrainConfig
+from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.graph_facts import graph_facts, task_relation
 from tasks.storage.manifests import PartitionManifest, RunResult
@@ -37,7 +38,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     _refuse_later_rows(recipe, graph.manifest)
     family = family_of(recipe.train)
     family.announce(context, recipe, graph.manifest)
-    check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
+    if not recipe.is_layout:
+        check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
     warm = warm_start(recipe, context.home, parents[PARENT]) if PARENT in parents else None
     if warm is not None:
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")

@@ -14,7 +14,7 @@ from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 
 RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "elementwise_adagrad", "adam"]
-WIDTHS = [1, 7, 33, 200, 500]
+WIDTHS = [1, *(pytest.param(width, marks=pytest.mark.slow) for width in (2, 3)), 7, 33, 200, 500]
 
 
 def table(num_rows: int, width: int, precision: Precision = "float32", rule: Rule | None = None) -> RowTable:

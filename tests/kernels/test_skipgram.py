@@ -9,10 +9,12 @@ import torch
 from models.kernels.simd.vector import WIDEST
 from models.kernels.skipgram import train_pairs as skipgram
 from models.kernels.skipgram.train_pairs import WHOLE_ROW, pair_loss, reference_train_pairs, train_pairs
-from models.kernels.tables.row_layout import Precision, Rule, RuleName, row_stride
+from models.kernels.tables.row_layout import Precision, Rule, RuleName, row_bytes, row_stride
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 
+NARROW = [pytest.param(width, marks=pytest.mark.slow) for width in (2, 3, 4)]
+"""Rows of layouts and a wider one: compiled for lanes of their own."""
 RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "adam"]
 
 
@@ -37,7 +39,7 @@ def in_turn(vertex: RowTable) -> bool:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("width", [1, 7, 16, 33, 100, 128, 200, WIDEST + 9])
+@pytest.mark.parametrize("width", [1, *NARROW, 7, 16, 33, 100, 128, 200, WIDEST + 9])
 @pytest.mark.parametrize("weight", [1.0, 5.0])
 def test_steps_are_those_of_the_formula(width: int, rule: RuleName, weight: float) -> None:
     vertex, context = (table(23, width, seed, rule=Rule(rule)) for seed in (1, 2))
@@ -164,6 +166,14 @@ def test_rows_begin_at_cache_lines(precision: Precision) -> None:
         assert made.stride >= width
         assert made.values.ctypes.data % 64 == 0
     assert row_stride(128) == 128
+
+
+def test_points_of_layouts_share_cache_lines() -> None:
+    assert (row_stride(2), row_stride(3)) == (2, 4)
+    assert (row_stride(2, "bfloat16"), row_stride(4), row_stride(1)) == (32, 16, 16)
+    made = RowTable.zeros(100, 3, rule=Rule("momentum"))
+    assert made.values.size == made.moment.size == 400
+    assert made.values.nbytes == 100 * row_bytes(3, "float32", Rule())
 
 
 def test_first_rows() -> None:

@@ -51,7 +51,10 @@ def doubles(*tables: RowTable) -> list[Any]:
 
 
 @pytest.mark.parametrize("adds", [True, False])
-@pytest.mark.parametrize(("width", "num_negatives", "group"), [(1, 3, 1), (100, 5, 1), (20, 0, 1), (7, 3, 4)])
+@pytest.mark.parametrize(
+    ("width", "num_negatives", "group"),
+    [(1, 3, 1), (2, 3, 1), (3, 5, 4), (100, 5, 1), (20, 0, 1), (7, 3, 4)],
+)
 def test_steps_are_those_of_the_formula(width: int, num_negatives: int, group: int, adds: bool) -> None:
     from models.kernels.skipgram.train_pairs_triton import reference_train_groups
 

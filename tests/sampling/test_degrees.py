@@ -22,5 +22,5 @@ def test_nodes_without_an_edge_are_told(
     graph = finish(tmp_path, writer, num_nodes=4, num_edges=3, symmetric=symmetric)
     store = GraphStore(graph.folder, graph.manifest)
     assert degrees(store).tolist() == expected
-    warn_of_isolated(store, "say nothing")
+    warn_of_isolated(store, "their vectors say nothing")
     assert f"warning: {expected.count(0)} of 4 nodes have no edge" in capsys.readouterr().out

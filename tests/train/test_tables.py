@@ -18,6 +18,7 @@ from configs.registry import LOADERS
 from configs.sizes import in_words, number_of_bytes
 from models.kernels.tables.row_layout import Rule
 from models.vector_configs import Pairing
+from tasks.sampling.walks.alias import draw_many
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.factors.compute import compute
@@ -60,7 +61,7 @@ def make_loader(store: GraphStore, options: dict[str, Any] | str, key: int = 5) 
 
 
 @pytest.mark.parametrize(("num_blocks", "deals"), [(1, False), (3, False), (1, True), (2, True), (4, True)])
-@pytest.mark.parametrize("options", ["edges", {"name": "walks", "length": 9, "window": 2}])
+@pytest.mark.parametrize("options", ["edges", "edge_passes", {"name": "walks", "length": 9, "window": 2}])
 def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_blocks: int, deals: bool) -> None:
     parent = node_graph(tmp_path)
     loader = make_loader(GraphStore(parent.folder, parent.manifest), options)
@@ -91,12 +92,22 @@ def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_
 def test_negatives_come_by_degree_within_a_block() -> None:
     made = Negatives(np.array([4, 0, 1, 0, 0, 0]), 2, 0.5)  # block 1: nodes 1, 3, 5, without an edge
     drawn = np.empty((2, 30_000), np.int64)
-    from tasks.sampling.walks.alias import draw_many
-
     for block in range(2):
-        draw_many(made.tables[block], np.uint64(3), drawn[block])
+        made.draw(block, 3, drawn[block])
     assert np.bincount(drawn[0], minlength=3) / 30_000 == pytest.approx([2 / 3, 1 / 3, 0], abs=0.02)
     assert np.bincount(drawn[1], minlength=3) / 30_000 == pytest.approx([1 / 3] * 3, abs=0.02)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 49, 1000])
+def test_negatives_that_are_drawn_alike_are_those_of_a_table(num_nodes: int) -> None:
+    made, drawn = Negatives(np.arange(1, num_nodes + 1), 1, 0.0), np.empty((2, 5000), np.int32)
+    made.draw(0, 3, drawn[0])
+    draw_many(made.table(0), np.uint64(3), drawn[1])
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert drawn.max() == num_nodes - 1
+    with_alone = Negatives(np.array([0, 3, 0, 7]), 1, 0.0)
+    with_alone.draw(0, 3, drawn[0])
+    assert set(drawn[0].tolist()) == {1, 3}
 
 
 def written(parent: Parent) -> Parent:
@@ -137,9 +148,11 @@ class StoppedError(Exception):
         ({}, {}),
         ({"order": "both"}, {"strategy": {"blocks": 3}, "optimizer": "adagrad"}),
         ({"order": "first"}, {"precision": "bfloat16", "strategy": {"blocks": 2}, "threads": 2}),
-        ({"shared_negatives": 8}, {"optimizer": "adam", "loader": "edges"}),
+        ({"shared_negatives": 8}, {"optimizer": "adam", "loader": "edge_passes"}),
         ({"order": "both"}, {"strategy": {"memory": 25_000}, "optimizer": "momentum"}),
         ({}, {"strategy": {"memory": 12_000, "blocks": 9}, "threads": 2}),
+        # Rows as narrow as a layout's points, several of them on a line.
+        ({"dim": 3, "negative_power": 0.0}, {"strategy": {"memory": 8_000}}),
     ],
 )
 def test_an_interrupted_training_ends_with_the_same_bits(

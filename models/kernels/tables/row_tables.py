@@ -1,4 +1,4 @@
-"""Tables of rows that kernels read and change at random: rows begin at cache lines, memory is in large pages."""
+"""Tables of rows that kernels read and change at random: no row is on a line too many, memory is in large pages."""
 
 from __future__ import annotations
 

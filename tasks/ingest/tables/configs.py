@@ -13,7 +13,7 @@ from configs.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.tables.graph_options import check_graph_tables
 from tasks.ingest.tables.split_options import SplitConfig
 from tasks.ingest.tables.table_configs import EdgesConfig, LabelsConfig, NodesConfig
-from tasks.storage.manifests import SPLITS
+from tasks.storage.manifests import LAYOUT, SPLITS
 
 
 def _as_list(value: Any) -> Any:
@@ -26,8 +26,9 @@ class TablesConfig(ComponentConfig):
 
     title: str = Field(default="tables", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
     """Name of the data set, for people."""
-    task: Literal["node", "link", "graph"] = "node"
-    """What is predicted: a property of nodes, missing edges, or a property of whole graphs (nodes.graph)."""
+    task: Literal["node", "link", "graph", "layout"] = "node"
+    """What is predicted: a property of nodes, missing edges, or a property of whole graphs (nodes.graph); layout:
+    nothing, the graph is looked at, and labels may be left out."""
     task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
     """Kind of label (node and graph tasks)."""
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
@@ -117,6 +118,8 @@ class TablesConfig(ComponentConfig):
 
     def _check_labels(self, labelled: list[str]) -> None:
         places = len(labelled) + (self.labels is not None)
+        if self.task == LAYOUT and not places:
+            return
         if places != 1:
             raise ValueError(
                 f"a node task needs one place of labels: `label` in one of nodes, or `labels` (found {places})"

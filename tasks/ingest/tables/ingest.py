@@ -26,7 +26,7 @@ from tasks.ingest.tables.splits import node_splits
 from tasks.ingest.tables.table_configs import EdgesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
-from tasks.storage.manifests import NodeType
+from tasks.storage.manifests import LAYOUT, NodeType, TaskType
 
 _UNLIKE = 10.0  # times
 # What columns are often called.
@@ -97,7 +97,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         readers, sizes = _write_edges(config, nodes, writer, context, intake)
         if column is not None:
             with intake.problems.gathering():
-                found = node_splits(config, nodes[target], column, owner, intake)
+                found = {} if config.task == LAYOUT else node_splits(config, nodes[target], column, owner, intake)
                 for split, ids in found.items():
                     writer.write(f"split/{split}", {"node_id": ids})
                 sizes = {split: len(ids) for split, ids in found.items()}
@@ -109,7 +109,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         _say_what_was_not_read(config, context, intake)
         if labels is not None and names is not None:
             writer.write(labels.names_table, {"label": np.arange(len(names), dtype=np.int64), "name": names})
-    task_type = config.task_type if config.task == "node" else "link"
+    task_type = _task_type(config, column)
     sinks = [sink for reader in readers for sink in reader.sinks.values()]
     return {
         "dataset": config.title,
@@ -133,9 +133,16 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
     }
 
 
+def _task_type(config: TablesConfig, labels: Array | None) -> TaskType:
+    if config.task == "link":
+        return "link"
+    return config.task_type if config.task == "node" or labels is not None else LAYOUT
+
+
 def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
     """Return what takes the labels of a node task."""
-    if config.task != "node":
+    labelled = config.labels is not None or any(nodes.label for nodes in config.nodes)
+    if config.task != "node" and not (config.task == LAYOUT and labelled):
         return None
     if config.labels is not None and config.labels.form != "nodes":
         return Memberships(config.labels)
@@ -183,7 +190,7 @@ def _metric(config: TablesConfig, task_type: str, column: Array | None, context:
 
 
 def _num_classes(config: TablesConfig, names: pa.Array | None) -> int:
-    if config.task == "link" or config.task_type == "regression":
+    if config.task == "link" or config.task_type == "regression" or (config.task == LAYOUT and names is None):
         return 0
     if config.task_type != "multiclass":
         return 2
@@ -206,6 +213,8 @@ def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
     target = config.target_type or (labelled[0] if labelled else None)
     if config.task == "link":
         target = config.edges[0].source_type
+    if config.task == LAYOUT and not labelled and target is None:
+        target = next(iter(nodes))
     if target not in nodes:
         known = ", ".join(nodes)
         raise RecipeError(f"dataset.target_type: which nodes carry the labels? One of {known}, not {target}")

@@ -14,7 +14,7 @@ from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.storage.dataset_store import DatasetStore, to_numpy
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
-from tasks.storage.manifests import SPLITS, DatasetManifest
+from tasks.storage.manifests import LAYOUT, SPLITS, DatasetManifest
 
 _CHUNK_ROWS = 1 << 20
 Choose = Callable[[int, int], Array]
@@ -28,7 +28,7 @@ def write_relations(store: DatasetStore, writer: ArrayWriter) -> None:
 
 
 def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapshot: Snapshot | None = None) -> None:
-    """Write `node_ids`, `node_type`, `node_time` and (node tasks) `label`; row group by row group.
+    """Write `node_ids`, `node_type`, `node_time` and (node tasks, layouts) `label`; row group by row group.
 
     Of a snapshot, the rows that exist.
     """
@@ -48,7 +48,7 @@ def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapsh
             time[:] = -1 if manifest.fit_before is None else ALWAYS  # types without a time
         for name in timed:
             _fill(store, f"nodes/{name}", "time", time, layout.offset(name), _choose(snapshot, layout, name))
-    if manifest.task == "node" and "label" in columns[manifest.target_type]:
+    if manifest.task in ("node", LAYOUT) and "label" in columns[manifest.target_type]:
         label = _create_label(store, writer, "label", num_nodes)
         if len(layout.node_types) > 1:
             label[:] = -1 if label.ndim == 1 else np.nan
@@ -101,12 +101,14 @@ def write_graphs(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> No
 
 
 def write_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> dict[str, int]:
-    """Write `train_idx`, ... or `train_edges`, ... and negatives; returns the sizes.
+    """Write `train_idx`, ... or `train_edges`, ... and negatives; returns the sizes. A layout's are empty.
 
     Raises:
         DataError: an id is out of range or repeated.
     """
     manifest = store.manifest
+    if manifest.task == LAYOUT:
+        return write_no_splits(layout, writer)
     if manifest.task == "link":
         return _write_link_splits(store, layout, writer)
     if manifest.task == "triple":
@@ -124,6 +126,13 @@ def write_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> di
         writer.write(f"{split}_idx", (np.sort(ids) + offset).astype(layout.id_type))
         sizes[split] = len(ids)
     return sizes
+
+
+def write_no_splits(layout: Layout, writer: ArrayWriter) -> dict[str, int]:
+    """Write splits without a row; returns their sizes."""
+    for split in SPLITS:
+        writer.write(f"{split}_idx", np.empty(0, layout.id_type))
+    return dict.fromkeys(SPLITS, 0)
 
 
 def _check_range(ids: Array, limit: int, table: str, column: str) -> None:
@@ -238,7 +247,7 @@ def read_pairs(store: DatasetStore, layout: Layout, table: str, kinds: tuple[str
 def training_rows(manifest: DatasetManifest, graph: GraphView) -> Array | None:
     """Return the nodes of the graph that transforms may learn from, ascending.
 
-    None: all, as link and triple tasks hide edges only.
+    None: all, as link and triple tasks hide edges only, and layouts nothing.
 
     Node tasks: the training nodes; where nodes are predicted at moments, those of all types that are older than the
     first moment that validates. Graph tasks: the nodes of the training graphs.
@@ -250,7 +259,7 @@ def training_rows(manifest: DatasetManifest, graph: GraphView) -> Array | None:
             some.start + np.flatnonzero(times[some] < manifest.fit_before) for some in blocks(len(times), _CHUNK_ROWS)
         ]
         return np.concatenate(older)
-    if task in ("link", "triple"):
+    if task in ("link", "triple", LAYOUT):
         return None
     train = graph["train_idx"].astype(np.int64)
     if task == "node":

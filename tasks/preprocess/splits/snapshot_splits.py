@@ -24,11 +24,11 @@ from tasks.arrays import Array, blocks
 from tasks.counter_random import bits
 from tasks.ingest.labels import has_label
 from tasks.negatives import draw_negatives, draw_pool, replace_gone
-from tasks.preprocess.splits.arrays import read_pairs
+from tasks.preprocess.splits.arrays import read_pairs, write_no_splits
 from tasks.preprocess.splits.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
 from tasks.storage.dataset_store import to_numpy
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import LEFT_OUT, SPLITS
+from tasks.storage.manifests import LAYOUT, LEFT_OUT, SPLITS
 
 _CHUNK_ROWS = 1 << 20
 _NODES = 0x5A11  # stream of the hash that orders nodes of one time
@@ -53,6 +53,8 @@ def write_snapshot_splits(recipe: Recipe, snapshot: Snapshot, writer: ArrayWrite
         RecipeError: a split is empty.
     """
     task, by_time = snapshot.store.manifest.task, recipe.snapshot.split == "time"
+    if task == LAYOUT:
+        return Dealt(write_no_splits(snapshot.layout, writer), {}, snapshot.edges_up_to(), snapshot.unit)
     if task == "link":
         dealt = (_EdgeSplitter if by_time else _OwnEdges)(recipe.snapshot, snapshot, writer).write()
     elif task == "triple":

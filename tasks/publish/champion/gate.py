@@ -7,10 +7,11 @@ Models are compared on the same rows of the same data or not at all. In order:
 3. A metric that is not a number decides nothing.
 4. A model that does not beat its controls (the majority, a linear model on the rows' own features) is not promoted.
 5. The first version of a name becomes champion.
-6. A champion that was chosen by another metric, or by none, stays.
-7. A champion that cannot score the new data gives way: nobody could go on using it. One whose code nobody has allowed
+6. A layout predicts nothing that two could be compared on: the newer data's takes over.
+7. A champion that was chosen by another metric, or by none, stays.
+8. A champion that cannot score the new data gives way: nobody could go on using it. One whose code nobody has allowed
    to run here stays: that says nothing of it.
-8. Else the better value on the new model's validation rows wins, and a tie keeps the champion.
+9. Else the better value on the new model's validation rows wins, and a tie keeps the champion.
 
 A decision by few rows, and one for a model of older data than the champion's, says so: somebody should look at it.
 """
@@ -52,6 +53,8 @@ class Candidate:
     """Moment of the snapshot that it was trained on; empty: of no snapshot, or not known."""
     unit: TimeUnit = "number"
     """What the times of its data count."""
+    is_layout: bool = False
+    """Whether it is looked at, and predicts nothing."""
 
     @property
     def shown(self) -> str:
@@ -182,6 +185,8 @@ def decide(
         )
     if old is None:
         return Decision(True, f"the first version with {new.shown}", "the first")
+    if new.is_layout:
+        return _by_age(new, old, by_hand)
     if old.metric != new.metric or old.higher_is_better != new.higher_is_better:
         return Decision(
             False,
@@ -196,6 +201,16 @@ def decide(
         text = f"{decision.reason}; version {old.version}'s data is newer (as of {old.as_of}, this one's {new.as_of}): "
         return replace(decision, reason=f"{text}if the older was not meant to take over, {back}", loud=True)
     return decision
+
+
+def _by_age(new: Candidate, old: Candidate, by_hand: str) -> Decision:
+    if is_older(new, old):
+        return Decision(
+            False,
+            f"version {old.version} is of newer data (as of {old.as_of}, this one's {new.as_of}); by hand: {by_hand}",
+            f"v{old.version} is newer",
+        )
+    return Decision(True, f"the newest layout, with {new.shown}", "the newest")
 
 
 def is_older(new: Candidate, old: Candidate) -> bool:

@@ -35,6 +35,7 @@ def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) 
         controls=controls,
         as_of=recipe.snapshot.as_of or "",
         unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
+        is_layout=recipe.is_layout,
     )
 
 

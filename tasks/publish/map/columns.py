@@ -6,6 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,41 +31,79 @@ def packed(array: np.ndarray[Any, Any]) -> str:
 
 def packed_texts(texts: Sequence[str]) -> str:
     """Return texts as a compressed JSON list in base64; a text may hold any character."""
-    encoded = json.dumps(list(texts), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return base64.b64encode(zlib.compress(encoded, 6)).decode()
+    return packed_text(json.dumps(list(texts), ensure_ascii=False, separators=(",", ":")))
 
 
-def quantized(coordinates_N2: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[float], float]:
-    """Return uint16 (N, 2), the lowest corner and the length of a step, the same on both axes so that shapes keep.
+def packed_ids(ids: Sequence[str]) -> dict[str, Any]:
+    """Return ids as texts, or, where they are one prefix and a number each, as numbers.
+
+    A million of them in order take 0.02 MB as numbers and 3.1 MB as texts; in random order 3.6 and 5.2 MB.
+    """
+    prefix = ids[0].rstrip("0123456789")
+    if not all(identity.startswith(prefix) for identity in ids):
+        return {"texts": packed_texts(ids)}
+    tails = [identity[len(prefix) :] for identity in ids]
+    widths = {len(tail) for tail in tails}
+    padded = len(widths) == 1
+    if max(widths) > 9 or not all(tail.isascii() and tail.isdigit() for tail in tails):
+        return {"texts": packed_texts(ids)}
+    if not padded and any(tail.startswith("0") and tail != "0" for tail in tails):
+        return {"texts": packed_texts(ids)}
+    numbers_N = np.array(tails).astype(np.uint32)
+    return {"prefix": prefix, "width": widths.pop() if padded else 0, "numbers": packed(numbers_N)}
+
+
+def packed_text(text: str) -> str:
+    """Return the text, compressed by zlib, as base64."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
+
+
+def quantized(coordinates_ND: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[float], float]:
+    """Return uint16 (N, 2 or 3), the lowest corner and the length of a step, the same on all axes so that shapes keep.
 
     Raises ValueError for another shape and for a coordinate that is not finite.
     """
-    coordinates_N2 = np.asarray(coordinates_N2)
-    if coordinates_N2.ndim != 2 or coordinates_N2.shape[1] != 2:
-        raise ValueError(f"a map needs coordinates of shape (points, 2), these are {coordinates_N2.shape}")
-    if not len(coordinates_N2):
+    coordinates_ND = np.asarray(coordinates_ND)
+    if coordinates_ND.ndim != 2 or coordinates_ND.shape[1] not in (2, 3):
+        raise ValueError(
+            f"a map needs coordinates of shape (points, 2) or (points, 3), these are {coordinates_ND.shape}"
+        )
+    if not len(coordinates_ND):
         raise ValueError("a map needs at least one point")
-    if coordinates_N2.dtype.kind not in "fiu":
-        raise ValueError(f"coordinates must be numbers, these are {coordinates_N2.dtype}")
-    exact_N2 = coordinates_N2.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(exact_N2).all(axis=1))
+    if coordinates_ND.dtype.kind not in "fiu":
+        raise ValueError(f"coordinates must be numbers, these are {coordinates_ND.dtype}")
+    exact_ND = coordinates_ND.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(exact_ND).all(axis=1))
     if len(bad):
         raise ValueError(f"coordinates of row {bad[0]} are not finite ({len(bad)} such rows): leave these points out")
-    low = exact_N2.min(axis=0)
+    low = exact_ND.min(axis=0)
     # Halves, because the difference of two large numbers may be infinite.
-    step = float((exact_N2.max(axis=0) / 2 - low / 2).max()) * 2 / STEPS
+    step = float((exact_ND.max(axis=0) / 2 - low / 2).max()) * 2 / STEPS
     if not np.isfinite(step):
         raise ValueError("coordinates lie too far apart for a map: scale them")
-    steps_N2 = np.rint((exact_N2 - low) / step) if step > 0 else np.zeros_like(exact_N2)
-    return steps_N2.astype(np.uint16), low.tolist(), step
+    steps_ND = np.rint((exact_ND - low) / step) if step > 0 else np.zeros_like(exact_ND)
+    return steps_ND.astype(np.uint16), low.tolist(), step
 
 
-def pack_column(name: str, values: Any) -> dict[str, Any]:
-    """Return what the page knows of a column.
+@dataclass(frozen=True)
+class Column:
+    """A column as maps know it: see `read_column`."""
 
-    `kind` is category (codes into `labels`, the commonest first; 0 is a missing value), number, time (seconds since
-    1970, UTC) or text; `data` its values; numbers and times have `low` and `high`, the percentiles 1 and 99 that
-    colours span. Raises ValueError for complex numbers and for several values a point.
+    name: str
+    kind: str
+    values: np.ndarray[Any, Any]
+    labels: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    low: float = 0.0
+    high: float = 0.0
+
+
+def read_column(name: str, values: Any) -> Column:
+    """Return the column by its kind.
+
+    `kind` is category (values are codes into `labels`, the commonest first; 0 is a missing value), number, time
+    (seconds since 1970, UTC) or text. Numbers and times have `low` and `high`, the percentiles 1 and 99 that colours
+    span, and NaN where they are missing. Raises ValueError for complex numbers and for several values a point.
     """
     if hasattr(values, "to_pandas"):  # Arrow's arrays, of which pandas would keep each value's wrapping
         values = values.to_pandas()
@@ -74,27 +113,38 @@ def pack_column(name: str, values: Any) -> dict[str, Any]:
     if pd.api.types.is_datetime64_any_dtype(series):
         moments = pd.to_datetime(series, utc=True).dt.tz_convert(None)
         seconds = moments.to_numpy(dtype="datetime64[ms]").astype(np.int64) / 1000
-        return _numbers(name, "time", np.where(series.isna(), np.nan, seconds))
+        return _spanned(name, "time", np.where(series.isna(), np.nan, seconds))
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         if pd.api.types.is_complex_dtype(series):
             raise ValueError(f"column {name}: complex numbers have no order to colour by: give their real part or size")
         if _exact(series):
-            return _numbers(name, "number", series.to_numpy(dtype=np.float64, na_value=np.nan))
-        return {"name": name, "kind": "text", "data": packed_texts(_texts(series))}
+            return _spanned(name, "number", series.to_numpy(dtype=np.float64, na_value=np.nan))
+        return Column(name, "text", np.array(_texts(series), dtype=object))
     texts = pd.Series(_texts(series)).where(~series.isna())
     counts = texts.value_counts()
     if len(counts) > MAX_CATEGORIES:
-        return {"name": name, "kind": "text", "data": packed_texts(texts.fillna("").tolist())}
+        return Column(name, "text", texts.fillna("").to_numpy(dtype=object))
     codes = pd.Categorical(texts, categories=counts.index).codes.astype(np.int64) + 1
-    width = np.uint8 if len(counts) < 256 else np.uint16
-    return {
-        "name": name,
-        "kind": "category",
-        "labels": ["", *counts.index.tolist()],
-        "counts": [int(texts.isna().sum()), *counts.tolist()],
-        "type": np.dtype(width).name,
-        "data": packed(codes.astype(width)),
-    }
+    labels, sizes = ["", *counts.index.tolist()], [int(texts.isna().sum()), *counts.tolist()]
+    return Column(name, "category", codes.astype(np.uint8 if len(counts) < 256 else np.uint16), labels, sizes)
+
+
+def _spanned(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> Column:
+    finite = numbers_N[np.isfinite(numbers_N)]
+    low, high = np.percentile(finite, [1, 99], method="nearest").tolist() if len(finite) else (0.0, 0.0)
+    return Column(name, kind, numbers_N, low=low, high=high)
+
+
+def pack_column(name: str, values: Any) -> dict[str, Any]:
+    """Return what the page knows of a column: see `read_column`, which also says what raises; `data` its values."""
+    column = read_column(name, values)
+    known = {"name": name, "kind": column.kind}
+    if column.kind == "text":
+        return known | {"data": packed_texts(column.values.tolist())}
+    if column.kind == "category":
+        packing = {"type": column.values.dtype.name, "data": packed(column.values)}
+        return known | {"labels": column.labels, "counts": column.counts} | packing
+    return known | {"low": column.low, "high": column.high} | _pack_numbers(column)
 
 
 def _exact(series: pd.Series) -> bool:
@@ -109,20 +159,15 @@ def _texts(series: pd.Series) -> list[str]:
     return ["" if missing else str(value) for value, missing in zip(series, series.isna(), strict=True)]
 
 
-def _numbers(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _pack_numbers(column: Column) -> dict[str, str]:
     """Pack numbers as float32 (seven digits), times and large numbers as float64, and what repeats as codes."""
-    finite = numbers_N[np.isfinite(numbers_N)]
-    low, high = np.percentile(finite, [1, 99], method="nearest").tolist() if len(finite) else (0.0, 0.0)
-    column = {"name": name, "kind": kind, "low": low, "high": high}
-    different, codes_N = np.unique(numbers_N, return_inverse=True)
+    different, codes_N = np.unique(column.values, return_inverse=True)
     # Rounded numbers and days repeat: codes compress to a third of the numbers.
-    if len(different) <= MAX_CATEGORIES and len(different) < len(numbers_N) / 4:
+    if len(different) <= MAX_CATEGORIES and len(different) < len(column.values) / 4:
         narrow = np.uint8 if len(different) <= 256 else np.uint16
-        return column | {
-            "different": packed(different),
-            "type": np.dtype(narrow).name,
-            "data": packed(codes_N.astype(narrow)),
-        }
+        codes = codes_N.astype(narrow)
+        return {"different": packed(different), "type": codes.dtype.name, "data": packed(codes)}
+    finite = column.values[np.isfinite(column.values)]
     largest = float(np.abs(finite).max()) if len(finite) else 0.0
-    width = np.float64 if kind == "time" or largest > 2**24 else np.float32
-    return column | {"type": np.dtype(width).name, "data": packed(numbers_N.astype(width))}
+    width = np.float64 if column.kind == "time" or largest > 2**24 else np.float32
+    return {"type": np.dtype(width).name, "data": packed(column.values.astype(width))}

@@ -4,45 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
-from tasks.publish.map.columns import pack_column, packed, packed_texts, quantized
+from tasks.publish.map.colors import CATEGORIES, INK, NUMBERS, OTHER, PAPER
+from tasks.publish.map.columns import pack_column, packed, packed_ids, packed_text, quantized
+from tasks.publish.map.points import Points, check_folder, check_points
+
+__all__ = ["Points", "render", "write_map"]
 
 HERE = Path(__file__).parent
-FILES = (HERE / "scatterplot.js", HERE / "map.js", HERE / "map.css")
-
-
-@dataclass(frozen=True)
-class Points:
-    """What a map shows.
-
-    `coordinates` (N, 2) numbers; `ids` N, shown and searched as text; `columns` by name, N values each: texts, truths,
-    categories, numbers or datetimes; `edges` (M, 2) rows of the points that an edge joins; `color` the column that
-    colours first; `row_link` an address for a chosen point, where {id} and {row} stand for its own: relative, http or
-    https.
-    """
-
-    title: str
-    coordinates: np.ndarray[Any, Any]
-    ids: Sequence[Any]
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    edges: np.ndarray[Any, Any] | None = None
-    color: str = ""
-    row_link: str = ""
+SCRIPTS = ("columns.js", "legend.js", "table.js", "view.js", "map.js")
 
 
 def write_map(points: Points, path: Path) -> int:
     """Write the page to `path` and return its size in bytes; nothing is left there when it fails.
 
-    Raises ValueError where lengths differ, a coordinate is not finite, an edge's point is not there, or `color` is no
-    column.
+    Raises ValueError where lengths differ, a coordinate is not finite, an edge's point is not there, `color` is no
+    column, or the folder is missing.
     """
+    check_folder(path)
     page = render(points).encode("utf-8", "replace")
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -63,19 +46,26 @@ def render(points: Points) -> str:
     )
     # Inside a script element only "<" could end it early; JSON has another way to write it.
     data = json.dumps(_packed(points), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    files = {path.name: Markup(path.read_text(encoding="utf-8")) for path in FILES}
-    licences = (HERE / "scatterplot.LICENSE.txt").read_text(encoding="utf-8")
     return environment.get_template("map.jinja").render(
-        title=points.title, count=len(points.ids), files=files, licences=licences, data=Markup(data)
+        title=points.title,
+        count=len(points.ids),
+        deep=np.shape(points.coordinates)[1] == 3,
+        style=Markup(_text("map.css")),
+        script=Markup("\n".join(_text(name) for name in SCRIPTS)),
+        library=packed_text(_text("scatterplot.js")),
+        licences=_text("scatterplot.LICENSE.txt"),
+        data=Markup(data),
     )
 
 
+def _text(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
 def _packed(points: Points) -> dict[str, Any]:
-    steps_N2, corner, step = quantized(points.coordinates)
-    count = len(steps_N2)
-    for name, values in [("ids", points.ids), *points.columns.items()]:
-        if len(values) != count:
-            raise ValueError(f"the map has {count} points and {len(values)} values of {name}: give one a point")
+    steps_ND, corner, step = quantized(points.coordinates)
+    count = len(steps_ND)
+    check_points(points, count)
     columns = [pack_column(name, values) for name, values in points.columns.items()]
     colors = [column["name"] for column in columns if column["kind"] != "text"]
     if points.color and points.color not in colors:
@@ -84,13 +74,12 @@ def _packed(points: Points) -> dict[str, Any]:
         "count": count,
         "corner": corner,
         "step": step,
-        "x": packed(steps_N2[:, 0]),
-        "y": packed(steps_N2[:, 1]),
-        "ids": packed_texts([str(identity) for identity in points.ids]),
+        "axes": [packed(axis_N) for axis_N in steps_ND.T],
+        "ids": packed_ids([str(identity) for identity in points.ids]),
         "columns": columns,
         "edges": _edges(points.edges, count),
+        "colors": {"categories": CATEGORIES, "numbers": NUMBERS, "paper": PAPER, "ink": INK, "other": OTHER},
         "color": points.color or (colors[0] if colors else ""),
-        "row_link": _safe_link(points.row_link),
     }
 
 
@@ -99,21 +88,6 @@ def _edges(edges_M2: np.ndarray[Any, Any] | None, count: int) -> dict[str, str] 
     if edges_M2 is None:
         return None
     edges_M2 = np.asarray(edges_M2)
-    if edges_M2.ndim != 2 or edges_M2.shape[1] != 2 or edges_M2.dtype.kind not in "iu":
-        raise ValueError(
-            f"edges must be whole numbers of shape (edges, 2), these are {edges_M2.dtype} {edges_M2.shape}"
-        )
-    bad = np.flatnonzero(((edges_M2 < 0) | (edges_M2 >= count)).any(axis=1))
-    if len(bad):
-        raise ValueError(f"edge {bad[0]} joins {edges_M2[bad[0]].tolist()}, the map has points 0 to {count - 1}")
     order = np.lexsort((edges_M2[:, 1], edges_M2[:, 0]))
     starts = np.bincount(edges_M2[:, 0], minlength=count)
     return {"starts": packed(starts.astype(np.uint32)), "ends": packed(edges_M2[order, 1].astype(np.uint32))}
-
-
-def _safe_link(link: str) -> str:
-    """Return the link, if a click on it can only open a page."""
-    scheme = urlsplit(link).scheme
-    if scheme not in {"", "http", "https"}:
-        raise ValueError(f"a map links to rows by a relative, http or https address, not by {scheme}:")
-    return link

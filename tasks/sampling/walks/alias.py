@@ -101,6 +101,15 @@ def draw(table, state):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def draw_alike(num_items, state, out):  # type: ignore[no-untyped-def]
+    """Fill out (m,) as `draw_many` does from a table of equal weights, bit by bit, without reading one."""
+    for i in range(len(out)):
+        state += STEP
+        out[i] = below(state, num_items)
+    return state
+
+
+@njit(cache=True, nogil=True)
 def draw_many(table, state, out):  # type: ignore[no-untyped-def]
     """Fill out (m,) with items, from state + STEP on; return the last state."""
     ahead = state + STEP * np.uint64(AHEAD)

@@ -11,7 +11,7 @@ from numba import njit
 
 from models.kernels.simd.vector import prefetch_item
 from tasks.counter_random import permute
-from tasks.sampling.neighborhoods.fast_random import STEP, below, below_and_fraction, stream
+from tasks.sampling.neighborhoods.fast_random import STEP, below, below_and_fraction, stream, unit
 from tasks.sampling.walks.alias import chosen, draw
 from tasks.sampling.walks.steps import weighted_edge
 
@@ -92,7 +92,7 @@ def fill_walks(  # type: ignore[no-untyped-def]
 def fill_edges(  # type: ignore[no-untyped-def]
     indptr, indices, weight, largest, table_first, tables, starts, start_table, key, first, sources, targets
 ):
-    """Write random edges, each from a start drawn by its strength."""
+    """Write random edges, each from a start drawn by its strength, which has an edge to take."""
     item = np.empty(_TURNS, np.int64)
     fraction, state = np.empty(_TURNS, np.uint64), np.empty(_TURNS, np.uint64)
     for low in range(0, len(sources), _TURNS):
@@ -102,12 +102,38 @@ def fill_edges(  # type: ignore[no-untyped-def]
             item[j], fraction[j] = below_and_fraction(state[j], len(start_table))
             prefetch_item(start_table, item[j])
         for j in range(count):
-            item[j] = chosen(start_table[item[j]], item[j], fraction[j])
-            prefetch_item(indptr, item[j])
-        for j in range(count):
-            v = item[j]
+            v = chosen(start_table[item[j]], item[j], fraction[j])
             sources[low + j] = v
-            item[j], state[j] = _step(indptr, v, weight, largest, table_first, tables, state[j])
-            prefetch_item(indices, item[j])
+            prefetch_item(indptr, v)
+            if weight is not None:
+                prefetch_item(table_first, v)
+                prefetch_item(largest, v)
+        for j in range(count):
+            v = np.int64(sources[low + j])
+            state[j] += STEP
+            item[j], fraction[j] = below_and_fraction(state[j], indptr[v + 1] - indptr[v])
+            if weight is None:
+                item[j] += indptr[v]
+                prefetch_item(indices, item[j])
+            elif table_first[v] >= 0:
+                prefetch_item(tables, table_first[v] + item[j])
+            else:
+                prefetch_item(weight, indptr[v] + item[j])
+        if weight is not None:
+            # What `weighted_edge` does, written out: of arrays that are given to a function with a loop in it, numba
+            # counts the references anew for every edge, which takes four times as long as all the rest.
+            for j in range(count):
+                v = np.int64(sources[low + j])
+                edge = indptr[v] + item[j]
+                if table_first[v] >= 0:
+                    edge = indptr[v] + chosen(tables[table_first[v] + item[j]], item[j], fraction[j])
+                else:
+                    state[j] += STEP
+                    while unit(state[j]) * np.float64(largest[v]) > weight[edge]:
+                        state[j] += STEP
+                        edge = indptr[v] + below(state[j], indptr[v + 1] - indptr[v])
+                        state[j] += STEP
+                item[j] = edge
+                prefetch_item(indices, edge)
         for j in range(count):
             targets[low + j] = indices[item[j]]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from configs.training import FactorTrainConfig
+from configs.row_training import FactorTrainConfig
 from models.vectors import FactoredModel
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import warn_of_isolated
@@ -31,7 +31,7 @@ def compute(job: Job[FactorTrainConfig]) -> None:
             f"model.dim={options.dim} is more than the {store.manifest.num_nodes:,} nodes of {store.manifest.dataset}; "
             "lower it"
         )
-    warn_of_isolated(store, "say nothing")
+    warn_of_isolated(store, "their vectors say nothing")
     began = time.perf_counter()
 
     def say(what: str) -> None:

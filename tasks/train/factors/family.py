@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
+from configs.row_training import FactorTrainConfig
 from configs.schema import Recipe
-from configs.training import FactorTrainConfig
 from models.facts import GraphFacts
 from models.vector_configs import VectorsConfig
 from tasks.sizes import PROCESS_BYTES, Counts

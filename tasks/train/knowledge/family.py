@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from configs.row_training import KnowledgeTrainConfig
 from configs.schema import Recipe
-from configs.training import KnowledgeTrainConfig
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import Rule
 from models.knowledge_configs import KnowledgeConfig

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from configs.errors import DataError, RecipeError
-from configs.training import MultiplexTrainConfig
+from configs.row_training import MultiplexTrainConfig
 from models.vector_configs import GatneConfig
 from tasks.arrays import Array
 from tasks.processes.device import use_threads
@@ -101,7 +101,7 @@ class MultiplexTrainer:
                 self.progress = Progress(**state["progress"])
                 self.rows.restore(state["rows"])
         else:
-            warn_of_isolated(self.store, "are made of what they are drawn at first")
+            warn_of_isolated(self.store, "their vectors are made of what they are drawn at first")
         total = self.batches.an_epoch * job.train.epochs
         self.journal = Journal(job.work, self.progress, total, job.train.epochs, 1, writes=True, unit="pairs")
         self.validation = Validation(job, Ranks(), self.store, torch.device("cpu"))

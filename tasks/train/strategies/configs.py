@@ -103,7 +103,7 @@ class BlockGridConfig(StrategyConfig):
     """Tables in blocks of rows: each worker trains a pair of blocks that no other touches (arXiv:1903.00757)."""
 
     name: str = "block_grid"
-    families: ClassVar[tuple[str, ...]] = ("table", "knowledge")
+    families: ClassVar[tuple[str, ...]] = ("table", "layout", "knowledge")
 
     blocks: int | None = Field(default=None, ge=1, le=1_000_000)
     """Blocks of each table, of 16 rows at least; null: 1 where one process trains it in memory, else what ranks and

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
-from configs.training import KnowledgeTrainConfig, TableTrainConfig
+from configs.row_training import BlockTrainConfig
 from tasks.storage.manifests import PartitionManifest
 
 if TYPE_CHECKING:
     from tasks.train.strategies.block_grid import BlockGrid
 
 
-def check_grid(train: TableTrainConfig | KnowledgeTrainConfig, manifest: PartitionManifest, *, shared: bool) -> None:
+def check_grid(train: BlockTrainConfig, manifest: PartitionManifest, *, shared: bool) -> None:
     """Refuse machines without a home that all read, and too many or too few blocks; `shared`: see `BlockGrid`.
 
     Raises RecipeError.

@@ -74,7 +74,8 @@ class DeviceEngine:
 
         self.objective, self.grid, self.blocks, self.device = objective, grid, blocks, blocks.device
         self._pairs = pairs
-        self._negatives = [table_tensor(table, self.device) for table in objective.negatives.tables]
+        negatives = objective.negatives
+        self._negatives = [table_tensor(negatives.table(block), self.device) for block in range(negatives.num_blocks)]
         options = objective.options
         self._numbers_a_pair = 2 + -(-options.negatives // options.shared_negatives)
 

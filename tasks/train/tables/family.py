@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
+from configs.row_training import TableTrainConfig
 from configs.schema import Recipe
-from configs.training import TableTrainConfig
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import Rule
 from models.vector_configs import SampledConfig, VectorsConfig
@@ -22,6 +22,7 @@ from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
+    from tasks.train.tables.trainer import Trainer
 
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
@@ -44,16 +45,22 @@ def trainings(job: Job[TableTrainConfig]) -> list[AnyJob]:
 
 def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
+    from tasks.train.tables.trainer import Trainer
+
+    train_blocks(Trainer, job, ranks)
+
+
+def train_blocks(trainer_class: type[Trainer], job: Job[Any], ranks: Ranks) -> None:
+    """Train one rank's blocks to the end, and let rank 0 write the outcome. Raises RecipeError."""
     import torch
 
     from tasks.train.ranks.collectives import joined
     from tasks.train.tables import place
-    from tasks.train.tables.trainer import Trainer
 
     chosen = place.choose_place(job.train, ranks.local_rank, place.why_no_gpu(MODELS.get(job.model.name)))
     # Whatever the place: blocks and samples travel between ranks through the CPUs' memory.
     with joined(ranks, torch.device("cpu")):
-        trainer = Trainer(job, ranks, chosen)
+        trainer = trainer_class(job, ranks, chosen)
         trainer.run()
     if ranks.is_main:
         trainer.finish()

@@ -11,7 +11,6 @@ import numpy as np
 from models.vectors import AnyMeeting, Meeting, SampledModel, Samples
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.sampling.walks.alias import draw_many
 from tasks.train.loaders.samples.pairs import PairLoader
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.negatives import Negatives
@@ -113,7 +112,7 @@ class Objective:
         """Draw the negatives of pairs, rows (n,) each, in a block of contexts."""
         groups = -(-len(centres) // self.options.shared_negatives)
         drawn = np.empty((groups, self.options.negatives), self.id_type)
-        draw_many(self.negatives.tables[block], np.uint64(self.key(number)), drawn.reshape(-1))
+        self.negatives.draw(block, self.key(number), drawn.reshape(-1))
         return Samples(centres, contexts, drawn)
 
     def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
@@ -129,7 +128,7 @@ class Objective:
 
     def bucket_loss(self, tables: AnyMeeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first pairs; 0: it has none."""
-        n = len(self.negatives.tables)
+        n = self.negatives.num_blocks
         for part, _ in self.parts(pool, row, column)[:1]:
             some = slice(part.start, min(part.stop, part.start + max(1, _LOSS_PAIRS // n**2)))
             number = first_chunk, -1, row * n + column

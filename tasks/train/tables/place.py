@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from configs.errors import RecipeError
-from configs.training import KnowledgeTrainConfig, TableTrainConfig
+from configs.row_training import BlockTrainConfig
 from models.kernels.backends import has_triton
 from models.kernels.threads import num_threads
 from models.vectors import SampledModel
@@ -50,7 +50,7 @@ def why_no_gpu(model: type[SampledModel]) -> str | None:
     return None if has_triton() else "tables are trained there by Triton, which is not installed"
 
 
-def choose_place(train: TableTrainConfig | KnowledgeTrainConfig, local_rank: int, why_not: str | None = None) -> Place:
+def choose_place(train: BlockTrainConfig, local_rank: int, why_not: str | None = None) -> Place:
     """Return where a rank trains: on a GPU only where `cuda` is asked for, as this path has not run on one yet.
 
     `why_not`: why it cannot be a GPU; None: it can.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
+from configs.row_training import BlockTrainConfig, LayoutTrainConfig, TableTrainConfig
 from configs.sizes import in_words
-from configs.training import KnowledgeTrainConfig, TableTrainConfig
 from models.kernels.tables.row_layout import Precision, Rule, row_bytes
 from models.vector_configs import Pairing
 from tasks.storage.manifests import GraphManifest
@@ -79,7 +79,12 @@ def usual_samples(manifest: GraphManifest) -> float:
 
 
 def make_settings(
-    train: TableTrainConfig, manifest: GraphManifest, expected: float, num_blocks: int, *, beyond_memory: bool = False
+    train: TableTrainConfig | LayoutTrainConfig,
+    manifest: GraphManifest,
+    expected: float,
+    num_blocks: int,
+    *,
+    beyond_memory: bool = False,
 ) -> Settings:
     """Cut a training into chunks of `expected` pairs and pools of chunks."""
     strategy: Any = train.strategy
@@ -90,7 +95,7 @@ def make_settings(
     return Settings(num_blocks, total, min(total, max(1, round(pool / expected))))
 
 
-def table_memory(train: TableTrainConfig | KnowledgeTrainConfig, free_bytes: int) -> int:
+def table_memory(train: BlockTrainConfig, free_bytes: int) -> int:
     """Return the bytes that the tables may take on a rank, of what its machine has free."""
     strategy: Any = train.strategy
     return max(1, int(strategy.memory or _TABLES_SHARE * free_bytes / train.num_ranks))

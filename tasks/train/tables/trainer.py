@@ -24,6 +24,7 @@ class Trainer(BlockTrainer):
     """Trains the blocks of one rank."""
 
     loader: PairLoader
+    fate_of_isolated = "their vectors stay as they are drawn at first"
 
     def make_loader(self) -> PairLoader:
         """Return what makes pairs. Raises DataError: the graph has nothing to draw."""
@@ -44,7 +45,7 @@ class Trainer(BlockTrainer):
         if self.ranks.is_main:
             samples = self.settings.total_chunks * self.loader.expected
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
-            warn_of_isolated(self.store, "stay as they are drawn at first")
+            warn_of_isolated(self.store, self.fate_of_isolated)
         if device_memory is None:
             engine = LearningEngine(objective, self.grid)
             engine.compile()  # so that rates and times to go are those of the training

@@ -24,7 +24,23 @@ class PairLoaderConfig(ComponentConfig):
 class EdgesConfig(PairLoaderConfig):
     """Pairs that an edge joins, drawn at random (LINE, arXiv:1503.03578)."""
 
+    families: ClassVar[tuple[str, ...]] = ("table", "layout")
+    tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph", "layout")
+
     name: str = "edges"
+
+
+@LOADERS.options("edge_passes", "samples.edge_passes")
+class EdgePassesConfig(PairLoaderConfig):
+    """Pairs that an edge joins, in passes over all edges in a random order, each taken as often as its weight says.
+
+    Faster than `edges`, the more so the larger the graph; takes 16 bytes an edge or less.
+    """
+
+    families: ClassVar[tuple[str, ...]] = ("table", "layout")
+    tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph", "layout")
+
+    name: str = "edge_passes"
 
 
 @LOADERS.options("walks", "samples.walks")

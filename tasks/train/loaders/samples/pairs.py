@@ -15,6 +15,8 @@ from tasks.arrays import Array
 from tasks.sampling.walks.random_walks import Walks, out_weights
 from tasks.storage.graph_store import GraphStore
 
+WEIGHTS_WAY_OUT = ", or leave the weights alone with train.loader.edge_weights=false"
+
 
 @dataclass(frozen=True)
 class PairData:
@@ -63,7 +65,7 @@ class PairLoader:
         weight = out_weights(store, symmetric=store.manifest.symmetric) if self.config.edge_weights else None
         way_out = "look at preprocess and at components.keep"
         if weight is not None:
-            way_out += ", or leave the weights alone with train.loader.edge_weights=false"
+            way_out += WEIGHTS_WAY_OUT
         try:
             return Walks(store["csr_indptr"], store["csr_indices"], key=self.data.key, weight=weight, **options)
         except ValueError as error:

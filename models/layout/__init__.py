@@ -1,0 +1,1 @@
+"""Models that are points in two or three dimensions: layouts of graphs and of vectors."""

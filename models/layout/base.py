@@ -1,0 +1,91 @@
+"""What a layout is: a table of points, moved by the forces of its objective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from models.encoders import NodeEncoder
+from models.facts import GraphFacts
+from models.kernels.layout.move_points import Points, move_points
+from models.kernels.layout.objectives import Objective
+from models.kernels.layout.reference import layout_loss
+from models.kernels.tables.row_tables import RowTable
+from models.vectors import AnyMeeting, LearntFromSamples, Meeting, RowsModel, Samples
+
+
+class LayoutModel(LearntFromSamples, RowsModel):
+    """Points in two or three dimensions, one for each node. A new one is one file:
+
+        @MODELS.register("mine")
+        class Mine(LayoutModel):
+            \"\"\"One line for `graphmill models`.\"\"\"
+
+            class Config(LayoutConfig):
+                gamma: float = 1.0
+                \"\"\"Options of its own.\"\"\"
+
+            @classmethod
+            def objective(cls, config: Any) -> Objective:
+                return Objective("largevis", gamma=config.gamma)
+
+    or, with forces of your own, `learn` and `loss` in place of `objective`.
+    """
+
+    encoder: NodeEncoder
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Make a table of the graph's nodes."""
+        nn.Module.__init__(self)
+        self.config, self.facts = config, facts
+        self.encoder = NodeEncoder(replace(facts, feature_dim=0, categories=()), self.vector_dim, project=False)
+        self.layers = nn.ModuleList()
+        self.finish = nn.Identity()
+
+    @classmethod
+    def objective(cls, config: Any) -> Objective:
+        """Return what moves points."""
+        raise AssertionError(f"{cls.__name__} defines no objective")
+
+    @classmethod
+    def learn(cls, config: Any, tables: Meeting, samples: Samples, rate: float, noise: int) -> None:
+        """Move the points of each sample."""
+        ((own, others),) = tables.values()
+        move_points(
+            points_of(own),
+            points_of(others),
+            samples.centres,
+            samples.contexts,
+            samples.negatives,
+            cls.objective(config),
+            rate=rate,
+            most=config.most,
+            move_negatives=getattr(config, "move_negatives", True),
+        )
+
+    @classmethod
+    def loss(cls, config: Any, tables: AnyMeeting, samples: Samples) -> float:
+        """Return the objective's loss."""
+        ((own, others),) = tables.values()
+        assert isinstance(own, RowTable)
+        assert isinstance(others, RowTable)
+        ends = samples.centres, samples.contexts, samples.negatives
+        return layout_loss(points_of(own), points_of(others), *ends, cls.objective(config))
+
+    @classmethod
+    def vectors(
+        cls, config: Any, rows: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
+    ) -> NDArray[np.float32]:
+        """Return the points' coordinates: (n, dim)."""
+        ((own, _),) = rows.values()
+        return own
+
+
+def points_of(table: RowTable) -> Points:
+    """Return a table's rows as points: the same memory."""
+    return Points(table.values, table.stride, table.width)

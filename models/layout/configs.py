@@ -1,0 +1,100 @@
+"""Options of layouts: points in two or three dimensions, for people to look at."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from configs.registry import MODELS
+from models.vector_configs import Pairing, RowsConfig
+
+
+class LayoutConfig(RowsConfig):
+    """Options of every layout.
+
+    A point for each node; the ends of edges are drawn to each other, and pushed from points that are drawn by chance.
+    """
+
+    family: ClassVar[str] = "layout"
+    shared_negatives: ClassVar[int] = 1
+
+    # Chosen on 10,000 images of Fashion-MNIST (November 2026); the start counts most: from 1e-4, as in LargeVis' own
+    # program, it takes ten times the samples.
+    usual_rate: ClassVar[float] = 1.0
+    """Peak learning rate where the recipe names none."""
+    usual_samples: ClassVar[int] = 1000
+    """Samples of a training for each point, where the recipe names none."""
+    least_samples: ClassVar[int] = 2_000_000
+    """Of small graphs, all points together."""
+    start_size: ClassVar[float] = 10.0
+    """Standard deviation of the first coordinate at the start."""
+    usual_weights: ClassVar[Literal["perplexity", "fuzzy"]] = "perplexity"
+    """Of nearest neighbours, where the recipe names none."""
+    most: ClassVar[float] = 5.0
+    """What each number of a sample's gradient is clipped to."""
+
+    dim: Literal[2, 3] = 2
+    """Dimensions of the picture."""
+    negatives: int = Field(default=5, ge=1, le=1000)
+    """Points that each sample pushes away."""
+    negative_power: float = Field(default=0.75, ge=0, le=4)
+    """Negatives are drawn in proportion to degree^this."""
+
+    def check_task(self, task: str | None) -> None:
+        """Take any task: a layout predicts nothing."""
+
+    def pairings(self) -> list[Pairing]:
+        """Return the one table of points."""
+        return [Pairing("points", self.dim, shared=True)]
+
+
+@MODELS.options("largevis", "layout.largevis")
+class LargeVisConfig(LayoutConfig):
+    """LargeVis (WWW 2016): a layout by the likelihood of edges; clusters apart from each other."""
+
+    gamma: float = Field(default=7.0, gt=0, le=1e6)
+    """Weight of what is pushed away."""
+
+
+@MODELS.options("umap", "layout.umap")
+class UmapConfig(LayoutConfig):
+    """UMAP's objective (arXiv:1802.03426): a layout whose nearest points keep a distance that you choose."""
+
+    most: ClassVar[float] = 4.0
+    usual_samples: ClassVar[int] = 500
+    usual_weights: ClassVar[Literal["perplexity", "fuzzy"]] = "fuzzy"
+
+    gamma: float = Field(default=1.0, gt=0, le=1e6)
+    """Weight of what is pushed away."""
+    negative_power: float = Field(default=0.0, ge=0, le=4)
+    """Negatives are drawn in proportion to degree^this; 0: all alike."""
+    min_dist: float = Field(default=0.1, ge=0, le=100)
+    """How near to each other points may come."""
+    spread: float = Field(default=1.0, gt=0, le=100)
+    """How far apart near points lie."""
+    move_negatives: bool = True
+    """Whether what is pushed away moves too; false, as in UMAP's own program, keeps fewer neighbours."""
+
+    @model_validator(mode="after")
+    def _near_is_less_than_far(self) -> UmapConfig:
+        if self.min_dist > self.spread:
+            raise ValueError(f"min_dist={self.min_dist:g} is more than spread={self.spread:g}; lower it")
+        return self
+
+
+@MODELS.options("tsne", "layout.tsne")
+class TsneConfig(LayoutConfig):
+    """t-SNE's objective by negative sampling (arXiv:2206.01816): a layout that shows small groups."""
+
+    most: ClassVar[float] = 0.5
+    usual_rate: ClassVar[float] = 5.0
+    start_size: ClassVar[float] = 20.0
+
+    negatives: int = Field(default=50, ge=1, le=1000)
+    """Points that each sample pushes away; of few, near points hardly ever meet."""
+    negative_power: float = Field(default=0.0, ge=0, le=4)
+    """Negatives are drawn in proportion to degree^this; 0: all alike."""
+    similarity: float = Field(default=0.002, gt=0, le=1e6)
+    """What pairs are compared with, the mean of 1 / (1 + distance^2) over all of them: the larger, the more like UMAP;
+    the rate has to fall as it grows."""

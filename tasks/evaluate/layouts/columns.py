@@ -1,0 +1,137 @@
+"""What a map can say of its points, and colour them by: whatever the graph and the data set know of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from tasks.arrays import Array
+from tasks.components.build import number_components
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import ALWAYS, GraphStore
+from tasks.storage.heads import head_views
+from tasks.storage.ids import IdMap, class_names
+from tasks.storage.manifests import NEIGHBORS, SPLITS, FeatureColumn, PartitionManifest
+
+MOST_COLUMNS = 24
+"""Of the data set's own columns."""
+MOST_CATEGORIES = 10_000
+_OWN = frozenset({"node_id", "label", "time", "feat"})
+"""Columns of node tables that are told in another way, or are matrices."""
+
+
+def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
+    """Return columns of nodes, int64 (n,): ids first, then what is known of them.
+
+    `id`; `type`, where there are several; `label`; `split`; `part` and `component`, where there are several; `degree`,
+    of a graph with edges of its own; `time`; and columns of the data set's node tables.
+    """
+    found = ids.columns(nodes)
+    found |= _known_of_graph(store, dataset, ids, nodes)
+    if NEIGHBORS not in store.manifest.report:
+        found["degree"] = pa.array(np.diff(store["csc_indptr"])[nodes])
+    for name, column in _own_columns(store, dataset, ids, nodes):
+        while name in found:
+            name += "_"
+        found[name] = column
+    return found
+
+
+def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
+    manifest, found = store.manifest, {}
+    if len(manifest.node_types) > 1:
+        found["type"] = pa.array(np.array(manifest.node_types, object)[ids.type_numbers()[nodes]])
+    labels = _labels(store, dataset, nodes)
+    if labels is not None:
+        found["label"] = labels
+    if manifest.task == "node" and manifest.splits:
+        found["split"] = split_column(store, nodes)
+    if isinstance(manifest, PartitionManifest) and manifest.num_parts > 1:
+        part = np.searchsorted(np.asarray(manifest.part_offsets), nodes, side="right") - 1
+        found["part"] = _texts(part)
+    component = _components(store)
+    if component is not None:
+        found["component"] = _texts(component[nodes])
+    if "node_time" in store:
+        never = ALWAYS if len(manifest.node_types) == 1 or manifest.fit_before is not None else -1
+        found["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
+    return found
+
+
+def split_column(store: GraphStore, nodes: Array) -> pa.Array:
+    """Return the split of nodes, texts (n,); null: none."""
+    code = np.full(store.manifest.num_nodes, len(SPLITS), np.int8)
+    for number, split in enumerate(SPLITS):
+        if f"{split}_idx" in store:
+            code[np.asarray(store[f"{split}_idx"])] = number
+    return pa.array([*SPLITS, None], pa.string()).take(pa.array(code[nodes]))
+
+
+def _labels(store: GraphStore, dataset: DatasetStore, nodes: Array) -> pa.Array | None:
+    """Return the first label of nodes: names of classes, or numbers."""
+    if "label" not in store or store.manifest.task not in ("node", "layout") or head_views(store.manifest):
+        return None
+    label = np.asarray(store["label"][nodes])
+    if label.ndim == 1:
+        missing, names = label < 0, class_names(dataset)
+        if names is None:
+            return pa.array(label.astype(str).astype(object), pa.string(), mask=missing)
+        return pa.array(names, pa.string()).take(pa.array(np.where(missing, 0, label), mask=missing))
+    if store.manifest.task_type == "regression":
+        return pa.array(label[:, 0], pa.float32(), mask=np.isnan(label[:, 0]))
+    if label.shape[1] == 1:
+        return pa.array(np.where(label[:, 0] > 0.5, "1", "0").astype(object), mask=np.isnan(label[:, 0]))
+    return None
+
+
+def _components(store: GraphStore) -> Array | None:
+    """Return each node's connected component by size, 0 the largest; None: there is one."""
+    count, component = number_components(store)
+    if count < 2:
+        return None
+    place = np.empty(count, np.int64)
+    place[np.argsort(-np.bincount(component, minlength=count), kind="stable")] = np.arange(count)
+    return place[component]
+
+
+def _times(times: Array, unit: str, never: int) -> pa.Array:
+    missing = times == never
+    if unit in ("", "seconds"):
+        return pa.array(np.where(missing, 0, times).astype("datetime64[s]"), mask=missing)
+    return pa.array(times, mask=missing)
+
+
+def _texts(numbers: Array) -> pa.Array:
+    return compute.cast(pa.array(numbers), pa.string())
+
+
+def _own_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yield scalar columns of the target type's table; nodes of other types have none."""
+    manifest = store.manifest
+    kind = manifest.target_type
+    table, name = dataset.manifest.tables.get(f"nodes/{kind}"), f"nodes/{kind}"
+    if table is None or manifest.num_graphs > 1:
+        return
+    described = next((t for t in dataset.manifest.node_types if t.name == kind), None)
+    features = {feature.column: feature for feature in (described.features if described else ())}
+    wanted = [c for c, arrow in table.columns.items() if c not in _OWN and not arrow.startswith(("list", "fixed"))]
+    inside = pa.array(ids.of_target_type(nodes))
+    rows = pa.array(np.where(inside, ids.rows(nodes), 0), mask=~np.asarray(inside))
+    for column in wanted[:MOST_COLUMNS]:
+        values = dataset.read(name, [column]).column(0).take(rows).combine_chunks()
+        named = _named(dataset, f"categories/{kind}/{column}", features.get(column), values)
+        if named is not None:
+            yield column, named
+
+
+def _named(dataset: DatasetStore, table: str, feature: FeatureColumn | None, values: pa.Array) -> pa.Array | None:
+    """Return values, of categories their names; None: codes that nobody names."""
+    if feature is None or feature.kind == "numeric":
+        return values
+    if table not in dataset:
+        return None
+    names = dataset.read(table, ["name"]).column("name")
+    return names.take(values).combine_chunks() if len(names) <= MOST_CATEGORIES else None

@@ -1,0 +1,32 @@
+"""The points of a layout as one Parquet file, under the users' ids: what people read, and what maps are drawn from.
+
+| column | what |
+|---|---|
+| `id` (and `row`, where ids repeat) | the node's own |
+| `x`, `y`, in three dimensions `z` | float32 |
+| others | what colours a map: see `columns.py` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.arrays import Array
+from tasks.storage.parquet_output import ParquetOutput
+
+LAYOUT_FILE = "layout.parquet"
+AXES = ("x", "y", "z")
+IDS = ("id", "row")
+
+
+def write_points(path: Path, points: Array, columns: Mapping[str, pa.Array]) -> None:
+    """Write coordinates, float32 (n, 2) or (n, 3), and columns (n,), those of ids among them."""
+    axes = {name: pa.array(np.ascontiguousarray(points[:, axis])) for axis, name in enumerate(AXES[: points.shape[1]])}
+    ids = {name: columns[name] for name in IDS if name in columns}
+    others = {f"{name}_" if name in axes else name: columns[name] for name in columns if name not in ids}
+    with ParquetOutput(path) as file:
+        file.write(pa.table({**ids, **axes, **others}))

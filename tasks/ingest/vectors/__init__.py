@@ -1,0 +1,1 @@
+"""Vectors without edges: matrices, tables and images, to look at."""

@@ -1,0 +1,177 @@
+"""What files of vectors hold: ids, labels and further columns of all rows, and the vectors as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from configs.source_files import is_file, user_path
+from tasks.arrays import Array
+from tasks.ingest.tables.intake import Intake
+from tasks.ingest.tables.paths import files_of
+from tasks.ingest.vectors.beside import NO_LABELS, Labels, checked_ids, label_column, read_column
+from tasks.ingest.vectors.configs import VectorsConfig
+from tasks.ingest.vectors.matrices import Matrix, is_matrix, open_matrix
+from tasks.ingest.vectors.tables import ID_COLUMNS, VectorTable, kept_column
+from tasks.readers.columns import check_columns, is_text, whole_numbers
+from tasks.readers.parquet import open_parquet, read_parquet
+from tasks.stage import StageContext
+
+_IDS_BESIDE = ".ids.parquet"
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What is known of all rows before the vectors are read."""
+
+    num_rows: int
+    chunks: Callable[[], Iterator[Array]]
+    """The vectors, float32 (rows, dim)."""
+    ids: pa.Array | None = None
+    """None: rows are numbered."""
+    labels: Labels = NO_LABELS
+    kept: dict[str, pa.Array] = field(default_factory=dict)
+
+
+def gather(config: VectorsConfig, context: StageContext) -> Gathered:
+    """Read what lies beside the vectors. Raises DataError."""
+    config = with_files_beside(config)
+    matrices = [is_matrix(path) for path in files_of(config.files)]
+    if all(matrices):
+        return _of_matrices(config)
+    if any(matrices):
+        raise DataError("are tables and matrices; give files of one format", path=", ".join(config.files))
+    return _of_table(config, context)
+
+
+def with_files_beside(config: VectorsConfig) -> VectorsConfig:
+    """Return the options with the ids that `graphmill export embeddings` wrote beside its only file."""
+    if config.ids or config.id is not None or len(config.files) != 1 or not config.files[0].endswith(".npy"):
+        return config
+    beside = config.files[0].removesuffix(".npy") + _IDS_BESIDE
+    return config.model_copy(update={"ids": (beside,)}) if is_file(user_path(beside)) else config
+
+
+def _of_matrices(config: VectorsConfig) -> Gathered:
+    for option in ("id", "label", "columns", "keep", "header"):
+        if getattr(config, option) != VectorsConfig.model_fields[option].default:
+            raise DataError(
+                f"dataset.{option} is of tables, and this is a matrix; ids and labels are files of their own "
+                "(dataset.ids, dataset.labels)",
+                path=config.files[0],
+            )
+    matrices = [open_matrix(path, config.array) for path in files_of(config.files)]
+    shapes = [matrix.shape() for matrix in matrices]
+    for matrix, (_, columns) in zip(matrices, shapes, strict=True):
+        if columns != shapes[0][1]:
+            raise DataError(f"has {columns:,} columns, and {matrices[0].name} {shapes[0][1]:,}", path=matrix.name)
+    num_rows = sum(rows for rows, _ in shapes)
+    if num_rows == 0:
+        raise DataError("has no rows; vectors are rows", path=", ".join(config.files))
+    ids, labels = _beside(config, num_rows)
+    return Gathered(num_rows, lambda: _end_to_end(matrices), ids, labels)
+
+
+def _end_to_end(matrices: list[Matrix]) -> Iterator[Array]:
+    for matrix in matrices:
+        yield from matrix.chunks()
+
+
+def _beside(config: VectorsConfig, num_rows: int) -> tuple[pa.Array | None, Labels]:
+    """Return ids and labels of files of their own."""
+    ids, labels = None, NO_LABELS
+    if config.ids:
+        names = ", ".join(config.ids)
+        found = _exported_ids(config.ids[0]) if names.endswith(_IDS_BESIDE) else None
+        found = read_column(config.ids, num_rows, "ids") if found is None else found
+        if len(found) != num_rows:
+            raise DataError(f"has {len(found):,} ids, and there are {num_rows:,} vectors", path=names)
+        ids = checked_ids(found, names)
+    if config.labels:
+        names = ", ".join(config.labels)
+        labels = label_column(read_column(config.labels, num_rows, "labels"), config.label_kind, names)
+    return ids, labels
+
+
+def _exported_ids(file: str) -> pa.Array:
+    """Return the ids of a Parquet file beside a matrix."""
+    (path,) = files_of((file,))
+    with open_parquet(path) as opened:
+        names = opened.schema_arrow.names
+    column = next((name for name in ID_COLUMNS if name in names), ID_COLUMNS[0])
+    check_columns(path, [column], names)
+    return pa.chunked_array([batch.column(column) for batch in read_parquet(path, [column])]).combine_chunks()
+
+
+def _of_table(config: VectorsConfig, context: StageContext) -> Gathered:
+    if config.array is not None:
+        raise DataError("dataset.array is of .npz files, and this is a table", path=config.files[0])
+    intake = Intake()
+    table = VectorTable(config, intake)
+    for note in intake.notes:
+        context.message(note)
+    parts: dict[str, list[pa.Array]] = {}
+    num_rows = 0
+    for batch, columns in table.rows():
+        num_rows += batch.num_rows
+        for name, values in columns.items():
+            parts.setdefault(name, []).append(values)
+    intake.problems.raise_any()
+    if num_rows == 0:
+        raise DataError("has no rows; vectors are rows", path=table.table.names)
+    roles, files = table.roles, table.table.names
+    whole = {name: _together(values) for name, values in parts.items()}
+    kept = {}
+    for name in roles.kept:
+        try:
+            stored, values = kept_column(name, whole[name])
+        except ValueError as error:
+            raise DataError(f"{error}; leave it out of dataset.keep", path=files, column=name) from None
+        kept[stored] = values
+    ids, labels = _beside(config, num_rows)
+    if roles.id is not None:
+        ids = checked_ids(_as_ids(whole[roles.id]), files, roles.id)
+    if roles.label is not None:
+        labels = label_column(_as_numbers(whole[roles.label]), config.label_kind, files, roles.label)
+    for hint in intake.hints:
+        context.warn(hint)
+    _say_what_is_what(context, table)
+    return Gathered(num_rows, table.chunks, ids, labels, kept)
+
+
+def _say_what_is_what(context: StageContext, table: VectorTable) -> None:
+    roles = table.roles
+    vectors = roles.vectors[0] if len(roles.vectors) == 1 else f"{len(roles.vectors):,} columns"
+    facts = [f"vectors: {vectors}"]
+    facts += [f"{what}: {name}" for what, name in (("ids", roles.id), ("labels", roles.label)) if name]
+    facts += [f"kept: {', '.join(roles.kept[:10])}{', ...' if len(roles.kept) > 10 else ''}"] if roles.kept else []
+    context.message("; ".join(facts))
+
+
+def _together(parts: list[pa.Array]) -> pa.Array:
+    """Return a column's parts as one; where a CSV's were of several types, as texts or decimals."""
+    kinds = {part.type for part in parts}
+    if len(kinds) > 1:
+        numeric = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_null(k) for k in kinds)
+        parts = [part.cast(pa.float64() if numeric else pa.string()) for part in parts]
+    return pa.concat_arrays(parts)
+
+
+def _as_ids(values: pa.Array) -> pa.Array:
+    """Return a CSV's ids, read as texts, as whole numbers where all are."""
+    return whole_numbers(values) if is_text(values.type) and not values.null_count else values
+
+
+def _as_numbers(values: pa.Array) -> pa.Array:
+    """Return a CSV's labels, read as texts, as numbers where all are or are empty."""
+    if not is_text(values.type):
+        return values
+    filled = compute.if_else(compute.equal(values, ""), None, values)
+    try:
+        return filled.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return values

@@ -1,0 +1,168 @@
+"""Vectors in tables, with ids, labels and further columns beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from configs.matching import listed
+from tasks.arrays import Array
+from tasks.ingest.tables.columns import float32, is_list, numbers
+from tasks.ingest.tables.files import Batch
+from tasks.ingest.tables.first_lines import with_header_found
+from tasks.ingest.tables.intake import Intake, TableBatch, not_a_number, table_files
+from tasks.ingest.tables.policies import stored_name
+from tasks.ingest.tables.table_configs import NodesConfig
+from tasks.ingest.vectors.configs import VectorsConfig
+from tasks.readers.columns import check_columns, is_text
+from tasks.readers.limits import MAX_ROW_BYTES
+
+ID_COLUMNS = ("id", "graph_id")
+"""What `graphmill export embeddings` calls its ids."""
+_LABEL = "label"
+_NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_ODD_SHARE = 0.1
+"""A column of which fewer cells than that are no numbers is one of numbers with mistakes."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of a table are."""
+
+    id: str | None
+    label: str | None
+    vectors: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+class VectorTable:
+    """Tables of one form, end to end."""
+
+    def __init__(self, config: VectorsConfig, intake: Intake) -> None:
+        """Look at the first rows. Raises DataError."""
+        self.config, self.intake = config, intake
+        table = NodesConfig(files=config.files, header=config.header)
+        self.table = with_header_found(table, "dataset", intake)
+        self.roles = self._find_roles()
+        self._texts = tuple(name for name in (self.roles.id, self.roles.label) if name is not None and self._is_csv())
+
+    def _is_csv(self) -> bool:
+        return table_files(self.table).head(1, 1) is not None
+
+    def _find_roles(self) -> Roles:
+        files = table_files(self.table)
+        names, config, path = files.column_names(), self.config, files.paths()[0]
+        kept = tuple(config.keep or ())
+        named = [name for name in (config.id, config.label, *config.columns, *kept) if name is not None]
+        check_columns(path, named, names)
+        others = [name for name in names if name not in named]
+        own_id = config.id or next((name for name in ID_COLUMNS if name in others and not config.ids), None)
+        label = config.label or (_LABEL if _LABEL in others and not config.labels else None)
+        rest = [name for name in others if name not in (own_id, label)]
+        first = self._first_rows([*rest, *config.columns])
+        kinds = {name: first.column(name).type for name in (*rest, *config.columns)}
+        vectors = config.columns or _vectors_among(kinds)
+        for name in () if config.columns else rest:
+            _refuse_nearly_numbers(first, name)
+        if not vectors:
+            raise DataError(
+                f"has no column of lists and none of numbers to be vectors; dataset.columns names some of "
+                f"{listed(names)}",
+                path=path,
+            )
+        if config.keep is None:
+            kept = tuple(name for name in rest if name not in vectors and _can_be_kept(kinds[name]))
+        return Roles(own_id, label, tuple(vectors), kept)
+
+    def _first_rows(self, columns: list[str]) -> Batch:
+        """Return some rows of columns, as they are read where nobody says what they are."""
+        first = next(table_files(self.table).batches(columns), None)
+        if first is None:
+            raise DataError("has no rows; vectors are rows", path=self.table.names)
+        return first
+
+    def rows(self) -> Iterator[tuple[TableBatch, dict[str, pa.Array]]]:
+        """Yield the columns of ids, labels and those that are kept, by name. Raises DataError."""
+        roles = self.roles
+        wanted = [name for name in (roles.id, roles.label, *roles.kept) if name is not None]
+        for batch in self.intake.batches(self.table, wanted or [roles.vectors[0]], self._texts):
+            yield batch, {name: batch.column(name) for name in wanted}
+
+    def chunks(self) -> Iterator[Array]:
+        """Yield vectors, float32 (rows, dim). Raises DataError naming row and column."""
+        width: dict[str, int] = {}
+        columns = list(self.roles.vectors)
+        for batch in self.intake.batches(self.table, columns, (), columns):
+            with self.intake.problems.gathering():
+                parts = [self._numbers(batch, name, width) for name in columns]
+            self.intake.problems.raise_any()
+            found = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+            if found.shape[1] == 0 or found.shape[1] * 4 > MAX_ROW_BYTES:
+                raise DataError(
+                    f"{found.shape[1]:,} numbers a row; a vector has one to {MAX_ROW_BYTES // 4:,}",
+                    path=self.table.names,
+                )
+            yield found
+
+    def _numbers(self, batch: TableBatch, name: str, width: dict[str, int]) -> Array:
+        values = numbers(batch, name, width=width.get(name))
+        if values.ndim == 1:
+            values = values[:, None]
+        if width.setdefault(name, values.shape[1]) != values.shape[1]:
+            message = f"lists have {values.shape[1]} values here, and {width[name]} before"
+            raise batch.error(message, 0, name)
+        return float32(batch, name, values)
+
+
+def _vectors_among(kinds: dict[str, pa.DataType]) -> tuple[str, ...]:
+    """Return the only column of lists, else all of numbers. Raises DataError where several are lists."""
+    lists = [name for name, kind in kinds.items() if is_list(kind)]
+    if len(lists) > 1:
+        raise DataError(f"which column holds the vectors? {listed(lists)} are lists; dataset.columns names one or more")
+    if lists:
+        return tuple(lists)
+    return tuple(name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _refuse_nearly_numbers(first: Batch, name: str) -> None:
+    """Raise DataError where a column of texts looks like one of numbers with a mistake in it."""
+    values = first.column(name)
+    if not is_text(values.type):
+        return
+    filled = compute.fill_null(values, "")
+    odd = ~np.asarray(compute.match_substring_regex(filled, _NUMBER))
+    rows = np.flatnonzero(odd & np.asarray(compute.not_equal(filled, "")))
+    if 0 < len(rows) < _ODD_SHARE * len(values):
+        row = int(rows[0])
+        why = f"{not_a_number(values[row].as_py())}; if the column is no part of the vectors, name those in"
+        raise first.error(f"{why} dataset.columns, or this one in dataset.keep", row, name)
+
+
+def _can_be_kept(kind: pa.DataType) -> bool:
+    return bool(is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
+
+
+def kept_column(name: str, values: pa.Array) -> tuple[str, pa.Array]:
+    """Return a further column as it is stored, without a null: its name, and texts, truths, numbers or dates.
+
+    Raises ValueError for lists and the like.
+    """
+    kind = values.type
+    if is_text(kind) or pa.types.is_boolean(kind):
+        values = compute.fill_null(values.cast(pa.string()), "")
+    elif pa.types.is_null(kind):
+        values = pa.array([""] * len(values), pa.string())
+    elif pa.types.is_integer(kind) and not values.null_count:
+        values = values.cast(pa.uint64() if pa.types.is_uint64(kind) else pa.int64())
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        values = compute.fill_null(values.cast(pa.float64(), safe=False), float("nan"))
+    elif pa.types.is_temporal(kind):
+        values = compute.fill_null(values.cast(pa.string()), "")
+    else:
+        raise ValueError(f"is {kind}; texts, truths, numbers and dates are kept")
+    return stored_name(name), values

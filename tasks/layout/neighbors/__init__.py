@@ -1,0 +1,1 @@
+"""Vectors to the graph of their nearest neighbours, with weights."""

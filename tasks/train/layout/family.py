@@ -1,0 +1,63 @@
+"""The family of models that are points in two or three dimensions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from configs.errors import RecipeError
+from configs.row_training import LayoutTrainConfig
+from configs.schema import Recipe
+from models.facts import GraphFacts
+from models.layout.configs import LayoutConfig
+from tasks.sizes import PROCESS_BYTES, Counts
+from tasks.stage import StageContext
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
+from tasks.train.job import AnyJob, Job
+from tasks.train.tables.checks import check_grid
+from tasks.train.tables.family import train_blocks
+
+if TYPE_CHECKING:
+    from tasks.train.strategies.base import Ranks
+
+_BYTES_AN_EDGE = 16
+"""Of what edges are drawn from."""
+_START_NUMBERS = 12
+"""A point's, of the iterations that find where points begin."""
+
+
+def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
+    """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
+    assert isinstance(recipe.train, LayoutTrainConfig)
+    if not manifest.num_edges:
+        raise RecipeError(
+            f"{manifest.dataset} has no edges to lay out; look at preprocess and components, or give vectors "
+            "(dataset.name=vectors), whose nearest neighbours become edges"
+        )
+    if recipe.train.start == "pca" and not manifest.feature_dim:
+        raise RecipeError(
+            f"train.start=pca needs vectors, and nodes of {manifest.dataset} have none; leave it out or set "
+            "train.start=spectral"
+        )
+    check_grid(recipe.train, manifest, shared=True)
+    context.message(f"{recipe.model.name}, {getattr(recipe.model, 'dim', 2)} dimensions, {recipe.train.strategy.name}")
+
+
+def trainings(job: Job[LayoutTrainConfig]) -> list[AnyJob]:
+    """Return the one training that makes up a job."""
+    return [job]
+
+
+def train(job: Job[LayoutTrainConfig], ranks: Ranks) -> None:
+    """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
+    from tasks.train.layout.trainer import LayoutTrainer
+
+    train_blocks(LayoutTrainer, job, ranks)
+
+
+def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
+    """Return the points' numbers, in words, and a training's peak memory in bytes."""
+    assert isinstance(recipe.model, LayoutConfig)
+    numbers = recipe.model.dim * counts.num_nodes
+    needed = 4 * _START_NUMBERS * counts.num_nodes + _BYTES_AN_EDGE * counts.num_edges
+    return f"{numbers:,} numbers", 2 * PROCESS_BYTES * recipe.train.num_ranks + needed

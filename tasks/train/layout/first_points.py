@@ -1,0 +1,95 @@
+"""Where the points of a layout begin."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.errors import IntegrityError
+from configs.row_training import LayoutTrainConfig
+from models.layout.configs import LayoutConfig
+from tasks.arrays import Array
+from tasks.layout.start import pca_start, spectral_start
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import NEIGHBORS
+from tasks.train.embeddings.host_tables import TABLE
+from tasks.train.job import Job
+from tasks.train.state import checkpoint
+from tasks.train.warm.warm_start import WarmStart
+from tasks.train.warm.warm_weights import DoesNotFitError, earlier_graph, same_nodes
+
+_ROUNDS = 10
+"""Steps along edges in which new points find their place among earlier ones."""
+_ASIDE = 0.01
+"""How far apart points of one place begin, of the layout's standard deviation."""
+
+
+def first_points(job: Job[LayoutTrainConfig], store: GraphStore, options: LayoutConfig) -> Array:
+    """Return coordinates with a standard deviation of `options.start_size`: float32 (N, dim), the same on all ranks."""
+    start = job.train.start
+    if start == "auto":
+        start = "pca" if NEIGHBORS in store.manifest.report and store.manifest.feature_dim else "spectral"
+    dim, seed = options.dim, job.seed
+    if start == "pca":
+        points = pca_start(store["feat"], dim, seed)
+    elif start == "spectral":
+        weight = store.get("edge_weight")
+        points = spectral_start(store["csc_indptr"], store["csc_indices"], weight, dim, seed)
+    else:
+        points = np.random.default_rng(seed).standard_normal((store.manifest.num_nodes, dim)).astype(np.float32)
+    return np.asarray(points * np.float32(options.start_size), np.float32)
+
+
+def earlier_points(warm: WarmStart, store: GraphStore, options: LayoutConfig, seed: int) -> Array:
+    """Return where points lay in an earlier layout, float32 (N, dim); new ones lie among their neighbours.
+
+    Raises DoesNotFitError: it was of another dimension, or shares no point with this one.
+    """
+    try:
+        points = checkpoint.load(warm.checkpoint, mapped=True)["model"][TABLE].numpy()
+    except IntegrityError as error:
+        raise DoesNotFitError(str(error)) from error
+    if points.shape[1] != options.dim:
+        raise DoesNotFitError(f"it has {points.shape[1]} dimensions, here there are {options.dim}")
+    before = earlier_graph(warm)
+    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
+    rows, known = same_nodes(warm, before, store, others, nodes)
+    if not len(rows):
+        raise DoesNotFitError("none of its points is here")
+    found = np.zeros((len(nodes), options.dim), np.float32)
+    is_placed = np.zeros(len(nodes), bool)
+    found[rows], is_placed[rows] = points[known], True
+    place_among_neighbors(found, is_placed, store, seed)
+    return found
+
+
+def place_among_neighbors(
+    points: NDArray[np.float32], is_placed: NDArray[np.bool_], store: GraphStore, seed: int
+) -> None:
+    """Put each point that is not placed at the mean of its neighbours that are, in place; outwards step by step.
+
+    Points that no edge joins to placed ones lie anywhere among these.
+    """
+    from scipy import sparse
+
+    size, dim = points.shape
+    weight = store.get("edge_weight")
+    data = np.ones(store.manifest.num_edges, np.float32) if weight is None else np.asarray(weight, np.float32)
+    edges = sparse.csr_matrix((data, np.asarray(store["csc_indices"]), np.asarray(store["csc_indptr"])), (size, size))
+    rng = np.random.default_rng(seed)
+    spread = points[is_placed].std()
+    for _ in range(_ROUNDS):
+        new = np.flatnonzero(~is_placed)
+        if not len(new):
+            return
+        own = edges[new]
+        total = own @ is_placed.astype(np.float32)
+        near = new[total > 0]
+        if not len(near):
+            break
+        means = (own[total > 0] @ (points * is_placed[:, None])) / total[total > 0, None]
+        points[near] = means + rng.standard_normal((len(near), dim)) * _ASIDE * spread
+        is_placed[near] = True
+    left = np.flatnonzero(~is_placed)
+    points[left] = points[rng.choice(np.flatnonzero(is_placed), len(left))]
+    points[left] += rng.standard_normal((len(left), dim)) * spread

@@ -1,0 +1,96 @@
+"""The training of a layout: points that begin somewhere sensible, and are moved sample by sample."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from configs.errors import RecipeError
+from configs.row_training import LayoutTrainConfig
+from models.kernels.tables.row_tables import RowTable
+from models.layout.configs import LayoutConfig
+from tasks.arrays import Array
+from tasks.storage.graph_facts import graph_facts
+from tasks.train.embeddings.host_tables import set_around_table
+from tasks.train.job import BEST, Job
+from tasks.train.layout.first_points import earlier_points, first_points
+from tasks.train.state import checkpoint
+from tasks.train.strategies.base import Ranks
+from tasks.train.tables.block_files import Key
+from tasks.train.tables.place import Place
+from tasks.train.tables.trainer import Trainer
+from tasks.train.warm.warm_weights import DoesNotFitError
+
+_WARM_RATE = 0.1
+"""Of the learning rate, where points begin as an earlier layout has them: a nightly map shall not jump."""
+
+
+class LayoutTrainer(Trainer):
+    """Trains the blocks of one rank."""
+
+    options: LayoutConfig
+    fate_of_isolated = "their points stay where they begin"
+
+    def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: Place | None = None) -> None:
+        """See `BlockTrainer`; what the recipe leaves to the model is settled first."""
+        super().__init__(with_usual_numbers(job), ranks, place)
+
+    @cached_property
+    def _first(self) -> Array:
+        self.journal.write_progress("finding where points begin", force=True)
+        if self.job.warm is not None:
+            try:
+                found = earlier_points(self.job.warm, self.store, self.options, self.job.seed)
+                self.progress.cold_because = ""
+                return found
+            except DoesNotFitError as error:
+                self.progress.cold_because = str(error)
+        return first_points(self.job, self.store, self.options)
+
+    def rate(self, chunk: int) -> float:
+        """Return the learning rate of a chunk: points that lay somewhere already shall not move far."""
+        return super().rate(chunk) * (_WARM_RATE if self.progress.cold_because == "" else 1.0)
+
+    def run(self) -> None:
+        """Train; whether earlier points are there is known before the first step, whose rate depends on it."""
+        if self.job.warm is not None and self.progress.cold_because is None:
+            _ = self._first
+        super().run()
+
+    def start(self, key: Key, table: RowTable) -> None:
+        """Put the points of a block where they begin."""
+        table.write(slice(None), self._first[key[1] :: self.grid.tables.num_blocks])
+
+    def finish(self) -> None:
+        """Write the points, with their mean at 0."""
+        points = self.vectors()
+        bad = int((~np.isfinite(points).all(1)).sum())
+        if bad:
+            raise RecipeError(
+                f"model.name={self.job.model.name} gave {bad:,} of {len(points):,} points coordinates that are not "
+                "finite: the training diverged. Lower train.learning_rate, which makes another training"
+            )
+        points -= points.mean(0, dtype=np.float64).astype(np.float32)
+        manifest = self.store.manifest
+        model = set_around_table(self.job.model, graph_facts(manifest), torch.from_numpy(points))
+        progress = self.journal.progress
+        progress.epoch, progress.best_epoch, progress.best_metric = 1, 1, 0.0
+        checkpoint.save_atomic(checkpoint.best_state(model, self.job.digest, 1, 0.0), self.job.work / BEST)
+        self.journal.finish(self.grid.tables.numbers, str(self.place.device))
+
+
+def with_usual_numbers(job: Job[LayoutTrainConfig]) -> Job[LayoutTrainConfig]:
+    """Return a job with the model's own learning rate and number of samples where the recipe names none."""
+    from tasks.storage.graph_store import GraphStore
+
+    options = job.model
+    assert isinstance(options, LayoutConfig)
+    num_points = GraphStore.open(job.graph).manifest.num_nodes
+    settled = {
+        "learning_rate": job.train.learning_rate or options.usual_rate,
+        "samples": job.train.samples or float(max(options.usual_samples * num_points, options.least_samples)),
+    }
+    return replace(job, train=job.train.model_copy(update=settled))

@@ -1,0 +1,170 @@
+"""Nearest neighbours of vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+from configs.errors import DataError
+from configs.layout_options import NeighborsConfig
+from tasks.layout.neighbors import clusters, exact, rows
+from tasks.layout.neighbors.graph import NeighborGraph, neighbor_graph
+from tasks.layout.neighbors.search import nearest, nearest_among
+
+
+def _vectors(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def _reference(queries: np.ndarray, others: np.ndarray, metric: str) -> np.ndarray:
+    """Distances of all to all in float64."""
+    a, b = queries.astype(np.float64), others.astype(np.float64)
+    if metric == "euclidean":
+        return np.sqrt(((a[:, None] - b[None]) ** 2).sum(-1))
+    if metric == "dot":
+        return -a @ b.T
+    lengths = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)
+    return 1 - a @ b.T / lengths
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "dot"])
+@pytest.mark.parametrize(("n", "d", "k"), [(2, 1, 1), (83, 7, 5), (40, 3, 39)])
+def test_exact_neighbours(monkeypatch: pytest.MonkeyPatch, metric: str, n: int, d: int, k: int) -> None:
+    monkeypatch.setattr(exact, "_QUERIES", 17)
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 4 * d * 11)
+    x = _vectors(n, d) + np.float32(3)
+    expected = _reference(x, x, metric)
+    np.fill_diagonal(expected, np.inf)
+    near, far = nearest(x, k, metric)
+    np.testing.assert_allclose(far, np.sort(expected, 1)[:, :k], rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(np.take_along_axis(expected, near, 1), far, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, np.uint8])
+def test_other_numbers_and_mapped_files(tmp_path: Path, dtype: type) -> None:
+    x = np.round(_vectors(50, 4) * 20 + 100).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for found, expected in zip(nearest(mapped, 6), nearest(x.astype(np.float32), 6), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "dot"])
+def test_new_ones_among_the_mapped(metric: str) -> None:
+    new, mapped = _vectors(13, 5, 1), _vectors(31, 5, 2)
+    near, far = nearest_among(new, mapped, 31, metric)
+    expected = _reference(new, mapped, metric)
+    np.testing.assert_allclose(far, np.sort(expected, 1), rtol=1e-4, atol=1e-5)
+    assert sorted(near[0]) == list(range(31))
+
+
+def test_vectors_far_from_zero_keep_their_neighbours() -> None:
+    x = np.random.default_rng(0).integers(0, 1000, (3000, 2)).astype(np.float32)
+    far_away = x + np.float32(1 << 13)
+    for method in ("exact", "clusters"):
+        np.testing.assert_allclose(nearest(far_away, 5, method=method)[1], nearest(x, 5, method=method)[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_clusters_find_most_neighbours(monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
+    monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 32)
+    monkeypatch.setattr(clusters, "_CANDIDATES", 400)
+    x = _vectors(1501, 6)
+    near, far = nearest(x, 9, metric, "clusters")
+    true, _ = nearest(x, 9, metric, "exact")
+    hits = np.mean([len(set(a) & set(b)) / 9 for a, b in zip(near, true, strict=True)])
+    assert 0.85 < hits < 1
+    np.testing.assert_allclose(np.take_along_axis(_reference(x, x, metric), near, 1), far, rtol=1e-4, atol=1e-6)
+    assert (near != np.arange(len(x))[:, None]).all()
+    again = nearest(x, 9, metric, "clusters")
+    np.testing.assert_array_equal(near, again[0])
+    np.testing.assert_array_equal(far, again[1])
+
+
+def test_clusters_know_no_products() -> None:
+    with pytest.raises(ValueError, match="clusters find no nearest by the product; take the method exact"):
+        nearest(_vectors(20, 2), 3, "dot", "clusters")
+
+
+def test_clusters_of_few_rows_are_all_rows() -> None:
+    x = _vectors(300, 6)
+    np.testing.assert_allclose(nearest(x, 299, method="clusters")[1], nearest(x, 299)[1], rtol=1e-4)
+
+
+def _components(graph: NeighborGraph) -> int:
+    n = len(graph.indptr) - 1
+    return int(connected_components(csr_matrix((graph.weight, graph.indices, graph.indptr), (n, n)))[0])
+
+
+def _check(graph: NeighborGraph, n: int) -> None:
+    matrix = csr_matrix((graph.weight, graph.indices, graph.indptr), (n, n))
+    assert matrix.has_canonical_format
+    assert abs(matrix - matrix.T).max() == 0
+    assert matrix.diagonal().max() == 0
+    assert matrix.data.min() > 0
+    assert np.diff(graph.indptr).min() > 0
+
+
+@pytest.mark.parametrize("weights", ["perplexity", "fuzzy"])
+def test_graph_of_many_copies_holds_together(weights: str) -> None:
+    some = _vectors(5, 3)
+    x = some[np.random.default_rng(0).integers(0, 5, 5_000)]
+    graph = neighbor_graph(x, NeighborsConfig(weights=weights, perplexity=10))
+    _check(graph, len(x))
+    assert _components(graph) == 1
+    assert graph.num_copies > 4_950
+    degrees = np.diff(graph.indptr)
+    assert degrees.max() < 20 * degrees.mean()
+
+
+@pytest.mark.parametrize("weights", ["perplexity", "fuzzy"])
+@pytest.mark.parametrize("n", [2, 3, 50])
+def test_graph_of_equal_rows(weights: str, n: int) -> None:
+    graph = neighbor_graph(np.ones((n, 4)), NeighborsConfig(weights=weights))
+    _check(graph, n)
+    assert _components(graph) == 1
+
+
+def test_k_is_lowered_to_what_there_is() -> None:
+    graph = neighbor_graph(_vectors(8, 3), NeighborsConfig())
+    assert graph.k == 7
+    assert (np.diff(graph.indptr) <= 7).all()
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_too_few_rows_are_refused(n: int) -> None:
+    with pytest.raises(DataError, match=f"there are {n} vectors, and a neighbour needs two"):
+        neighbor_graph(np.zeros((n, 3)), NeighborsConfig())
+
+
+@pytest.mark.parametrize(
+    ("metric", "method"), [("euclidean", "exact"), ("cosine", "exact"), ("dot", "exact"), ("euclidean", "clusters")]
+)
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_is_named(metric: str, method: str, number: float) -> None:
+    x = _vectors(20, 3)
+    x[11, 2] = number
+    with pytest.raises(DataError, match=r"row 11.* is not a finite float32 number"):
+        nearest(x, 3, metric, method)
+    with pytest.raises(DataError, match="row 11"):
+        nearest_among(x, _vectors(20, 3), 3, metric)
+
+
+@pytest.mark.parametrize("factor", [1e30, 1e-30])
+def test_numbers_that_cannot_be_squared_are_refused(factor: float) -> None:
+    with pytest.raises(DataError, match=r"float32 cannot square it; (divide|multiply) all by one number"):
+        nearest(_vectors(20, 3) * factor, 3)
+    assert np.isfinite(nearest(_vectors(20, 3) * factor, 3, "cosine")[1]).all()
+
+
+def test_shapes_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"numbers \(n, d\) are needed"):
+        nearest(np.zeros(5), 1)
+    with pytest.raises(ValueError, match="k=5 neighbours: it has to be between 1 and 4"):
+        nearest(np.zeros((5, 2)), 5)
+    with pytest.raises(ValueError, match="new vectors have 3 columns, and those of the map 2"):
+        nearest_among(np.zeros((5, 3)), np.zeros((5, 2)), 2)

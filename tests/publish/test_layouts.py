@@ -1,0 +1,138 @@
+"""Layouts from tables to a published map: whose points they are, what colours them, how nights follow each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from configs.errors import RecipeError
+from configs.load import build_recipe, dump_recipe
+from configs.schema import Recipe
+from tasks.publish.layouts import edges_of, map_points
+from tasks.stage import Parent
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.ids import IdMap
+from tasks.train.job import BEST, Job
+from tasks.train.state.checkpoint import load_model
+from tasks.train.warm.warm_start import WarmStart
+from tests.publish.line import Line, customers, in_this_process, write_customers
+from tests.train.test_tables import train
+
+SMALL = {"samples": 200_000, "threads": 1}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_this_process(monkeypatch)
+
+
+def layout_recipe(folder: Path, *overrides: str, **sections: Any) -> Recipe:
+    """A layout of the customers: what they are and whom they know, nothing held out."""
+    plain = dump_recipe(customers(folder))
+    dataset = {**plain["dataset"], "task": "layout"}
+    del plain["train"], plain["evaluate"]
+    return build_recipe(
+        {**plain, "name": "people", "dataset": dataset, "model": "largevis", "train": SMALL, **sections}, overrides
+    )
+
+
+def points_of(parents: dict[str, Parent]) -> pa.Table:
+    evaluate = parents["evaluate"]
+    return pq.read_table(evaluate.folder / evaluate.manifest.layout)
+
+
+def test_a_layout_from_tables_to_its_map(tmp_path: Path, tracked_home: Home) -> None:
+    write_customers(tmp_path)
+    line = Line(tracked_home)
+    parents = line.run(layout_recipe(tmp_path))
+    points = points_of(parents)
+    assert points.column_names[:3] == ["id", "x", "y"]
+    assert {"label", "degree", "time"} <= set(points.column_names)
+    assert sorted(points.column("id").to_pylist()) == sorted(f"c{i}" for i in range(600))
+    wanted = pq.read_table(tmp_path / "customers.parquet")
+    kinds = dict(zip(wanted["id"].to_pylist(), wanted["kind"].to_pylist(), strict=True))
+    assert dict(zip(points["id"].to_pylist(), points["label"].to_pylist(), strict=True)) == kinds
+    evaluation = parents["evaluate"].manifest
+    assert evaluation.metric == "graph_neighbors_kept"
+    assert evaluation.metrics["all"]["graph_neighbors_kept"] > 0.1
+    publish = parents["publish"]
+    assert publish.manifest.champion
+    assert "map.html" in publish.manifest.maps
+    for name in publish.manifest.maps:
+        assert (publish.folder / name).stat().st_size > 1000
+
+
+def test_a_newer_layout_takes_over_and_an_older_does_not(tmp_path: Path, tracked_home: Home) -> None:
+    write_customers(tmp_path)
+    line = Line(tracked_home)
+    found = {}
+    for year in (2024, 2025, 2023):
+        found[year] = line.run(layout_recipe(tmp_path, f"snapshot.as_of={year}"))["publish"].manifest
+    assert [found[year].champion for year in (2024, 2025, 2023)] == [True, True, False]
+    assert found[2025].gate["reason"].startswith("the newest layout")
+    assert "of newer data (as of 2025" in found[2023].gate["reason"]
+
+
+def test_a_nightly_layout_does_not_jump(tmp_path: Path, tracked_home: Home) -> None:
+    write_customers(tmp_path)
+    line = Line(tracked_home)
+    recipes = {year: layout_recipe(tmp_path, f"snapshot.as_of={year}") for year in (2024, 2025)}
+    parts = {year: line.run(one, until="partition") for year, one in recipes.items()}
+    before, places = trained(recipes[2024], parts[2024], tmp_path / "then")
+    earlier = WarmStart("2024", "key", places, parts[2024]["partition"].folder, *[parts[2024]["ingest"].folder] * 2)
+    cold, _ = trained(recipes[2025], parts[2025], tmp_path / "cold")
+    warm, _ = trained(recipes[2025], parts[2025], tmp_path / "warm", earlier)
+    assert moved(before, warm) < 0.5 < 0.7 < moved(before, cold)
+    assert len(warm) > len(before)
+
+
+def trained(
+    recipe: Recipe, parts: dict[str, Parent], work: Path, warm: WarmStart | None = None
+) -> tuple[dict[str, Any], Path]:
+    """Train a layout; return its points by id, and where its weights are."""
+    work.mkdir()
+    graph = parts["partition"]
+    train(Job.make(recipe, graph.folder, graph.manifest.digest, work, warm))
+    ids = IdMap(GraphStore.open(graph.folder), DatasetStore.open(parts["ingest"].folder))
+    table = load_model(work / BEST).table
+    assert table is not None
+    return dict(zip(ids.lookup(np.arange(len(table))).to_pylist(), table.numpy(), strict=True)), work / BEST
+
+
+def moved(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Median distance that points moved, in the layout's own size."""
+    gaps = [np.linalg.norm(after[name] - place) for name, place in before.items()]
+    return float(np.median(gaps) / np.std(list(before.values())))
+
+
+@pytest.mark.parametrize("task_type", ["multiclass", "regression"])
+def test_what_a_model_has_learnt_is_laid_out(tmp_path: Path, tracked_home: Home, task_type: str) -> None:
+    write_customers(tmp_path)
+    options = ["evaluate.layout.method=umap", "evaluate.layout.neighbors.k=10", "train.epochs=2"]
+    parents = Line(tracked_home).run(customers(tmp_path, *options, task_type=task_type), until="evaluate")
+    points = points_of(parents)
+    expected = {"label", "split", "prediction", "error" if task_type == "regression" else "result"}
+    assert expected <= set(points.column_names)
+    if task_type == "multiclass":
+        same = np.array(points["label"].to_pylist()) == np.array(points["prediction"].to_pylist())
+        assert (np.array(points["result"].to_pylist()) == np.where(same, "right", "wrong")).all()
+    graph = GraphStore(parents["partition"].folder, parents["partition"].manifest)
+    edges = edges_of(graph)
+    assert edges is not None
+    assert (edges[:, 0] < edges[:, 1]).all()
+    assert len(edges) == graph.manifest.num_edges // 2
+
+
+def test_a_map_is_coloured_by_what_there_is() -> None:
+    table = pa.table({"id": [1, 2], "x": [0.0, 1.0], "y": [0.0, 1.0], "degree": [3, 4], "kind": ["a", "b"]})
+    assert map_points(table, "demo").color == "degree"
+    assert map_points(table, "demo", color="kind").color == "kind"
+    with pytest.raises(RecipeError, match=r"no column 'kinds' \(did you mean 'kind'\?\)"):
+        map_points(table, "demo", color="kinds")
