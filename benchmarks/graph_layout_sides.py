@@ -33,11 +33,12 @@ def graphmill(indptr: Array, indices: Array, passes: int) -> Array:
     from models.kernels.layout.move_points import Points, move_points
     from models.kernels.layout.objectives import Objective
     from models.layout.reach import forces_of
-    from tasks.layout.pivots import coarse_start
+    from tasks.layout.pivots import coarse_start, is_mesh
     from tasks.sampling.walks.alias import alias_table, draw_many
 
     n, degree = len(indptr) - 1, np.diff(indptr).astype(np.float64)
-    start, forces = coarse_start(indptr, indices), forces_of(n, _NEGATIVES, 400)
+    reach = 4_000.0 if is_mesh(indptr, indices) else 7.0 * _NEGATIVES * n
+    start, forces = coarse_start(indptr, indices), forces_of(n, _NEGATIVES, reach)
     points, objective = Points.zeros(n, 2), Objective("largevis", gamma=forces.gamma, epsilon=forces.epsilon)
     points.rows[:] = start * forces.edge_length
     sources = np.repeat(np.arange(n, dtype=np.int32), np.diff(indptr))
