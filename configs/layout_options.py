@@ -14,12 +14,13 @@ class NeighborsConfig(ConfigModel):
     """The graph of vectors' nearest neighbours, for data that has no edges of its own."""
 
     k: int | None = Field(default=None, ge=1, le=1000)
-    """Neighbours of each row; lowered where there are fewer rows. null: three times the perplexity, 15 for fuzzy."""
+    """Neighbours of each row; lowered where there are fewer rows. null: one and a half times the perplexity, 15 for
+    fuzzy."""
     metric: Literal["euclidean", "cosine", "dot"] = "euclidean"
     """How near two rows are: by distance, by the cosine of their angle, or by their product."""
     method: Literal["auto", "exact", "clusters"] = "auto"
     """exact: all rows are compared with all; clusters: each cluster of rows with those beside it, which finds most
-    neighbours. auto: clusters beyond 10,000 rows, but not for dot."""
+    neighbours, then neighbours' neighbours. auto: clusters beyond 10,000 rows, but not for dot."""
     weights: Literal["auto", "perplexity", "fuzzy"] = "auto"
     """perplexity: as t-SNE and LargeVis weigh neighbours; fuzzy: as UMAP does; auto: as the model's authors do."""
     perplexity: float = Field(default=30, ge=1, le=1000)
@@ -31,7 +32,7 @@ class NeighborsConfig(ConfigModel):
     def _options_are_read(self) -> NeighborsConfig:
         if self.metric == "dot" and self.method == "clusters":
             raise ValueError("method=clusters finds no nearest by the product: leave it out, or set metric=cosine")
-        if self.weights == "fuzzy" and "perplexity" in self.model_fields_set:
+        if self.weights == "fuzzy" and self.perplexity != type(self).model_fields["perplexity"].default:
             raise ValueError("perplexity is not read with weights=fuzzy: leave one of them out; k says how many")
         return self
 
@@ -44,7 +45,8 @@ class NeighborsConfig(ConfigModel):
         """k, or what null stands for."""
         if self.k is not None:
             return self.k
-        return 15 if self.weights == "fuzzy" else math.ceil(3 * self.perplexity)
+        # Fashion-MNIST, 20,000 rows: trustworthiness 0.980 with 45 of perplexity 30, 0.979 with 90.
+        return 15 if self.weights == "fuzzy" else math.ceil(1.5 * self.perplexity)
 
 
 class LayoutOptions(ConfigModel):

@@ -175,17 +175,17 @@ class _LayoutOptions(ConfigModel):
     optimizer: ClassVar[Literal["sgd"]] = "sgd"
     precision: ClassVar[Literal["float32"]] = "float32"
 
-    loader: LoaderSection = Field(default="edges", validate_default=True)
-    """Where samples come from: edges, in proportion to their weights."""
+    loader: LoaderSection = Field(default="edge_passes", validate_default=True)
+    """Where samples come from: edges, in proportion to their weights; a graph's own count less where ends have many."""
     samples: float | None = Field(default=None, gt=0, le=1e15)
     """Samples of the whole training; null: by the model and the number of points, said when the training begins."""
     learning_rate: float | None = Field(default=None, gt=0, le=1e6)
     """Peak learning rate; null: the model's usual one (`graphmill models NAME`)."""
     schedule: ScheduleSection = Field(default="linear", validate_default=True)
     """How the learning rate moves (`graphmill schedules`)."""
-    start: Literal["auto", "pca", "spectral", "random"] = "auto"
-    """Where points begin: at the first components of their vectors, or at the graph's own smoothest coordinates; auto:
-    pca where points have vectors, else spectral."""
+    start: Literal["auto", "pca", "pivots", "spectral", "random"] = "auto"
+    """Where points begin: pca: at the first components of their vectors; pivots: by distances in edges to some nodes;
+    spectral: at what changes least along edges. auto: pca where neighbours of vectors are the edges, else pivots."""
     strategy: StrategySection = Field(default="block_grid", validate_default=True)
     """How workers share the points (`graphmill strategies`)."""
 

@@ -13,6 +13,7 @@ if "GRAPHMILL_GPU_TESTS" not in os.environ:
 os.environ["PREFECT_SERVER_EPHEMERAL_ENABLED"] = "false"
 
 import gc
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files that wait for servers come first, so that no worker of xdist begins with them when the others are done.
-FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/")
+FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/", "tests/test_bare_image.py")
 # Folders and files whose tests are about what workers and servers do, not about how processes begin and end.
 FORKED = (
     *("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/"),
@@ -43,7 +44,19 @@ FORKED = (
     "tests/test_triple_benchmarks.py",
     *("tests/flows/test_past_runs.py", "tests/flows/test_prefect_database.py", "tests/flows/test_shards.py"),
 )
+IN_MEMORY, ROOM = Path("/dev/shm"), 6 << 30
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have pytest make the folders of tests in memory where there is room, but for long tests, which measure it.
+
+    Databases and checkpoints there are flushed thousands of times; a disk takes milliseconds for each.
+    """
+    if config.option.markexpr != "not slow" or not os.access(IN_MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(IN_MEMORY).free > ROOM and not os.statvfs(IN_MEMORY).f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))  # pytest's own variable
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,7 +84,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 @pytest.fixture(scope="session", autouse=True)
 def _no_test_leaves_a_file_in_the_current_folder() -> Iterator[None]:
     def listed() -> set[str]:
-        return {path.name for path in Path.cwd().iterdir()} - {".pytest_cache", ".hypothesis", "__pycache__", "build"}
+        return {path.name for path in Path.cwd().iterdir()} - kept
+
+    kept = {".pytest_cache", ".hypothesis", "__pycache__", "build"}
+    kept |= {".ruff_cache", ".mypy_cache", ".import_linter_cache"}  # `make check` lints meanwhile
 
     before = listed()
     yield

@@ -49,7 +49,7 @@ class LayoutModel(LearntFromSamples, RowsModel):
 
     @classmethod
     def objective(cls, config: Any) -> Objective:
-        """Return what moves points."""
+        """Return what moves points, of options that are `settled`."""
         raise AssertionError(f"{cls.__name__} defines no objective")
 
     @classmethod

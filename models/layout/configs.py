@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from configs.registry import MODELS
+from models.layout.reach import forces_of
 from models.vector_configs import Pairing, RowsConfig
+
+_GRAPH_RATE = 0.3
+_LEAST_PASSES, _MOST_PASSES, _PASSED_EDGES = 50, 1000, 3e8
+"""Of a graph's layout over all of its edges, and edges of all passes."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a layout of some graph is trained with, where the recipe leaves it to the model."""
+
+    options: LayoutConfig
+    rate: float
+    """Peak learning rate."""
+    samples: float
+    """Of all points together."""
+    edge_length: float | None = None
+    """Root of the mean squared length of edges at the start; None: points have a deviation of `start_size` there."""
 
 
 class LayoutConfig(RowsConfig):
@@ -44,6 +63,16 @@ class LayoutConfig(RowsConfig):
     def check_task(self, task: str | None) -> None:
         """Take any task: a layout predicts nothing."""
 
+    def settled(self, num_points: int, num_edges: int, *, own_edges: bool) -> Settled:
+        """Return what null stands for.
+
+        Args:
+            num_points: nodes.
+            num_edges: edges, each in both directions.
+            own_edges: whether they are the graph's own, and do not join nearest neighbours of vectors.
+        """
+        return Settled(self, self.usual_rate, float(max(self.usual_samples * num_points, self.least_samples)))
+
     def pairings(self) -> list[Pairing]:
         """Return the one table of points."""
         return [Pairing("points", self.dim, shared=True)]
@@ -53,8 +82,30 @@ class LayoutConfig(RowsConfig):
 class LargeVisConfig(LayoutConfig):
     """LargeVis (WWW 2016): a layout by the likelihood of edges; clusters apart from each other."""
 
-    gamma: float = Field(default=7.0, gt=0, le=1e6)
-    """Weight of what is pushed away."""
+    negative_power: float | None = Field(default=None, ge=0, le=4)  # type: ignore[assignment]
+    """Negatives are drawn in proportion to degree^this; null: 0.75, and 0 for a graph with edges of its own."""
+    gamma: float | None = Field(default=None, gt=0, le=1e6)
+    """Weight of what is pushed away; null: 7, and for a graph with edges of its own by `reach`."""
+    epsilon: float | None = Field(default=None, gt=0, le=1e6)
+    """What is added to squared distances that are divided by; null: 0.1, and by `reach`."""
+    reach: float = Field(default=400.0, gt=0, le=1e9)
+    """Of a graph with edges of its own: how far points still push each other. A small one keeps straight what is long,
+    a large one spreads nodes evenly."""
+
+    def settled(self, num_points: int, num_edges: int, *, own_edges: bool) -> Settled:
+        """Return LargeVis' own numbers for neighbours of vectors; for a graph, forces that keep its shape."""
+        usual = super().settled(num_points, num_edges, own_edges=own_edges)
+        forces = forces_of(num_points, self.negatives, self.reach) if own_edges else None
+        null = {
+            "negative_power": 0.0 if forces else 0.75,
+            "gamma": forces.gamma if forces else 7.0,
+            "epsilon": forces.epsilon if forces else 0.1,
+        }
+        options = self.model_copy(update={name: null[name] for name in null if getattr(self, name) is None})
+        if forces is None:
+            return replace(usual, options=options)
+        passes = min(_MOST_PASSES, max(_LEAST_PASSES, _PASSED_EDGES / max(1, num_edges)))
+        return Settled(options, _GRAPH_RATE, passes * num_edges / 2, forces.edge_length)
 
 
 @MODELS.options("umap", "layout.umap")

@@ -9,9 +9,6 @@ from models.kernels.layout.objectives import Objective
 from models.layout.base import LayoutModel
 from models.layout.configs import LargeVisConfig
 
-_EPSILON = 0.1
-"""As the authors' program has it."""
-
 
 @MODELS.register("largevis")
 class LargeVis(LayoutModel):
@@ -22,4 +19,4 @@ class LargeVis(LayoutModel):
     @classmethod
     def objective(cls, config: Any) -> Objective:
         """Return LargeVis' forces."""
-        return Objective("largevis", gamma=config.gamma, epsilon=_EPSILON)
+        return Objective("largevis", gamma=config.gamma, epsilon=config.epsilon)

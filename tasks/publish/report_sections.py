@@ -17,7 +17,7 @@ from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import class_names
-from tasks.storage.manifests import SPLITS, DatasetManifest, EvalReport, PartitionManifest, is_at_once
+from tasks.storage.manifests import LAYOUT, SPLITS, DatasetManifest, EvalReport, PartitionManifest, is_at_once
 
 _MAX_LABELS = 5_000_000
 _FEW, _HARDEST = 5, 15
@@ -85,7 +85,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
         *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
         *([("graphs", f"{data.num_graphs:,}")] if data.task == "graph" else []),
         *_label_facts(data),
-        ("split", ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in SPLITS)),
+        *([] if data.task == LAYOUT else [("split", _sizes_of(splits))]),
     ]
     section = Section("The data", facts, _type_tables(data))
     if graph is None:
@@ -100,6 +100,10 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     section.draw(run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     section.draw(_label_picture(graph, parents["ingest"]), "Labels in each split")
     return section
+
+
+def _sizes_of(splits: Mapping[str, int]) -> str:
+    return ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in SPLITS)
 
 
 def _label_facts(data: DatasetManifest) -> Facts:

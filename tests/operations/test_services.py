@@ -34,7 +34,8 @@ def test_all_services_answer(installation: Installation) -> None:
     assert set(status["services"]) == {"prefect", "mlflow", "worker", "recovery"}
     assert requests.get(f"{installation.prefect}/api/health", timeout=10).json() is True
     assert requests.get(f"{installation.mlflow}/health", timeout=10).text == "OK"
-    workers = installation.api("work_pools/graphmill/workers/filter", {})
+    # Where a machine is loaded, the worker reports some seconds after it is up.
+    workers = installation.wait(lambda: installation.api("work_pools/graphmill/workers/filter", {}))
     assert [worker["status"] for worker in workers] == ["ONLINE"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.layout_options import NeighborsConfig
-from configs.load import build_recipe
+from configs.load import build_recipe, dump_recipe
 from configs.schema import PreprocessConfig
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.layout.neighbors.graph import neighbor_graph
@@ -60,6 +60,11 @@ def test_neighbours_are_those_of_the_transformed_vectors(home: Home, tmp_path: P
     np.testing.assert_array_equal(scaled["csc_indices"], expected.indices)
 
 
+def test_a_recipe_is_read_back_as_it_was_written() -> None:
+    recipe = build_recipe(_data(), ["preprocess.neighbors={weights: fuzzy, k: 10}"])
+    assert build_recipe(dump_recipe(recipe)) == recipe
+
+
 def _data(**dataset: Any) -> dict[str, Any]:
     return {"name": "v", "dataset": {"name": "vectors", "files": "x", **dataset}, "model": {"name": "largevis"}}
 
@@ -75,7 +80,7 @@ def test_few_vectors_lower_k(home: Home, tmp_path: Path, n: int) -> None:
     ears = Ears()
     store = _run(home, tmp_path, X[:n], ears=ears)
     assert store.manifest.num_edges == n * (n - 1)
-    assert f"{n} vectors: k is {n - 1}, not 90" in ears.messages
+    assert f"{n} vectors: k is {n - 1}, not 45" in ears.messages
 
 
 def test_one_vector_is_refused(home: Home, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tasks.publish.map.colors import CATEGORIES, rgb
 from tasks.publish.map.page import Points, write_map
 from tests.browser import SOFTWARE_WEBGL, needs_chromium, open_page
 from tests.publish.test_map import HOSTILE
@@ -60,7 +61,7 @@ class Map:
 
     def __init__(self, browser: Browser, address: str, **options: Any) -> None:
         self.context = browser.new_context(
-            **{"viewport": {"width": 900, "height": 700}, "color_scheme": "light"} | options
+            **{"viewport": {"width": 760, "height": 520}, "color_scheme": "light"} | options
         )
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(30_000)
@@ -103,6 +104,17 @@ class Map:
         }""")
         return {tuple(color) for color in pixels}
 
+    def color_at(self, row: int) -> list[int]:
+        return self.page.evaluate(
+            """async (row) => {
+          const { view } = graphmillMap, gl = view.renderer.getContext(), pixel = new Uint8Array(4); await view.whole();
+          const [x, y] = view.project(row);
+          gl.readPixels(Math.round(x), gl.drawingBufferHeight - Math.round(y), 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, pixel);
+          return [...pixel.slice(0, 3)];
+        }""",
+            row,
+        )
+
     def lasso(self, row: int) -> None:
         """Draw a triangle around the row's point by the mouse."""
         x, y = self.at(row)
@@ -113,9 +125,28 @@ class Map:
         self.page.mouse.up()
 
 
-@pytest.fixture
-def flat(browser: Browser, folder: Path) -> Iterator[Map]:
+@pytest.fixture(scope="module")
+def one_page(browser: Browser, folder: Path) -> Iterator[Map]:
     yield from _open(browser, folder / "flat.html")
+
+
+@pytest.fixture
+def flat(one_page: Map) -> Map:
+    """The page of the tests before, as it was in the beginning: to open one takes a second."""
+    page = one_page.page
+    page.mouse.move(1, 1)
+    if page.locator("#table").is_visible():
+        page.click("#table [data-part=close]")
+    page.evaluate("document.querySelector('#table select').value = 'all'")
+    page.select_option("#color", "score")
+    page.select_option("#color", "topic")
+    page.locator("#edges").uncheck()
+    if page.get_attribute("html", "data-theme") == "dark":
+        page.click("#theme")
+    page.keyboard.press("Escape")
+    page.keyboard.press("0")
+    one_page.ready()
+    return one_page
 
 
 @pytest.fixture
@@ -162,6 +193,21 @@ def test_each_column_colours_and_filters(flat: Map) -> None:
     flat.says("#status", "2 of 301 points")
     page.select_option("#color", "topic")
     assert flat.colors() == topics
+
+
+def test_each_point_has_its_own_colour(browser: Browser, tmp_path: Path) -> None:
+    """A grid of points far from each other: what is drawn at each one's place is its own category's colour."""
+    grid = np.stack(np.meshgrid(np.arange(7), np.arange(7)), axis=-1).reshape(-1, 2)
+    topics = np.random.default_rng(0).choice(["a", "a", "b", "c"], len(grid))
+    write_map(Points("Grid", grid, range(len(grid)), {"topic": topics}), tmp_path / "map.html")
+    order = pd.Series(topics).value_counts().index.tolist()
+    for shown in _open(browser, tmp_path / "map.html"):
+        for row, topic in list(enumerate(topics))[::5]:
+            mixed = 255 * (0.85 * rgb(CATEGORIES[order.index(topic)]) + 0.15)
+            np.testing.assert_allclose(shown.color_at(row), mixed, atol=3)
+        shown.page.locator("#legend input").first.uncheck()
+        for row in (np.flatnonzero(topics == order[0])[0], np.flatnonzero(topics == order[1])[0]):
+            assert (shown.color_at(int(row)) == [255, 255, 255]) == (topics[row] == order[0])
 
 
 def test_a_theme_keeps_what_the_legend_hides(flat: Map) -> None:
@@ -274,10 +320,10 @@ def test_keys_and_mouse_move_the_map(flat: Map) -> None:
     assert flat.camera()["zoom"] > start["zoom"]
     page.keyboard.press("0")
     assert flat.camera()["zoom"] == start["zoom"]
-    page.mouse.move(400, 400)
+    page.mouse.move(300, 300)
     page.mouse.wheel(0, -300)
     page.mouse.down()
-    page.mouse.move(450, 400, steps=3)
+    page.mouse.move(350, 300, steps=3)
     page.mouse.up()
     now = flat.camera()
     assert now["zoom"] > start["zoom"]
@@ -299,9 +345,9 @@ def test_edges_of_what_is_chosen(flat: Map) -> None:
 def test_a_map_in_space_turns(deep: Map) -> None:
     page, start = deep.page, deep.camera()
     before = deep.at(ALONE)
-    page.mouse.move(400, 400)
+    page.mouse.move(200, 300)
     page.mouse.down()
-    page.mouse.move(480, 420, steps=4)
+    page.mouse.move(280, 320, steps=4)
     page.mouse.up()
     turned = deep.camera()
     assert turned["target"] == start["target"]
@@ -346,6 +392,18 @@ def test_fingers_on_a_phone(browser: Browser, folder: Path) -> None:
             fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
         assert shown.camera()["target"] != before["target"]
         shown.says("#chosen-count", "1 chosen")
+        page.click("#reset")
+        page.click("#lasso")
+        for kind, place in (
+            ("touchStart", (2, 250)),
+            ("touchMove", (388, 250)),
+            ("touchMove", (388, 500)),
+            ("touchMove", (2, 500)),
+            ("touchEnd", None),
+        ):
+            places = [{"x": place[0], "y": place[1], "id": 0}] if place else []
+            fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+        assert int(page.inner_text("#chosen-count").split()[0]) > 100
 
 
 @pytest.mark.slow

@@ -11,15 +11,15 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from tasks.evaluate.layouts.measured import both_ways
+from tasks.layout.edge_list import EdgeList
 from tasks.layout.quality.measure import measure_layout
 from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import BEST, Job
 from tasks.train.layout.first_points import first_points, place_among_neighbors
-from tasks.train.layout.in_memory import EdgeList, lay_out
-from tasks.train.layout.trainer import LayoutTrainer, with_usual_numbers
+from tasks.train.layout.in_memory import lay_out
+from tasks.train.layout.trainer import LayoutTrainer, settled_of, with_usual_numbers
 from tasks.train.state.checkpoint import load_model
 from tests.registered import models_of
 from tests.support import node_graph
@@ -52,7 +52,8 @@ def test_points_of_one_class_lie_together(tmp_path: Path, name: str, dim: int) -
     points, store = points_of(job), GraphStore.open(job.graph)
     assert points.shape == (300, dim)
     assert points.mean(0) == pytest.approx(np.zeros(dim), abs=1e-3 * float(points.std()))
-    found, _ = measure_layout(points, edges=both_ways(store), labels=np.asarray(store["label"]))
+    edges = EdgeList.of(store)
+    found, _ = measure_layout(points, edges=(edges.indptr, edges.indices), labels=np.asarray(store["label"]))
     assert found["knn_accuracy"] > 0.6
 
 
@@ -83,22 +84,28 @@ def test_an_interrupted_layout_ends_with_the_same_bits(
 def test_a_layout_in_memory_is_that_of_a_training(tmp_path: Path) -> None:
     job = layout_job(tmp_path)
     train(job)
-    store, settled = GraphStore.open(job.graph), with_usual_numbers(job)
-    start = first_points(job, store, settled.model) / settled.model.start_size
-    edges = EdgeList(np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"]))
+    store = GraphStore.open(job.graph)
+    edges = EdgeList.of(store)
+    start = first_points(job.train.start, store, edges, 2, job.seed)
     with own_settings():
         use_threads(1)
-        found = lay_out(edges, settled.model, start, seed=job.seed, samples=SAMPLES)
-    # Starts that were divided and multiplied differ in their last bits.
-    np.testing.assert_allclose(found, points_of(job), rtol=0, atol=0.05 * found.std())
+        found = lay_out(edges, job.model, start, seed=job.seed, samples=SAMPLES)
+    np.testing.assert_array_equal(found, points_of(job))
 
 
 def test_what_the_recipe_leaves_open_is_the_models(tmp_path: Path) -> None:
     job = layout_job(tmp_path, "umap", samples=None)
-    settled = with_usual_numbers(job)
+    edges = EdgeList.of(GraphStore.open(job.graph))
+    settled = with_usual_numbers(job, settled_of(job, edges))
     assert settled.train.learning_rate == job.model.usual_rate
     assert settled.train.samples == job.model.least_samples > 300 * job.model.usual_samples
-    assert with_usual_numbers(layout_job(tmp_path, learning_rate=0.3)).train.learning_rate == 0.3
+    job = layout_job(tmp_path, learning_rate=0.3, samples=None)
+    settled = with_usual_numbers(job, settled_of(job, edges))
+    assert settled.train.learning_rate == 0.3
+    assert settled.train.samples == 1000 * len(edges.indices) / 2  # a thousand passes over a small graph
+    assert settled.model.negative_power == 0  # whose forces reach far
+    of_vectors = job.model.settled(300, 9000, own_edges=False).options
+    assert (of_vectors.gamma, of_vectors.epsilon, of_vectors.negative_power) == (7, 0.1, 0.75)
 
 
 def test_new_points_begin_among_their_neighbors(tmp_path: Path) -> None:
@@ -135,7 +142,7 @@ def test_points_that_nothing_joins_lie_somewhere() -> None:
     [
         ({"optimizer": "adam"}, "unknown key 'optimizer'"),
         ({"precision": "bfloat16"}, "unknown key 'precision'"),
-        ({"loader": "walks"}, "loader=walks is not for such models; use edges"),
+        ({"loader": "walks"}, "loader=walks is not for such models; use edge_passes or edges"),
         ({"strategy": "data_parallel"}, "strategy=data_parallel is not for such models; use block_grid"),
         ({"start": "pac"}, "start"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tasks.arrays import Array
+from tasks.layout.edge_list import EdgeList
 from tasks.layout.quality.measure import measure_layout
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import NEIGHBORS
@@ -29,7 +30,8 @@ def measured(points: Array, store: GraphStore, seed: int, threads: int) -> Measu
     neighbors = store.manifest.report.get(NEIGHBORS)
     label = store.get("label")
     codes = None if label is None or label.ndim != 1 else np.asarray(label)
-    against: dict[str, Any] = {"edges": both_ways(store)}
+    edges = EdgeList.of(store)
+    against: dict[str, Any] = {"edges": (edges.indptr, edges.indices)}
     if neighbors is not None:
         against = {"vectors": store["feat"], "metric": neighbors["metric"]}
     values, looked_at = measure_layout(points, labels=codes, seed=seed, threads=threads, **against)
@@ -39,19 +41,6 @@ def measured(points: Array, store: GraphStore, seed: int, threads: int) -> Measu
         values={name: values[name] for name in sorted(values, key=lambda name: name != metric)},
         notes=[_sampled(name, looked_at) for name in values if f"{name}_error" in looked_at],
     )
-
-
-def both_ways(store: GraphStore) -> tuple[Array, Array]:
-    """Return a graph's edges as CSR, each in both directions: indptr (N + 1,) and indices (E,)."""
-    indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
-    if store.manifest.symmetric:
-        return indptr, indices
-    from scipy import sparse
-
-    size = store.manifest.num_nodes
-    one = sparse.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(size, size))
-    both = (one + one.T).tocsr()
-    return both.indptr, both.indices
 
 
 def _sampled(name: str, looked_at: dict[str, float]) -> str:

@@ -66,9 +66,10 @@ def _own_points(opened: Opened, work: Path) -> tuple[str, int, dict[str, float]]
 
 def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Say) -> Array:
     """Return the coordinates of vectors, float32 (n, dim)."""
+    from tasks.layout.edge_list import EdgeList
     from tasks.layout.neighbors.graph import neighbor_graph
     from tasks.layout.start import pca_start
-    from tasks.train.layout.in_memory import EdgeList, lay_out
+    from tasks.train.layout.in_memory import lay_out
 
     model: LayoutConfig = MODELS.config({"name": options.method, "dim": options.dim})  # type: ignore[assignment]
     found = neighbor_graph(vectors, options.neighbors.settled(model.usual_weights), seed, num_threads())

@@ -15,7 +15,7 @@ from models.kernels.threads import run_parts
 from tasks.arrays import blocks, offsets
 from tasks.layout.neighbors.rows import BLOCK_BYTES, Found, Rows, distances, scores
 
-_CLUSTER_ROWS = 256
+_CLUSTER_ROWS = 128
 _CANDIDATES = 5120
 _SAMPLE, _ROUNDS = 32, 5
 """Rows for each cluster that the clusters are made of, and rounds of Lloyd's algorithm."""
@@ -38,7 +38,7 @@ def nearest_in_clusters(rows: Rows, k: int, seed: int) -> Found:
         own = members[begin[number] : begin[number + 1]]
         if not len(own):
             return
-        beside = _beside(number, centres, np.diff(begin), max(_CANDIDATES, 8 * k))
+        beside = _beside(number, centres, np.diff(begin), max(_CANDIDATES, 4 * k))
         candidates = np.concatenate([own, *(members[begin[j] : begin[j + 1]] for j in beside)])
         others = rows.read(candidates) - centres[number]
         for part in blocks(len(own), max(BLOCK_BYTES // (4 * len(candidates)), 1)):

@@ -12,7 +12,7 @@ from configs.layout_options import NeighborsConfig
 from tasks.arrays import Array
 from tasks.layout.neighbors.copies import find_copies
 from tasks.layout.neighbors.rows import Found, Rows, squares
-from tasks.layout.neighbors.search import chosen_method, estimated_recall, search, torch_threads
+from tasks.layout.neighbors.search import chosen_method, search, torch_threads
 from tasks.layout.neighbors.weights import fuzzy_weights, perplexity_weights
 
 
@@ -61,8 +61,7 @@ def neighbor_graph(vectors: Array, options: NeighborsConfig, seed: int = 0, thre
     k = min(options.num_neighbors, len(rows) - 1)
     method = chosen_method(len(rows), options.metric, options.method)
     with torch_threads(threads):
-        found = search(rows, k, method, seed)
-        recall = estimated_recall(rows, found[0]) if method == "clusters" else None
+        found, recall = search(rows, k, method, seed)
         if copies.num_left:
             found = copies.spread(found)
         indptr, indices, weight = _symmetric(found, options)

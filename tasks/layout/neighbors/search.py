@@ -12,12 +12,15 @@ import torch
 from tasks.arrays import Array, sample_rows
 from tasks.layout.neighbors.clusters import nearest_in_clusters
 from tasks.layout.neighbors.exact import nearest_rows
+from tasks.layout.neighbors.refine import refine
 from tasks.layout.neighbors.rows import Found, Metric, Rows
 
 Method = Literal["auto", "exact", "clusters"]
 EXACT_ROWS = 10_000
 """Up to so many rows all are compared with all."""
 _MEASURED_ROWS = 100
+_ROUNDS, _ENOUGH, _LEAST_GAIN = 8, 0.95, 0.01
+"""Layouts of Fashion-MNIST are equally trustworthy with 94 % of the neighbours and with all."""
 
 
 def chosen_method(num_rows: int, metric: Metric, method: Method) -> Method:
@@ -51,17 +54,40 @@ def nearest(
     """
     rows = Rows(vectors, metric)
     with torch_threads(threads):
-        return search(rows, k, chosen_method(len(rows), metric, method), seed)
+        return search(rows, k, chosen_method(len(rows), metric, method), seed)[0]
 
 
-def search(rows: Rows, k: int, method: Method, seed: int) -> Found:
-    """Return the same of rows, by `exact` or `clusters`, on torch's threads."""
+def search(rows: Rows, k: int, method: Method, seed: int) -> tuple[Found, float | None]:
+    """Return the same of rows, by `exact` or `clusters`, on torch's threads; and which share of them was found.
+
+    What clusters find is refined round by round until 19 of 20 are found, or hardly more come.
+
+    Returns:
+        neighbours, and the share, estimated at 100 rows; None where all were compared with all.
+    """
     _check_k(k, len(rows) - 1)
-    if method == "clusters":
-        if rows.metric == "dot":
-            raise ValueError("clusters find no nearest by the product; take the method exact, or the metric cosine")
-        return nearest_in_clusters(rows, k, seed)
-    return nearest_rows(rows, rows, k, np.arange(len(rows)))
+    if method != "clusters":
+        return nearest_rows(rows, rows, k, np.arange(len(rows))), None
+    if rows.metric == "dot":
+        raise ValueError("clusters find no nearest by the product; take the method exact, or the metric cosine")
+    found = nearest_in_clusters(rows, k, seed)
+    chosen = sample_rows(np.arange(len(rows)), _MEASURED_ROWS)
+    own = chosen if rows.chosen is None else rows.chosen[chosen]
+    true, _ = nearest_rows(Rows(rows.vectors, rows.metric, own), rows, k, chosen)
+    share = _share_found(found, true, chosen)
+    for _ in range(_ROUNDS):
+        if share >= _ENOUGH:
+            break
+        before, found = share, refine(rows, found)
+        share = _share_found(found, true, chosen)
+        if share < before + _LEAST_GAIN:
+            break
+    return found, share
+
+
+def _share_found(found: Found, true: Array, chosen: Array) -> float:
+    hits = [len(np.intersect1d(a, b)) for a, b in zip(found[0][chosen], true, strict=True)]
+    return sum(hits) / true.size
 
 
 def nearest_among(new: Array, mapped: Array, k: int, metric: Metric = "euclidean", *, threads: int = 1) -> Found:
@@ -73,15 +99,6 @@ def nearest_among(new: Array, mapped: Array, k: int, metric: Metric = "euclidean
     queries.mean()  # finds what is not finite
     with torch_threads(threads):
         return nearest_rows(queries, rows, k)
-
-
-def estimated_recall(rows: Rows, found: Array) -> float:
-    """Return which share of the nearest neighbours is among those found (n, k), at 100 rows."""
-    chosen = sample_rows(np.arange(len(rows)), _MEASURED_ROWS)
-    own = chosen if rows.chosen is None else rows.chosen[chosen]
-    true, _ = nearest_rows(Rows(rows.vectors, rows.metric, own), rows, found.shape[1], chosen)
-    hits = [len(np.intersect1d(a, b)) for a, b in zip(found[chosen], true, strict=True)]
-    return sum(hits) / true.size
 
 
 def _check_k(k: int, most: int) -> None:

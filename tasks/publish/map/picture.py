@@ -22,7 +22,7 @@ LEAST_ALPHA = 0.45
 """Of a pixel with few points: one that stands alone must still be seen."""
 MOST_EDGE_ALPHA = 0.3
 _LEGEND_SHARE = 0.24
-_DIAMETERS = ((2_000, 4.0), (10_000, 2.6), (MAX_CIRCLES, 1.6), (300_000, 0.9))
+_DIAMETERS = ((2_000, 3.6), (10_000, 2.0), (MAX_CIRCLES, 1.4), (300_000, 0.9))
 """Points of a seventy-second inch at a width of 6 inches, by how many points there are at most; 0.6 for more."""
 
 

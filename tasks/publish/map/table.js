@@ -15,7 +15,7 @@ const mapTable = ({ data, ids, panel, onRow, scopeRows }) => {
     const line = table.tHead.rows[0];
     line.replaceChildren(cell("th", "row"), cell("th", "id"), ...data.columns.map((one) => {
       const name = cell("th", ""); if (one.kind === "number") name.className = "number";
-      const button = cell("button", one.name), sign = ordering && ordering.column === one ? (ordering.down ? " ▼" : " ▲") : "";
+      const button = cell("button", one.name || "(no name)"), sign = ordering && ordering.column === one ? (ordering.down ? " ▼" : " ▲") : "";
       if (one.kind === "text") { name.textContent = one.name; return name; }
       button.type = "button"; button.append(sign); button.title = `Sort by ${one.name}`; button.addEventListener("click", () => sort(one)); name.append(button);
       name.setAttribute("aria-sort", sign ? (ordering.down ? "descending" : "ascending") : "none");

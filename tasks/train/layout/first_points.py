@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import IntegrityError
-from configs.row_training import LayoutTrainConfig
-from models.layout.configs import LayoutConfig
+from models.kernels.threads import num_threads
+from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
+from tasks.layout.edge_list import EdgeList
+from tasks.layout.pivots import coarse_start
 from tasks.layout.start import pca_start, spectral_start
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import NEIGHBORS
 from tasks.train.embeddings.host_tables import TABLE
-from tasks.train.job import Job
 from tasks.train.state import checkpoint
 from tasks.train.warm.warm_start import WarmStart
 from tasks.train.warm.warm_weights import DoesNotFitError, earlier_graph, same_nodes
@@ -24,20 +24,27 @@ _ASIDE = 0.01
 """How far apart points of one place begin, of the layout's standard deviation."""
 
 
-def first_points(job: Job[LayoutTrainConfig], store: GraphStore, options: LayoutConfig) -> Array:
-    """Return coordinates with a standard deviation of `options.start_size`: float32 (N, dim), the same on all ranks."""
-    start = job.train.start
+def first_points(start: str, store: GraphStore, edges: EdgeList, dim: int, seed: int) -> Array:
+    """Return where points begin, in whatever size: float (N, dim), the same on all ranks; `start`: `train.start`."""
     if start == "auto":
-        start = "pca" if NEIGHBORS in store.manifest.report and store.manifest.feature_dim else "spectral"
-    dim, seed = options.dim, job.seed
+        start = "pivots" if edges.own or not store.manifest.feature_dim else "pca"
     if start == "pca":
-        points = pca_start(store["feat"], dim, seed)
-    elif start == "spectral":
-        weight = store.get("edge_weight")
-        points = spectral_start(store["csc_indptr"], store["csc_indices"], weight, dim, seed)
+        return pca_start(store["feat"], dim, seed)
+    if start == "pivots":
+        return coarse_start(edges.indptr, edges.indices, dim, seed=seed, threads=num_threads())
+    if start == "spectral":
+        return spectral_start(edges.indptr, edges.indices, edges.weight, dim, seed)
+    return np.random.default_rng(seed).standard_normal((store.manifest.num_nodes, dim))
+
+
+def scaled(points: Array, settled: Settled, edges: EdgeList) -> NDArray[np.float32]:
+    """Return points with their mean at 0, and the size at which the model begins: float32 (N, dim)."""
+    centred = points - points.mean(0)
+    if settled.edge_length is None:
+        size, wanted = float(centred.std(0).max()), settled.options.start_size
     else:
-        points = np.random.default_rng(seed).standard_normal((store.manifest.num_nodes, dim)).astype(np.float32)
-    return np.asarray(points * np.float32(options.start_size), np.float32)
+        size, wanted = edges.edge_length(centred), settled.edge_length
+    return np.asarray(centred * (wanted / size if size > 0 else 1.0), np.float32)
 
 
 def earlier_points(warm: WarmStart, store: GraphStore, options: LayoutConfig, seed: int) -> Array:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +17,11 @@ from models.kernels.tables.row_layout import Rule
 from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig
 from tasks.arrays import Array
+from tasks.layout.edge_list import EdgeList
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.train.loaders.samples.edges import EdgePairs
-from tasks.train.loaders.samples.pair_configs import EdgesConfig
+from tasks.train.layout.first_points import scaled
+from tasks.train.loaders.samples.edge_passes import EdgePassPairs
+from tasks.train.loaders.samples.pair_configs import EdgePassesConfig
 from tasks.train.loaders.samples.pairs import PairData
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_files import BlockFiles, Key
@@ -34,34 +34,6 @@ _PAIRS = 1
 """Purpose that a key is drawn for, as in the training of tables."""
 _STEPS = 100
 """Of a layout: how often it tells how far it is."""
-
-
-@dataclass(frozen=True)
-class EdgeList:
-    """A graph's edges as CSR, each in both directions."""
-
-    indptr: NDArray[np.int64]
-    """(N + 1,)."""
-    indices: Array
-    """int32 or int64 (E,)."""
-    weight: NDArray[np.float32] | None = None
-    """float32 (E,); None: all alike."""
-
-    @property
-    def num_nodes(self) -> int:
-        """Nodes, those without edges included."""
-        return len(self.indptr) - 1
-
-    def store(self) -> Any:
-        """Return it as what a loader of pairs reads a graph from."""
-        arrays = {"csr_indptr": self.indptr, "csr_indices": self.indices}
-        found = _Arrays(arrays if self.weight is None else {**arrays, "edge_weight": self.weight})
-        found.manifest = SimpleNamespace(symmetric=True, dataset="the graph")
-        return found
-
-
-class _Arrays(dict[str, Array]):
-    manifest: SimpleNamespace
 
 
 def lay_out(
@@ -79,7 +51,7 @@ def lay_out(
     Args:
         edges: what draws nodes to each other; at least one.
         options: of the model, `LargeVisConfig` and its like.
-        start: coordinates with a standard deviation of about 1, float (N, dim); they are scaled to the model's start.
+        start: coordinates, float (N, dim); they are scaled as the model has it.
         seed: of all draws. With one thread the same coordinates come of it.
         rate: peak learning rate; None: the model's usual one.
         samples: of all points together; None: the model's usual number.
@@ -89,21 +61,22 @@ def lay_out(
         RecipeError: the coordinates are not finite.
     """
     model: Any = MODELS.get(options.name)
+    settled = options.settled(edges.num_nodes, len(edges.indices), own_edges=edges.own)
+    options, peak = settled.options, rate or settled.rate
+    begins = scaled(start, settled, edges)
     with tempfile.TemporaryDirectory() as folder:
         tables = Tables(options.pairings(), edges.num_nodes, 1, "float32", Rule("sgd"), seed)
 
         def begin(key: Key, table: RowTable) -> None:
-            table.write(slice(None), np.asarray(start * options.start_size, np.float32))
+            table.write(slice(None), begins)
 
         grid = Grid(tables, Ranks(), BlockFiles(Path(folder)), start=begin)
-        data = PairData(cast(Any, edges.store()), derive_key(seed, _PAIRS))
-        loader = EdgePairs(EdgesConfig(), data)
+        drawn = edges.by_degree() if edges.own else edges
+        loader = EdgePassPairs(EdgePassesConfig(), PairData(drawn.store(), derive_key(seed, _PAIRS)))
         negatives = Negatives(np.diff(edges.indptr), 1, options.negative_power)
         engine = LearningEngine(Objective(model, options, loader, negatives, seed), grid)
-        wanted = samples or max(options.usual_samples * edges.num_nodes, options.least_samples)
-        total = max(1, math.ceil(wanted / loader.expected))
+        total = max(1, math.ceil((samples or settled.samples) / loader.expected))
         schedule = SCHEDULES.create(SCHEDULES.config("linear"))
-        peak = rate or options.usual_rate
         rates = np.array([peak * schedule.factor(chunk / total) for chunk in range(total)])
         grid.load(grid.keys(0, 0), to_change=True)
         for step in range(_STEPS):

@@ -9,19 +9,24 @@ import numpy as np
 import torch
 
 from configs.errors import RecipeError
+from configs.registry import LOADERS
 from configs.row_training import LayoutTrainConfig
 from models.kernels.tables.row_tables import RowTable
-from models.layout.configs import LayoutConfig
+from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
+from tasks.layout.edge_list import EdgeList
+from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST, Job
-from tasks.train.layout.first_points import earlier_points, first_points
+from tasks.train.layout.first_points import earlier_points, first_points, scaled
+from tasks.train.loaders.samples.pairs import PairData, PairLoader
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.place import Place
-from tasks.train.tables.trainer import Trainer
+from tasks.train.tables.trainer import PAIRS, Trainer
 from tasks.train.warm.warm_weights import DoesNotFitError
 
 _WARM_RATE = 0.1
@@ -36,7 +41,16 @@ class LayoutTrainer(Trainer):
 
     def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: Place | None = None) -> None:
         """See `BlockTrainer`; what the recipe leaves to the model is settled first."""
-        super().__init__(with_usual_numbers(job), ranks, place)
+        self.edges = EdgeList.of(GraphStore.open(job.graph))
+        self.settled = settled_of(job, self.edges)
+        super().__init__(with_usual_numbers(job, self.settled), ranks, place)
+
+    def make_loader(self) -> PairLoader:
+        """Return what makes pairs: of a graph's own edges by the degrees of their ends. Raises DataError."""
+        drawn = self.edges.by_degree() if self.edges.own else self.edges
+        data = PairData(drawn.store(), derive_key(self.job.seed, PAIRS))
+        loader: PairLoader = LOADERS.create(self.config.loader, data)
+        return loader
 
     @cached_property
     def _first(self) -> Array:
@@ -48,7 +62,8 @@ class LayoutTrainer(Trainer):
                 return found
             except DoesNotFitError as error:
                 self.progress.cold_because = str(error)
-        return first_points(self.job, self.store, self.options)
+        found = first_points(self.config.start, self.store, self.edges, self.options.dim, self.job.seed)
+        return scaled(found, self.settled, self.edges)
 
     def rate(self, chunk: int) -> float:
         """Return the learning rate of a chunk: points that lay somewhere already shall not move far."""
@@ -82,15 +97,16 @@ class LayoutTrainer(Trainer):
         self.journal.finish(self.grid.tables.numbers, str(self.place.device))
 
 
-def with_usual_numbers(job: Job[LayoutTrainConfig]) -> Job[LayoutTrainConfig]:
-    """Return a job with the model's own learning rate and number of samples where the recipe names none."""
-    from tasks.storage.graph_store import GraphStore
+def settled_of(job: Job[LayoutTrainConfig], edges: EdgeList) -> Settled:
+    """Return what the model takes for a graph where the recipe says nothing."""
+    assert isinstance(job.model, LayoutConfig)
+    return job.model.settled(edges.num_nodes, len(edges.indices), own_edges=edges.own)
 
-    options = job.model
-    assert isinstance(options, LayoutConfig)
-    num_points = GraphStore.open(job.graph).manifest.num_nodes
-    settled = {
-        "learning_rate": job.train.learning_rate or options.usual_rate,
-        "samples": job.train.samples or float(max(options.usual_samples * num_points, options.least_samples)),
+
+def with_usual_numbers(job: Job[LayoutTrainConfig], settled: Settled) -> Job[LayoutTrainConfig]:
+    """Return a job with the model's own numbers where the recipe names none."""
+    numbers = {
+        "learning_rate": job.train.learning_rate or settled.rate,
+        "samples": job.train.samples or settled.samples,
     }
-    return replace(job, train=job.train.model_copy(update=settled))
+    return replace(job, model=settled.options, train=job.train.model_copy(update=numbers))

@@ -16,7 +16,7 @@ from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.objective import Engine, Objective
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
 
-_PAIRS = 1
+PAIRS = 1
 """Purpose that a key is drawn for; the objective has the others."""
 
 
@@ -28,7 +28,7 @@ class Trainer(BlockTrainer):
 
     def make_loader(self) -> PairLoader:
         """Return what makes pairs. Raises DataError: the graph has nothing to draw."""
-        data = PairData(self.store, derive_key(self.job.seed, _PAIRS))
+        data = PairData(self.store, derive_key(self.job.seed, PAIRS))
         loader: PairLoader = LOADERS.create(self.config.loader, data)
         return loader
 

@@ -1,0 +1,103 @@
+"""`graphmill layout`: which recipe shows a source, which files it writes, and a map from a file to the disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from configs.errors import RecipeError
+from configs.load import load_recipe
+from flows.commands.layouts import is_vector_file, name_of, places, recipe_of
+from tests.flows.conftest import graphmill
+
+
+@pytest.mark.parametrize(
+    ("source", "is_vectors"),
+    [
+        ("vectors.npy", True),
+        ("a/b/Vectors.NPY", True),
+        ("images-idx3-ubyte.gz", True),
+        ("rows.csv", True),
+        ("quickstart", False),
+        ("my.yaml", False),
+        ("papers@champion", False),
+    ],
+)
+def test_files_are_told_from_recipes(source: str, is_vectors: bool) -> None:
+    assert is_vector_file(source) == is_vectors
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("a/my vectors.npy", "my-vectors"),
+        ("x.csv.gz", "x"),
+        ("-.npy", "largevis"),
+        ("train-images-idx3-ubyte.gz", "train-images-idx3-ubyte"),
+    ],
+)
+def test_a_run_is_called_as_its_file(source: str, name: str) -> None:
+    assert name_of(source) == name
+
+
+def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
+    file = tmp_path / "mine.parquet"
+    recipe = load_recipe(*recipe_of(str(file), ["preprocess.neighbors.k=20"], "umap", 3, "kind"))
+    assert (recipe.name, recipe.dataset.name, recipe.dataset.files) == ("mine", "vectors", (str(file),))
+    assert (recipe.model.name, recipe.model.dim) == ("umap", 3)
+    assert recipe.neighbors is not None
+    assert (recipe.neighbors.k, recipe.neighbors.weights) == (20, "fuzzy")
+    assert recipe.evaluate.layout is not None
+    assert recipe.evaluate.layout.color == "kind"
+    assert load_recipe(*recipe_of(str(file), ["name=other"], None, None, None)).name == "other"
+
+
+def test_a_recipe_of_another_model_gets_a_map() -> None:
+    recipe = load_recipe(*recipe_of("quickstart", [], "tsne", None, "label"))
+    assert recipe.model.name == "graphsage"
+    assert recipe.evaluate.layout is not None
+    assert (recipe.evaluate.layout.method, recipe.evaluate.layout.color) == ("tsne", "label")
+    assert load_recipe(*recipe_of("deepwalk", [], None, None, None)).evaluate.layout is not None
+
+
+def test_edges_of_a_file_are_laid_out_whole(tmp_path: Path) -> None:
+    recipe = load_recipe("graph-layout", [f"dataset={tmp_path / 'edges.csv'}"])
+    assert (recipe.dataset.name, recipe.dataset.task) == ("tables", "layout")
+    assert load_recipe("deepwalk", [f"dataset={tmp_path / 'edges.csv'}"]).dataset.task == "link"
+
+
+def test_where_maps_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert places(None, "demo") == [tmp_path / "demo.map.html"]
+    assert places([Path("a/b.svg")], "demo") == [tmp_path / "a" / "b.svg"]
+    with pytest.raises(RecipeError, match=r"--output map.pdf must end with .html, .parquet, .png or .svg"):
+        places([Path("map.pdf")], "demo")
+    with pytest.raises(RecipeError, match="nothing can be written to"):
+        places([Path("/proc/nowhere/map.html")], "demo")
+
+
+def test_from_a_file_to_a_map(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "mine.npy", rng.standard_normal((150, 6)) + 8 * np.eye(6)[np.arange(150) % 3])
+    quick = ["train.samples=100000", "preprocess.neighbors.k=9", "tracking.system_metrics=false"]
+    outputs = [word for name in ("m.html", "m.parquet", "m.png", "m.svg") for word in ("-o", name)]
+    done = graphmill(tmp_path / "home", "layout", "mine.npy", *quick, *outputs, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert record["recipe"] == "mine"
+    assert record["metrics"]["all"]["trustworthiness"] > 0.8
+    assert Path(record["map"]).exists()
+    points = pq.read_table(tmp_path / "m.parquet")
+    assert points.column_names[:3] == ["id", "x", "y"]
+    assert points.num_rows == 150
+    assert b"mine" in (tmp_path / "m.html").read_bytes()
+    assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (tmp_path / "m.svg").read_bytes()
+    again = graphmill(tmp_path / "home", "layout", "mine@1", "-o", "again.html", "--color", "colour", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "no column 'colour'" in again.stderr
+    assert not (tmp_path / "again.html").exists()

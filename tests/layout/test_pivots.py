@@ -1,0 +1,117 @@
+"""Starts of graph layouts."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.sparse.csgraph import shortest_path
+
+from models.kernels.layout.move_points import Points, move_points
+from models.kernels.layout.objectives import Objective
+from models.layout.reach import forces_of
+from tasks.arrays import Array
+from tasks.layout.pivots import coarse_start, packed, pivot_distances
+from tasks.layout.quality.measure import measure_layout
+
+
+def csr(matrix: sp.spmatrix) -> tuple[Array, Array]:
+    matrix = sp.csr_matrix(matrix)
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+
+
+def grid(width: int, height: int) -> tuple[Array, Array]:
+    lines = [sp.diags([np.ones(side - 1)] * 2, [-1, 1]) for side in (height, width)]
+    return csr(sp.kron(lines[0], sp.eye(width)) + sp.kron(sp.eye(height), lines[1]))
+
+
+def mean_square(found: Array, edges: tuple[Array, Array]) -> float:
+    sources = np.repeat(np.arange(len(found)), np.diff(edges[0]))
+    return float(np.square(found[sources] - found[edges[1]]).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_a_grid_is_unfolded_whatever_the_order_of_its_nodes(dim: int) -> None:
+    order = np.random.default_rng(0).permutation(600)
+    matrix = sp.csr_matrix((np.ones(len(grid(30, 20)[1])), *grid(30, 20)[::-1]))[order][:, order]
+    edges = csr(matrix)
+    found = coarse_start(*edges, dim, threads=2)
+    assert found.shape == (600, dim)
+    assert found.dtype == np.float32
+    assert mean_square(found, edges) == pytest.approx(1, rel=1e-3)
+    measures, _ = measure_layout(found, edges=edges)
+    assert measures["stress"] < 0.06
+    assert measures["stretched_edges"] == 0
+    np.testing.assert_array_equal(found, coarse_start(*edges, dim, threads=1))
+    assert (found != coarse_start(*edges, dim, seed=1)).any()
+
+
+def test_distances_are_those_of_shortest_paths_from_far_nodes() -> None:
+    edges = grid(12, 9)
+    nodes = np.arange(108)
+    found = pivot_distances(*edges, nodes, 7, 30)
+    every = shortest_path(sp.csr_matrix((np.ones(len(edges[1])), *edges[::-1])), unweighted=True)
+    pivots = [int(np.flatnonzero((every == row).all(axis=1))[0]) for row in found]
+    assert pivots[0] == 30
+    for i in range(1, 4):
+        nearest = every[pivots[:i]].min(axis=0)
+        assert nearest[pivots[i]] == nearest.max()
+    assert len(set(pivots)) == 7
+
+
+def test_steps_from_the_start_keep_a_mesh_flat_and_its_edges_short() -> None:
+    edges = grid(25, 40)
+    start = coarse_start(*edges)
+    forces = forces_of(1000, 5, 400)
+    points, rng = Points.zeros(1000, 2), np.random.default_rng(0)
+    points.rows[:] = start * forces.edge_length
+    sources = np.repeat(np.arange(1000, dtype=np.int32), np.diff(edges[0]))
+    objective = Objective("largevis", gamma=forces.gamma, epsilon=forces.epsilon)
+    for step in range(300):
+        drawn, negatives = rng.integers(len(sources), size=4096), rng.integers(1000, size=(4096, 5), dtype=np.int32)
+        move_points(points, points, sources[drawn], edges[1][drawn], negatives, objective, rate=0.2 * (1 - step / 300))
+    before, _ = measure_layout(start, edges=edges)
+    after, _ = measure_layout(points.rows, edges=edges)
+    assert after["crossing_edges"] < min(0.02, before["crossing_edges"] + 0.01)
+    assert after["graph_neighbors_kept"] > 0.9
+    assert after["stress"] < 0.06
+    assert 0.5 < np.sqrt(mean_square(points.rows, edges)) / forces.edge_length < 2
+
+
+def test_components_stand_beside_each_other_with_room_for_their_nodes() -> None:
+    parts = [sp.csr_matrix((np.ones(len(e[1])), *e[::-1])) for e in (grid(20, 20), grid(10, 12), grid(3, 1))]
+    edges = csr(sp.block_diag([*parts, sp.csr_matrix((9, 9))]))
+    found = coarse_start(*edges)
+    bounds = np.cumsum([0, 400, 120, 3, *[1] * 9])
+    boxes = [(found[a:b].min(axis=0), found[a:b].max(axis=0)) for a, b in itertools.pairwise(bounds)]
+    for i, (low, high) in enumerate(boxes):
+        for other_low, other_high in boxes[:i]:
+            assert (low >= other_high).any() or (high <= other_low).any()
+    assert np.ptp(found[:400], axis=0).max() / np.ptp(found[400:520], axis=0).max() == pytest.approx(
+        np.sqrt(400 / 120), rel=1e-3
+    )
+
+
+def test_squares_do_not_overlap() -> None:
+    sizes = np.random.default_rng(0).integers(1, 90, size=57)
+    corners, sides = packed(sizes)
+    for i in range(57):
+        apart = np.abs((corners + sides[:, None] / 2) - (corners[i] + sides[i] / 2))
+        overlap = (apart < (sides[:, None] + sides[i]) / 2 - 1e-9).all(axis=1)
+        assert np.flatnonzero(overlap).tolist() == [i]
+    assert np.ptp(corners, axis=0).max() < 1.6 * np.sqrt(np.square(sides).sum())
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 30])
+def test_few_nodes_and_graphs_without_edges_get_places(count: int) -> None:
+    empty = coarse_start(np.zeros(count + 1, np.int64), np.zeros(0, np.int32))
+    assert empty.shape == (count, 2)
+    assert np.isfinite(empty).all()
+    full = csr(np.ones((count, count)) - np.eye(count)) if count else (np.zeros(1, np.int64), np.zeros(0, np.int32))
+    found = coarse_start(*full, 3)
+    assert found.shape == (count, 3)
+    assert np.isfinite(found).all()
+    loops = np.arange(count + 1), np.arange(count, dtype=np.int32)
+    assert np.isfinite(coarse_start(*loops)).all()
