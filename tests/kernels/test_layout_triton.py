@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs.registry import MODELS
 from models.kernels.layout.objectives import Objective
 from models.kernels.layout.reference import reference_move_points
 from models.kernels.tables.row_tables import RowTable
+from models.vectors import DeviceSamples, Samples
 from tasks.arrays import Array
 from tests.kernels.test_layout import OBJECTIVES, fresh, samples
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
@@ -113,6 +115,25 @@ def test_equal_and_extreme_points_stay_numbers(objective: Objective, scale: floa
     assert np.isfinite(points.read()).all()
     if scale == 0:
         np.testing.assert_array_equal(points.read(), before)
+
+
+@pytest.mark.parametrize("name", ["largevis", "umap", "tsne"])
+def test_models_learn_on_the_device_as_on_the_cpu(name: str) -> None:
+    from models.kernels.tables.device_tables import DeviceTable
+
+    options = MODELS.config({"name": name, "negatives": 4}).settled(97, 200, own_edges=False).options
+    model, points = MODELS.get(name), table(97, 2)
+    there = DeviceTable.of(points, DEVICE)
+    pairs, others = fresh(97, 13, 4)
+    cpu, device = {"points": (points, points)}, {"points": (there, there)}
+    drawn = Samples(pairs[:, 0].copy(), pairs[:, 1].copy(), others)
+    rows = [on_device(array)[None] for array in (drawn.centres, drawn.contexts, others)]
+    chunk = DeviceSamples(*rows, torch.tensor([13], device=DEVICE))
+    assert model.learns_on_device()
+    model.learn_on_device(options, device, chunk, torch.tensor([0.3], device=DEVICE), 1)
+    model.learn(options, cpu, drawn, 0.3, 1)
+    np.testing.assert_allclose(there.read(np.arange(97)), points.read(), rtol=1e-4, atol=1e-5)
+    assert model.loss(options, device, drawn) == pytest.approx(model.loss(options, cpu, drawn), rel=1e-4)
 
 
 def test_no_samples() -> None:
