@@ -1,6 +1,6 @@
 """Maps of graphs: two meshes, Debian's packages and Swiss-Prot, against Graphviz' sfdp, ForceAtlas2 and igraph's DrL.
 
-    python -m benchmarks.graph_layouts [--peers DIR] [--graphs 4elt mdual debdeps large] [--passes 1000] [--out DIR]
+    python -m benchmarks.graph_layouts [--peers DIR] [--graphs 4elt mdual debdeps large] [--out DIR]
 
 Each layout is made in a process of its own, on one thread: CPU seconds from the arrays of the graph to coordinates
 (of sfdp without making Graphviz' own graph), peak memory, and the measures of tasks/layout/quality. Pictures go to
@@ -72,7 +72,7 @@ def run_side(side: str, folder: Path, options: argparse.Namespace) -> dict[str, 
     """Lay out in a process of its own; raise RuntimeError with its last words where it fails."""
     path = os.pathsep.join([str(ROOT), *([str(options.peers.resolve())] if options.peers else [])])
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    command = [sys.executable, "-m", "benchmarks.graph_layout_sides", side, str(folder), str(options.passes)]
+    command = [sys.executable, "-m", "benchmarks.graph_layout_sides", side, str(folder)]
     environment = {**os.environ, "PYTHONPATH": path, **threads}
     try:
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=options.limit)
@@ -117,14 +117,9 @@ def main() -> None:
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
-    parser.add_argument(
-        "--passes", type=int, default=1000, help="of graphmill over all edges; 50 where there are millions"
-    )
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds that a side may take")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if options.passes < 1:
-        parser.error("give --passes of 1 or more")
     if options.peers is not None and not options.peers.is_dir():
         parser.error(f"--peers {options.peers} is no folder: leave it out, or fill it as --help says")
     (options.out / "graph_layouts").mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,10 @@ def compare(sides: list[str], data: tuple[Array, Array], options: argparse.Names
                 coordinates = np.load(folder / "out.npy")
                 measures, sampled = measure_layout(coordinates, vectors, labels=labels, threads=options.threads)
                 found[side].append(one | measures | {"errors": sampled})
-                print(f"round {number + 1}: {side} {one['seconds']:.1f} s, {measures}", flush=True)
+                print(
+                    f"round {number + 1}: {side} {one['seconds']:.1f} s, {one['cpu_seconds']:.1f} CPU s, {measures}",
+                    flush=True,
+                )
     lines = []
     for side, rounds in found.items():
         medians = {name: statistics.median(one[name] for one in rounds) for name in (*TIMES, *MEASURES)}

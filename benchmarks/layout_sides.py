@@ -29,57 +29,11 @@ _WARM_ROWS = 600
 
 
 def graphmill(vectors: Array, options: Options) -> Array:
-    """Neighbours by pynndescent, LargeVis' weights and steps: what `graphmill layout` does.
+    """LargeVis with its defaults, as `graphmill layout vectors.npy` has them."""
+    from configs.layout_options import LayoutOptions, NeighborsConfig
+    from tasks.evaluate.layouts.of_model import layout_of_vectors
 
-    This is the one place to call the command's own functions from.
-    """
-    from pynndescent import NNDescent
-
-    from models.kernels.layout.move_points import Points, move_points
-    from models.kernels.layout.objectives import Objective
-    from tasks.sampling.walks.alias import alias_table, draw_many
-
-    neighbors, chunk, negatives = options.get("neighbors", 90), 1 << 14, 5
-    num = min(neighbors, (len(vectors) - 1) // 2) + 1
-    index = NNDescent(vectors, n_neighbors=num, random_state=0, n_jobs=options["threads"])
-    ids, distances = index.neighbor_graph
-    weight = perplexity_weights(distances[:, 1:].astype(np.float64) ** 2, min(30, num / 3))
-    sources = np.repeat(np.arange(len(vectors), dtype=np.int32), num - 1)
-    heads = np.concatenate([sources, ids[:, 1:].reshape(-1).astype(np.int32)])
-    tails = np.concatenate([heads[len(sources) :], sources])
-    weights = np.concatenate([weight.reshape(-1)] * 2)
-    edges, noise = alias_table(weights), alias_table(np.bincount(heads, weights, len(vectors)) ** 0.75)
-    points, objective = Points.zeros(len(vectors), 2), Objective("largevis", gamma=7.0, epsilon=0.1)
-    points.rows[:] = first_axes(vectors) * 1e-4
-    drawn, others = np.empty(chunk, np.int64), np.empty((chunk, negatives), np.int32)
-    state, mask, count = 1, (1 << 64) - 1, max(500 * len(vectors), options.get("least_samples", 10_000_000))
-    for low in range(0, count, chunk):
-        state = int(draw_many(edges, np.uint64(state), drawn)) & mask
-        state = int(draw_many(noise, np.uint64(state), others.reshape(-1))) & mask
-        move_points(points, points, heads[drawn], tails[drawn], others, objective, rate=max(1e-4, 1 - low / count))
-    return points.rows
-
-
-def perplexity_weights(squares: Array, perplexity: float) -> Array:
-    """Return each row's probabilities by a Gaussian of that perplexity over squared distances (n, k)."""
-    low, high = np.zeros(len(squares)), np.full(len(squares), np.inf)
-    precision = 1 / np.maximum(squares.mean(axis=1), 1e-12)
-    squares = squares - squares[:, :1]
-    for _ in range(50):
-        weights = np.exp(-precision[:, None] * squares)
-        weights /= weights.sum(axis=1, keepdims=True)
-        wide = -(weights * np.log(weights + 1e-300)).sum(axis=1) > np.log(perplexity)
-        low, high = np.where(wide, precision, low), np.where(wide, high, precision)
-        precision = np.where(np.isinf(high), precision * 2, (low + high) / 2)
-    return weights
-
-
-def first_axes(vectors: Array) -> Array:
-    """Return the first two principal components, of standard deviation 1."""
-    centered = vectors - vectors.mean(axis=0)
-    _, axes = np.linalg.eigh(centered.T @ centered)
-    components = centered @ axes[:, :-3:-1]
-    return components / components.std()
+    return layout_of_vectors(vectors, LayoutOptions(neighbors=NeighborsConfig()), 0, lambda *_: None)
 
 
 def umap(vectors: Array, options: Options) -> Array:
@@ -149,7 +103,7 @@ def main() -> None:
     vectors = np.load(source)
     begin = time.perf_counter()
     if side != "LargeVis C++":
-        SIDES[side](vectors[:_WARM_ROWS], options | {"least_samples": 100_000})
+        SIDES[side](vectors[:_WARM_ROWS], options)
     warm = time.perf_counter() - begin
     _start_clock()
     coordinates = SIDES[side](vectors, options)

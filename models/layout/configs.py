@@ -11,7 +11,8 @@ from configs.registry import MODELS
 from models.layout.reach import forces_of
 from models.vector_configs import Pairing, RowsConfig
 
-_GRAPH_RATE = 0.3
+_GAMMA, _EPSILON = 7.0, 0.1  # as LargeVis' own program has them
+_MESH_REACH, _GRAPH_RATE = 4_000.0, 0.3
 _LEAST_PASSES, _MOST_PASSES, _PASSED_EDGES = 50, 1000, 3e8
 """Of a graph's layout over all of its edges, and edges of all passes."""
 
@@ -63,13 +64,14 @@ class LayoutConfig(RowsConfig):
     def check_task(self, task: str | None) -> None:
         """Take any task: a layout predicts nothing."""
 
-    def settled(self, num_points: int, num_edges: int, *, own_edges: bool) -> Settled:
+    def settled(self, num_points: int, num_edges: int, *, is_mesh: bool | None) -> Settled:
         """Return what null stands for.
 
         Args:
             num_points: nodes.
             num_edges: edges, each in both directions.
-            own_edges: whether they are the graph's own, and do not join nearest neighbours of vectors.
+            is_mesh: whether nodes of a graph with edges of its own are far from each other; None: edges join nearest
+                neighbours of vectors.
         """
         return Settled(self, self.usual_rate, float(max(self.usual_samples * num_points, self.least_samples)))
 
@@ -88,18 +90,22 @@ class LargeVisConfig(LayoutConfig):
     """Weight of what is pushed away; null: 7, and for a graph with edges of its own by `reach`."""
     epsilon: float | None = Field(default=None, gt=0, le=1e6)
     """What is added to squared distances that are divided by; null: 0.1, and by `reach`."""
-    reach: float = Field(default=400.0, gt=0, le=1e9)
+    reach: float | None = Field(default=None, gt=0, le=1e12)
     """Of a graph with edges of its own: how far points still push each other. A small one keeps straight what is long,
-    a large one spreads nodes evenly."""
+    a large one spreads nodes evenly; null: 4,000 for a mesh, whose nodes are far from each other, and for networks what
+    makes gamma 7."""
 
-    def settled(self, num_points: int, num_edges: int, *, own_edges: bool) -> Settled:
+    def settled(self, num_points: int, num_edges: int, *, is_mesh: bool | None) -> Settled:
         """Return LargeVis' own numbers for neighbours of vectors; for a graph, forces that keep its shape."""
-        usual = super().settled(num_points, num_edges, own_edges=own_edges)
-        forces = forces_of(num_points, self.negatives, self.reach) if own_edges else None
+        usual = super().settled(num_points, num_edges, is_mesh=is_mesh)
+        forces = None
+        if is_mesh is not None:
+            reach = self.reach or (_MESH_REACH if is_mesh else _GAMMA * self.negatives * num_points)
+            forces = forces_of(num_points, self.negatives, reach)
         null = {
             "negative_power": 0.0 if forces else 0.75,
-            "gamma": forces.gamma if forces else 7.0,
-            "epsilon": forces.epsilon if forces else 0.1,
+            "gamma": forces.gamma if forces else _GAMMA,
+            "epsilon": forces.epsilon if forces else _EPSILON,
         }
         options = self.model_copy(update={name: null[name] for name in null if getattr(self, name) is None})
         if forces is None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 _ROUNDS = 60
+_MOST_EPSILON = 0.1  # LargeVis' own
 
 
 class Forces(NamedTuple):
@@ -21,18 +22,16 @@ class Forces(NamedTuple):
 
 
 def forces_of(num_nodes: int, num_negatives: int, reach: float) -> Forces:
-    """Return forces for a graph that is to be shown as a whole.
+    """Return forces by how far they reach.
 
     An edge pulls by 2 x / (1 + x^2), a negative pushes by 2 gamma / (x (1 + x^2)): up to a distance of 1 that is a
     spring and a push by 1 / x, as in ForceAtlas2 (Jacomy et al., PLOS ONE 9, 2014). Beyond 1 the push fades, and the
     map keeps its parts together but not its shape. gamma = reach / (K n) balances them so that the map is some units
     wide: 1.5 at reach 4, 3 at 40, 6 at 400, 12 at 4,000. A small reach keeps straight what is long, a large one spreads
-    nodes evenly.
+    nodes evenly, and tears a mesh where it is narrow from some 100,000 on.
     """
     gamma = reach / (num_negatives * max(num_nodes, 1))
     squared = gamma * num_negatives
-    for _ in range(
-        _ROUNDS
-    ):  # the pull on edges is the push on pairs, n / 6 squared lengths apart in a map that is even
+    for _ in range(_ROUNDS):  # edges pull as pairs push, which are n / 6 squared lengths apart in a map that is even
         squared = (squared + gamma * num_negatives / (1 + squared * num_nodes / 6)) / 2
-    return Forces(gamma, 1e-3 * squared, float(np.sqrt(squared)))
+    return Forces(gamma, min(1e-3 * squared, _MOST_EPSILON), float(np.sqrt(squared)))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from tasks.arrays import Array
+from tasks.layout.pivots import is_mesh
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import NEIGHBORS
 
@@ -66,6 +67,10 @@ class EdgeList:
         root = np.sqrt(np.maximum(np.diff(self.indptr), 1)).astype(np.float32)
         weight = 1 / (root[self.sources] * root[self.indices])
         return replace(self, weight=weight if self.weight is None else weight * np.asarray(self.weight))
+
+    def is_mesh(self) -> bool | None:
+        """Whether nodes of a graph are far from each other; None: its edges join nearest neighbours of vectors."""
+        return is_mesh(self.indptr, self.indices) if self.own else None
 
     def edge_length(self, points: Array) -> float:
         """Return the root of the mean squared length of edges between points (N, dim)."""

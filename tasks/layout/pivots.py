@@ -24,6 +24,28 @@ _MAPPED_NODES = 10
 _NOISE = 1e-3
 _ROOM = 1.2
 """Side of a component's square over the root of its nodes."""
+_FAR = 2.0
+_SEARCHES = 5
+
+
+def is_mesh(indptr: Array, indices: Array, *, seed: int = 0) -> bool:
+    """Whether nodes of a graph are far from each other, as in meshes and roads, and not as in most networks.
+
+    Far is more than 2 ln(n) edges on average: in random graphs and most networks it is ln(n) over that of the degree,
+    in meshes a root of n.
+
+    Args:
+        indptr: int64 (n + 1,), of a graph as CSR.
+        indices: integers (E,), each edge in both directions.
+        seed: of the 5 nodes from which distances are searched.
+    """
+    n = len(indptr) - 1
+    starts = np.flatnonzero(indptr[1:] > indptr[:-1])
+    starts = starts[np.random.default_rng(seed).integers(len(starts), size=min(_SEARCHES, len(starts)))]
+    steps = [path_lengths(indptr, indices, source) for source in starts]
+    reached = [one[one > 0] for one in steps]
+    mean = float(np.mean(np.concatenate(reached))) if sum(map(len, reached)) else 0.0
+    return mean > _FAR * float(np.log(max(n, 1)))
 
 
 def coarse_start(

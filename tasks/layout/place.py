@@ -103,6 +103,7 @@ def place_points(
 
     Raises ValueError: shapes, neighbours, weights or points that are not fit.
     """
+    options = options.settled(len(points), len(indices), is_mesh=None).options
     weight = np.ones(len(indices), np.float32) if weight is None else weight
     _check(points, indptr, indices, weight, options)
     count = len(indptr) - 1

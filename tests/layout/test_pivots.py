@@ -13,7 +13,7 @@ from models.kernels.layout.move_points import Points, move_points
 from models.kernels.layout.objectives import Objective
 from models.layout.reach import forces_of
 from tasks.arrays import Array
-from tasks.layout.pivots import coarse_start, packed, pivot_distances
+from tasks.layout.pivots import coarse_start, is_mesh, packed, pivot_distances
 from tasks.layout.quality.measure import measure_layout
 
 
@@ -64,7 +64,7 @@ def test_distances_are_those_of_shortest_paths_from_far_nodes() -> None:
 def test_steps_from_the_start_keep_a_mesh_flat_and_its_edges_short() -> None:
     edges = grid(25, 40)
     start = coarse_start(*edges)
-    forces = forces_of(1000, 5, 400)
+    forces = forces_of(1000, 5, 4000)
     points, rng = Points.zeros(1000, 2), np.random.default_rng(0)
     points.rows[:] = start * forces.edge_length
     sources = np.repeat(np.arange(1000, dtype=np.int32), np.diff(edges[0]))
@@ -115,3 +115,21 @@ def test_few_nodes_and_graphs_without_edges_get_places(count: int) -> None:
     assert np.isfinite(found).all()
     loops = np.arange(count + 1), np.arange(count, dtype=np.int32)
     assert np.isfinite(coarse_start(*loops)).all()
+
+
+def test_a_mesh_is_told_from_a_network() -> None:
+    rng = np.random.default_rng(0)
+    assert is_mesh(*grid(60, 50))
+    ends = rng.integers(3000, size=(2, 9000))
+    network = sp.csr_matrix((np.ones(9000), ends), (3000, 3000))
+    assert not is_mesh(*csr(network + network.T))
+    assert not is_mesh(*csr(sp.csr_matrix((4, 4))))
+    assert not is_mesh(np.zeros(1, np.int64), np.zeros(0, np.int32))
+
+
+def test_forces_reach_as_far_as_they_are_told() -> None:
+    forces = forces_of(3000, 5, 4000)
+    assert forces.gamma == pytest.approx(4000 / 15_000)
+    assert forces_of(3000, 5, 4).edge_length < forces.edge_length
+    assert forces_of(3000, 5, 7 * 5 * 3000).gamma == pytest.approx(7)
+    assert forces_of(30, 5, 1e12).epsilon == 0.1

@@ -104,7 +104,7 @@ def test_what_the_recipe_leaves_open_is_the_models(tmp_path: Path) -> None:
     assert settled.train.learning_rate == 0.3
     assert settled.train.samples == 1000 * len(edges.indices) / 2  # a thousand passes over a small graph
     assert settled.model.negative_power == 0  # whose forces reach far
-    of_vectors = job.model.settled(300, 9000, own_edges=False).options
+    of_vectors = job.model.settled(300, 9000, is_mesh=None).options
     assert (of_vectors.gamma, of_vectors.epsilon, of_vectors.negative_power) == (7, 0.1, 0.75)
 
 

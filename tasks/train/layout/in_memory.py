@@ -61,7 +61,7 @@ def lay_out(
         RecipeError: the coordinates are not finite.
     """
     model: Any = MODELS.get(options.name)
-    settled = options.settled(edges.num_nodes, len(edges.indices), own_edges=edges.own)
+    settled = options.settled(edges.num_nodes, len(edges.indices), is_mesh=edges.is_mesh())
     options, peak = settled.options, rate or settled.rate
     begins = scaled(start, settled, edges)
     with tempfile.TemporaryDirectory() as folder:

@@ -100,7 +100,7 @@ class LayoutTrainer(Trainer):
 def settled_of(job: Job[LayoutTrainConfig], edges: EdgeList) -> Settled:
     """Return what the model takes for a graph where the recipe says nothing."""
     assert isinstance(job.model, LayoutConfig)
-    return job.model.settled(edges.num_nodes, len(edges.indices), own_edges=edges.own)
+    return job.model.settled(edges.num_nodes, len(edges.indices), is_mesh=edges.is_mesh())
 
 
 def with_usual_numbers(job: Job[LayoutTrainConfig], settled: Settled) -> Job[LayoutTrainConfig]:
