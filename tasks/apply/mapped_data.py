@@ -33,7 +33,7 @@ class MappedData:
                 found = None
             if found is None or found.digest != made["digest"]:
                 raise RecipeError(
-                    f"new points are placed by what {published.reference} is a layout of, and this home has that no "
+                    f"new points are placed by what {published.name} is a layout of, and this home has that no "
                     "more; run its recipe again, or lay out all of the data anew"
                 )
             folders.append(store.folder(stage, str(made["key"])))
