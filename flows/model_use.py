@@ -85,6 +85,8 @@ class ModelUse:
         if self.request.what == "model":
             return  # its files are copied: there may be code among them, and nothing of it runs
         texts = requested_overrides(data.overrides, None, data.snapshot, scheduled_at)
+        if request.what == "layout" and self.published.recipe.neighbors is not None and (data.recipe or texts):
+            texts = [*texts, "preprocess.neighbors=null"]  # new vectors go by those of the layout
         if data.recipe is None:
             self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
         else:

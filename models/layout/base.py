@@ -8,15 +8,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.kernels.layout.move_points import Points, move_points
 from models.kernels.layout.objectives import Objective
 from models.kernels.layout.reference import layout_loss
+from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
-from models.vectors import AnyMeeting, LearntFromSamples, Meeting, RowsModel, Samples
+from models.vectors import (
+    AnyMeeting,
+    DeviceMeeting,
+    DeviceSamples,
+    LearntFromSamples,
+    Meeting,
+    RowsModel,
+    Samples,
+)
 
 
 class LayoutModel(LearntFromSamples, RowsModel):
@@ -69,11 +78,30 @@ class LayoutModel(LearntFromSamples, RowsModel):
         )
 
     @classmethod
+    def learn_on_device(
+        cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
+    ) -> None:
+        """Move the points of each sample on a GPU."""
+        from models.kernels.layout.move_points_triton import move_points as move_points_triton
+
+        ((own, others),) = tables.values()
+        move_points_triton(
+            own,
+            others,
+            samples.centres,
+            samples.contexts,
+            samples.negatives,
+            cls.objective(config),
+            rate=rates,
+            counts=samples.counts,
+            most=config.most,
+            move_negatives=getattr(config, "move_negatives", True),
+        )
+
+    @classmethod
     def loss(cls, config: Any, tables: AnyMeeting, samples: Samples) -> float:
         """Return the objective's loss."""
         ((own, others),) = tables.values()
-        assert isinstance(own, RowTable)
-        assert isinstance(others, RowTable)
         ends = samples.centres, samples.contexts, samples.negatives
         return layout_loss(points_of(own), points_of(others), *ends, cls.objective(config))
 
@@ -86,6 +114,8 @@ class LayoutModel(LearntFromSamples, RowsModel):
         return own
 
 
-def points_of(table: RowTable) -> Points:
-    """Return a table's rows as points: the same memory."""
+def points_of(table: RowTable | DeviceTable) -> Points:
+    """Return a table's rows as points: the same memory, or a copy of what lies on a device."""
+    if isinstance(table, DeviceTable):
+        return Points(table.values.cpu().numpy().reshape(-1), table.values.shape[1], table.width)
     return Points(table.values, table.stride, table.width)

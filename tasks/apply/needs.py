@@ -194,10 +194,12 @@ def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> No
 def check_options(recipe: Recipe, trained: Recipe) -> None:
     """Refuse a recipe that prepares data in another way than a model's training did. Raises RecipeError."""
     own, expected = cache_view(recipe.preprocess), cache_view(trained.preprocess)
+    if recipe.neighbors is None:  # vectors that are placed in a layout go by those of the layout
+        expected.pop("neighbors", None)
     for name in expected:
-        if own[name] != expected[name]:
+        if own.get(name) != expected[name]:
             raise RecipeError(
-                f"the model was trained with preprocess.{name}={expected[name]}, and the recipe says {own[name]}; "
+                f"the model was trained with preprocess.{name}={expected[name]}, and the recipe says {own.get(name)}; "
                 "prepare the data as the training did"
             )
 

@@ -76,7 +76,8 @@ class Published:
                 f"{self.name} was registered without what it expects of data, so it predicts for its training data "
                 "only; publish it again (graphmill run RECIPE --from publish --force publish), take the new version"
             )
-        refuse_embedding_shapes(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
+        if not self.recipe.is_layout:  # new points are placed among those that it has
+            refuse_embedding_shapes(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
         same = store.manifest.digest == self.lineage["ingest"]["digest"]
         return adapted_recipe(recipe, self.recipe, self.needs, store, same_tables=same)
 

@@ -19,6 +19,7 @@ from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import Asked
 from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE
 from tasks.apply.layers import keeping
+from tasks.apply.mapped_data import MappedData
 from tasks.apply.needs import label_columns, label_order
 from tasks.apply.published import Published
 from tasks.processes.memory import PeakMemory
@@ -164,6 +165,9 @@ def write_outputs(
     store = DatasetStore(ingest.folder, ingest.manifest)
     labels = published.needs.labels if published.needs is not None and request.what == "predictions" else None
     order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
+    own_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
+    places = request.what == "layout" and published.recipe.is_layout and not own_graph
+    mapped = MappedData.of(published, home) if places else None
     with ExitStack() as stack:
         work = stack.enter_context(_work_folder(home, request.output))
         kept = None
@@ -176,7 +180,8 @@ def write_outputs(
             graph=graph.folder,
             dataset=ingest.folder,
             work=work,
-            own_graph=graph.manifest.digest == published.lineage["partition"]["digest"],
+            own_graph=own_graph,
+            mapped=mapped,
             given={key: user_path(path).resolve() for key, path in request.given.items()},
             node_type=request.node_type,
             classes=published.classes(store),

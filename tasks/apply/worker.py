@@ -24,6 +24,7 @@ from tasks.apply.completion.names import EntityNames
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
+from tasks.apply.mapped_data import MappedData
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
 from tasks.evaluate.predictions import PredictionWriter
@@ -76,6 +77,8 @@ class ServeJob(ScoringJob):
     """How vectors are laid out."""
     seed: int = 0
     """Of the layout."""
+    mapped: MappedData | None = None
+    """What the model is a layout of, where points of other data are placed among its own."""
 
 
 class Serving:
@@ -91,7 +94,7 @@ class Serving:
         self.manifest, self.dataset, self.data_classes = self.store.manifest, opened.dataset, opened.names
         check_facts(self.model, self.manifest)
         self.warnings: list[str] = []
-        if not job.own_graph:
+        if not job.own_graph and job.mapped is None:
             refuse_node_embeddings(self.model)
             self.warnings += find_learnt_rows(self.model, job.model, self.dataset)
 
@@ -125,12 +128,18 @@ class Serving:
         return {"rows": len(items), "warnings": self.warnings, **write(items, outputs)}
 
     def _lay_out(self) -> dict[str, Any]:
+        from models.layout.base import LayoutModel
+        from tasks.apply.placing import write_placed
         from tasks.evaluate.layouts.of_model import layout_of_model
 
         def say(done: int, total: int) -> None:
             report_progress(done, total, "steps", "layout")
 
         job = self.job
+        if job.mapped is not None:
+            assert isinstance(self.model, LayoutModel)
+            file, rows = write_placed(self.opened, self.model, job.mapped, job.work, job.seed)
+            return {"rows": rows, "warnings": self.warnings, "files": [file]}
         file, rows, measured = layout_of_model(self.opened, job.layout, job.work, job.seed, say)
         return {"rows": rows, "warnings": self.warnings, "files": [file], "measured": measured}
 

@@ -65,8 +65,9 @@ class EdgeList:
     def by_degree(self) -> EdgeList:
         """Return it with weights over the roots of both ends' degrees: else a hub's edges are all that pulls."""
         root = np.sqrt(np.maximum(np.diff(self.indptr), 1)).astype(np.float32)
-        weight = 1 / (root[self.sources] * root[self.indices])
-        return replace(self, weight=weight if self.weight is None else weight * np.asarray(self.weight))
+        weight = np.float32(1) / (root[self.sources] * root[self.indices])
+        own = weight if self.weight is None else weight * np.asarray(self.weight)
+        return replace(self, weight=own.astype(np.float32))
 
     def is_mesh(self) -> bool | None:
         """Whether nodes of a graph are far from each other; None: its edges join nearest neighbours of vectors."""

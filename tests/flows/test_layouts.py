@@ -101,3 +101,15 @@ def test_from_a_file_to_a_map(tmp_path: Path) -> None:
     assert again.returncode == 2
     assert "no column 'colour'" in again.stderr
     assert not (tmp_path / "again.html").exists()
+    np.save(tmp_path / "new.npy", rng.standard_normal((30, 6)) + 8 * np.eye(6)[np.arange(30) % 3])
+    placed = graphmill(
+        tmp_path / "home", "layout", "mine@1", "dataset.files=new.npy", "-o", "all.parquet", cwd=tmp_path
+    )
+    assert placed.returncode == 0, placed.stderr
+    found = pq.read_table(tmp_path / "all.parquet").to_pandas()
+    before, now = found[found.placed == "before"], found[found.placed == "now"]
+    assert len(now) == 30
+    np.testing.assert_array_equal(before[["x", "y"]], points.to_pandas()[["x", "y"]])
+    groups = before[["x", "y"]].to_numpy().reshape(50, 3, 2).mean(0)
+    gaps = np.linalg.norm(now[["x", "y"]].to_numpy()[:, None] - groups, axis=2)
+    assert (gaps.argmin(1) == np.arange(30) % 3).mean() > 0.9

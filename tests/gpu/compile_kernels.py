@@ -15,6 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from models.kernels.attention import gat_triton, gatv2_triton
+from models.kernels.layout import move_points_triton
 from models.kernels.skipgram import train_pairs_triton
 from models.kernels.sparse import message_triton, product_triton, sddmm_triton, spmm_max_triton
 from tasks.sampling.device import alias_triton, neighbors_triton, rows_triton, walk_pairs_triton, walks_triton
@@ -116,6 +117,19 @@ def skipgram() -> Iterator[Case]:
             yield k._walk_rows, types, {**size, "GROUP": 1, "HAS_MOMENT": flag, "HAS_SCALARS": True, "SHARED": flag}
 
 
+def layouts() -> Iterator[Case]:
+    sizes = {**typed("i64", "room", "num_negatives"), "num_blocks": "i32"}
+    floats = typed("fp32", "gamma", "epsilon", "a", "b", "odds", "most")
+    points = typed("*fp32", "own", "others", "rates")
+    for ids in ("*i32", "*i64"):
+        types = {**sizes, **floats, **points, **typed(ids, "heads", "tails", "negatives")}
+        for kind in range(3):
+            for dim, axes in ((2, 2), (3, 4)):
+                size = {"KIND": kind, "STRIDE": axes, "DIM": dim, "AXES": axes, "BLOCK": 128}
+                moved = {"MOVES_TAILS": True, "MOVES_NEGATIVES": kind != 1}
+                yield move_points_triton._move, types, {**size, **moved}
+
+
 def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> Any:
     """Compile a kernel; what is a pointer and not named in `types` points to int64."""
     names = kernel.arg_names
@@ -126,7 +140,7 @@ def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> A
 
 def main(arguments: list[str]) -> None:
     folder = Path(arguments[1]) if arguments[:1] == ["--ptx"] else None
-    for family in (attention, sums, neighborhoods, walks, skipgram):
+    for family in (attention, sums, neighborhoods, walks, skipgram, layouts):
         for number, (kernel, types, constants) in enumerate(family()):
             made = compiled(kernel, types, constants)
             print(family.__name__, kernel.__name__, len(made.asm["cubin"]), flush=True)

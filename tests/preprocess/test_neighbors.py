@@ -11,7 +11,6 @@ import pytest
 from configs.errors import DataError, RecipeError
 from configs.layout_options import NeighborsConfig
 from configs.load import build_recipe, dump_recipe
-from configs.schema import PreprocessConfig
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.layout.neighbors.graph import neighbor_graph
 from tasks.preprocess.neighbors import write_neighbors
@@ -95,12 +94,12 @@ def test_constant_columns_and_equal_rows(home: Home, tmp_path: Path) -> None:
 
 
 def test_other_data_has_edges_of_its_own(tmp_path: Path) -> None:
-    config = PreprocessConfig(neighbors=NeighborsConfig(k=5))
+    options = NeighborsConfig(k=5)
     context: Any = None
     with pytest.raises(RecipeError, match=r"preprocess.neighbors: the data set has 1,234 edges of its own; leave"):
-        write_neighbors(context, ArrayWriter(tmp_path), config, 1234)
+        write_neighbors(context, ArrayWriter(tmp_path), options, 1, 1234)
     with pytest.raises(RecipeError, match="nodes have no numeric features to compare"):
-        write_neighbors(context, ArrayWriter(tmp_path), config, 0)
+        write_neighbors(context, ArrayWriter(tmp_path), options, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,10 @@ def test_lasso_chooses_rows_and_saves_them(flat: Map) -> None:
     flat.says("#chosen-count", "301 chosen")
     page.keyboard.press("b")
     flat.says("#table [data-part=count]", "301 rows")
+    page.click("#table >> text=id-2")  # one of the chosen is shown, and all stay chosen
+    flat.says("#row dd >> nth=0", "id-2")
+    flat.says("#table [data-part=count]", "301 rows")
+    assert page.url.endswith("#id=id-2")
     with page.expect_download() as saving:
         page.click("text=Save CSV")
     rows = list(csv.DictReader(io.StringIO(saving.value.path().read_bytes().decode(), newline="")))
@@ -285,6 +289,12 @@ def test_the_table_leads_to_points_and_points_to_rows(flat: Map) -> None:
     page.focus("#table .scroll")
     page.keyboard.press("End")
     assert lines.last.get_attribute("data-row") == "300"
+    lines.last.locator("a").click()
+    flat.says("#row dd >> nth=0", "id-300")
+    assert lines.last.get_attribute("data-row") == "300"  # it stays where it was scrolled to
+    page.fill("#search", "id-3")
+    page.keyboard.press("Enter")
+    flat.says("#row dd >> nth=0", "id-3")
     page.click("text=Show its row")
     assert page.locator("#table tr.marked").get_attribute("data-row") == "3"
     page.click("#table th >> text=score")

@@ -19,6 +19,8 @@ from tasks.storage.manifests import NEIGHBORS, SPLITS, FeatureColumn, PartitionM
 MOST_COLUMNS = 24
 """Of the data set's own columns."""
 MOST_CATEGORIES = 10_000
+OF_EDGES = frozenset({"part", "component", "degree"})
+"""Columns that edges decide on."""
 _OWN = frozenset({"node_id", "label", "time", "feat"})
 """Columns of node tables that are told in another way, or are matrices."""
 

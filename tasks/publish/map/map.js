@@ -5,7 +5,7 @@
   const element = (id) => document.getElementById(id);
   const MAX_LINES = 20000, LISTED = 50, FOUND = 20, MAX_RINGS = 200, PART = 100000;
   const THEMES = { light: { paper: data.colors.paper.light, ink: data.colors.ink.light }, dark: { paper: data.colors.paper.dark, ink: data.colors.ink.dark } };
-  let view, legend, table, ids, lower, edges, column = null, looks, visible, shown, selected = [], joined = [], theme, hovered = -1, lasso = null;
+  let view, legend, table, ids, lower, edges, column = null, looks, visible, shown, selected = [], focused = -1, joined = [], theme, hovered = -1, lasso = null;
 
   // ---- what is drawn
   const size = () => data.count < 5000 ? 7 : data.count < 50000 ? 4.5 : data.count < 300000 ? 2.5 : 1.5;
@@ -52,7 +52,8 @@
       pen.stroke(); pen.globalAlpha = 1;
     }
     const rings = selected.length <= MAX_RINGS ? Array.from(selected).filter((row) => visible[row]) : [];
-    for (const row of hovered >= 0 ? [...rings, hovered] : rings) {
+    for (const row of [...rings, focused, hovered]) {
+      if (row < 0) continue;
       const [x, y, depth] = view.project(row, projection);
       if (depth > 0) { pen.lineWidth = 2; pen.beginPath(); pen.arc(x, y, 6, 0, 2 * Math.PI); pen.stroke(); }
     }
@@ -102,20 +103,23 @@
   }
   function choose(rows) {
     const dimmed = selected.length > 1;
-    selected = rows;
+    selected = rows; focused = rows.length === 1 ? rows[0] : -1;
     element("chosen").hidden = !selected.length;
     element("chosen-count").textContent = selected.length.toLocaleString("en") + " chosen";
-    element("row").replaceChildren(...(selected.length === 1 ? [details(selected[0]), button("Show its row", () => table.show(selected[0]), "In the table of all rows")] : []));
+    showFocused();
     element("chosen-ids").replaceChildren(...(selected.length > 1 ? Array.from(selected.slice(0, LISTED), idItem) : []));
     if (selected.length > LISTED) element("chosen-ids").append(`and ${(selected.length - LISTED).toLocaleString("en")} more`);
     if (dimmed || selected.length > 1) relook();
-    table.mark(selected.length === 1 ? selected[0] : -1);
-    if (selected.length > 1) table.refresh("chosen"); else table.refresh(selected.length ? undefined : "all");
+    if (selected.length > 1) table.refresh("chosen"); else table.refresh(table.scope() === "chosen" ? "all" : undefined);
     join(); address();
+  }
+  function showFocused() {
+    element("row").replaceChildren(...(focused >= 0 ? [details(focused), button("Show its row", () => table.show(focused), "In the table of all rows")] : []));
+    table.mark(focused);
   }
   // A link with the chosen point's id leads a colleague to it. Some viewers forbid to change the address.
   function address() {
-    const wanted = selected.length === 1 ? "#id=" + encodeURIComponent(ids[selected[0]]) : "";
+    const wanted = focused >= 0 ? "#id=" + encodeURIComponent(ids[focused]) : "";
     if (wanted === location.hash) return;
     try { history.replaceState(null, "", wanted || location.pathname + location.search); } catch { /* the address stays */ }
   }
@@ -123,10 +127,14 @@
     if (!location.hash.startsWith("#id=")) return;
     let id; try { id = decodeURIComponent(location.hash.slice(4)); } catch { return; }
     const row = ids.indexOf(id);
-    if (row >= 0) { if (selected.length !== 1 || selected[0] !== row) go(row); } else element("status").textContent = `no point has the id ${id}`;
+    if (row >= 0) { if (focused !== row) go(row); } else element("status").textContent = `no point has the id ${id}`;
   }
   function idItem(row) { const item = document.createElement("li"); item.append(button(ids[row], () => go(row))); return item; }
-  function go(row) { choose([row]); view.go(row); }
+  // One of several chosen points is shown without choosing it alone.
+  function go(row) {
+    if (selected.length > 1 && selected.includes(row)) { focused = row; showFocused(); address(); } else choose([row]);
+    view.go(row);
+  }
   // Exact ids first, then those that begin so, then those that hold the text; in parts, so that the page stays awake.
   async function search(text) {
     const exact = [], begins = [], holds = [], asked = text.toLowerCase(), mine = search.latest = {};

@@ -94,7 +94,12 @@ const mapTable = ({ data, ids, panel, onRow, scopeRows }) => {
   new ResizeObserver(() => { if (!panel.hidden) to(first); }).observe(scroll);
   return {
     open, close, isOpen: () => !panel.hidden,
-    refresh(choice) { if (choice) scope.value = choice; if (!panel.hidden) { refill(); to(0); } },
+    scope: () => scope.value,
+    // All rows stay as they are, where the reader has scrolled to.
+    refresh(choice) {
+      const before = scope.value; if (choice) scope.value = choice;
+      if (!panel.hidden && (scope.value !== "all" || scope.value !== before)) { refill(); to(0); }
+    },
     mark(row) { marked = row; if (!panel.hidden) draw(); },
     // To the row among all; in the table's middle, so that its neighbours are seen.
     show(row) { marked = row; open("all"); const position = rows ? rows.indexOf(row) : row; to(position - fits() / 2); },

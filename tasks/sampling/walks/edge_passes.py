@@ -70,14 +70,7 @@ class EdgePasses:
 
         `sources`, `targets`: room for `count` ids each.
         """
-        found = 0
-        while count > 0:
-            number, low = divmod(first, len(self))
-            high = min(len(self), low + count)
-            edges = self.heads, self.tails, self.shares
-            found += _take(*edges, self.key, number, low, high, sources[found:], targets[found:])
-            first, count = first + high - low, count - (high - low)
-        return found
+        return int(_take(self.heads, self.tails, self.shares, self.key, first, count, sources, targets))
 
 
 @njit(inline="always")
@@ -121,13 +114,18 @@ def _shuffle(indptr, indices, weight, scale, key, starts, heads, tails, shares):
 
 
 @njit(cache=True, nogil=True)
-def _take(heads, tails, shares, key, number, low, high, sources, targets):  # type: ignore[no-untyped-def]
-    """Write the entries from low to high that pass `number` takes; return how many these are."""
-    found = np.int64(0)
-    for i in range(low, high):
-        share = np.float64(shares[i])
-        own = np.float64(mix(np.uint64(key) + np.uint64(i) * STEP) >> _ELEVEN) * _TO_UNIT
-        # Written whether taken or not: a branch on it would be foreseen wrongly every other time.
-        sources[found], targets[found] = heads[i], tails[i]
-        found += np.int64(np.floor(own + share * (number + 1)) - np.floor(own + share * number))
+def _take(heads, tails, shares, key, first, count, sources, targets):  # type: ignore[no-untyped-def]
+    """Write what is taken of entries, over all passes; return how many are."""
+    size, found = len(shares), np.int64(0)
+    number, low = first // size, first % size
+    while count > 0:
+        high = min(size, low + count)
+        for i in range(low, high):
+            share = np.float64(shares[i])
+            own = np.float64(mix(np.uint64(key) + np.uint64(i) * STEP) >> _ELEVEN) * _TO_UNIT
+            # Written whether taken or not: a branch on it would be foreseen wrongly every other time.
+            sources[found], targets[found] = heads[i], tails[i]
+            found += np.int64(np.floor(own + share * (number + 1)) - np.floor(own + share * number))
+        count -= high - low
+        number, low = number + 1, 0
     return found

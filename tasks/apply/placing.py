@@ -1,0 +1,93 @@
+"""New points in a layout that stays as it is: of vectors that came later, or of a graph that has grown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from models.kernels.threads import num_threads
+from models.layout.base import LayoutModel
+from tasks.apply.mapped_data import MappedData
+from tasks.arrays import Array
+from tasks.evaluate.layouts.columns import OF_EDGES, point_columns
+from tasks.evaluate.layouts.points_file import LAYOUT_FILE, write_points
+from tasks.inference.opened import Opened
+from tasks.layout.place import place_vectors
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import IdMap
+from tasks.storage.manifests import NEIGHBORS
+from tasks.train.layout.first_points import place_among_neighbors
+
+PLACED = "placed"
+"""Column that tells points of the layout from those that are new."""
+
+
+def write_placed(opened: Opened, model: LayoutModel, mapped: MappedData, work: Path, seed: int) -> tuple[str, int]:
+    """Write the points of a layout, and among them those of other data; return the file's name and their number.
+
+    Raises DataError: vectors that cannot be compared, or a graph without a node of the layout.
+    """
+    store = GraphStore.open(mapped.graph)
+    points = np.asarray(model.table)
+    if NEIGHBORS in store.manifest.report:
+        return _write_vectors(opened, model, store, DatasetStore.open(mapped.dataset), points, work, seed)
+    return _write_nodes(opened, store, DatasetStore.open(mapped.dataset), points, work, seed)
+
+
+def _write_vectors(
+    opened: Opened, model: LayoutModel, store: GraphStore, dataset: DatasetStore, points: Array, work: Path, seed: int
+) -> tuple[str, int]:
+    """Write all points: those of the layout first."""
+    metric = store.manifest.report[NEIGHBORS]["metric"]
+    new = place_vectors(
+        opened.store["feat"],
+        store["feat"],
+        points,
+        model.config,
+        metric=metric,
+        seed=seed,
+        threads=num_threads(),
+    )
+    before = point_columns(store, dataset, IdMap(store, dataset), np.arange(len(points)))
+    after = point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(new)))
+    after = {name: column for name, column in after.items() if name not in OF_EDGES}  # new points have no edges
+    parts = [
+        pa.table({**before, PLACED: pa.repeat("before", len(points))}),
+        pa.table({**after, PLACED: pa.repeat("now", len(new))}),
+    ]
+    if parts[0].schema.field("id").type != parts[1].schema.field("id").type:
+        parts = [part.set_column(0, "id", part["id"].cast(pa.string())) for part in parts]
+    table = pa.concat_tables(parts, promote_options="permissive")
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    write_points(work / LAYOUT_FILE, np.concatenate([points, new]), columns)
+    return LAYOUT_FILE, table.num_rows
+
+
+def _write_nodes(
+    opened: Opened, store: GraphStore, dataset: DatasetStore, points: Array, work: Path, seed: int
+) -> tuple[str, int]:
+    """Write the nodes of the present graph: those that the layout has as it has them, others among their neighbours."""
+    names, then = (ids.lookup(np.arange(one.manifest.num_nodes)) for ids, one in _both(opened, store, dataset))
+    if names.type != then.type:  # numbers that have become texts
+        names, then = names.cast(pa.string()), then.cast(pa.string())
+    row = compute.index_in(names, value_set=then)
+    is_known = np.asarray(row.is_valid())
+    if not is_known.any():
+        raise DataError(f"{opened.store.manifest.dataset}: none of its nodes is in the layout; lay it out by itself")
+    found = np.zeros((len(names), points.shape[1]), np.float32)
+    found[is_known] = points[np.asarray(row.drop_null())]
+    is_placed = is_known.copy()
+    place_among_neighbors(found, is_placed, opened.store, seed)
+    columns = point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(found)))
+    columns[PLACED] = pa.array(np.where(is_known, "before", "now"))
+    write_points(work / LAYOUT_FILE, found, columns)
+    return LAYOUT_FILE, len(found)
+
+
+def _both(opened: Opened, store: GraphStore, dataset: DatasetStore) -> list[tuple[IdMap, GraphStore]]:
+    return [(opened.ids, opened.store), (IdMap(store, dataset), store)]
