@@ -15,7 +15,9 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
 from tasks.arrays import Array
+from tasks.evaluate.layouts.columns import OF_EDGES
 from tasks.evaluate.layouts.points_file import AXES, IDS
+from tasks.publish.map.colors import CATEGORIES
 from tasks.publish.map.page import write_map
 from tasks.publish.map.picture import draw_map
 from tasks.publish.map.points import Points
@@ -25,8 +27,10 @@ from tasks.storage.graph_store import GraphStore
 MAPS = ("map.html", "map.png", "map.svg")
 _MOST_EDGES = 2_000_000
 """Edges that go into a page, which is to stay below some 15 MB."""
-_FIRST = ("label", "prediction", "community", "type", "component", "degree")
-"""What colours a map first, by what there is."""
+_FIRST = ("label", "prediction", "type")
+"""What colours a map first, by what there is; then the data's own categories, and what edges say."""
+_MOST_ON_ONE = 0.9
+"""Components of which one holds more points than this share tell nothing apart."""
 
 
 def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn: Callable[[str], None]) -> list[str]:
@@ -76,8 +80,31 @@ def map_points(table: pa.Table, title: str, edges: Array | None = None, color: s
             f"no column {color!r}{did_you_mean(color, columns)} to colour the map by: one of {', '.join(columns)}"
         )
     coordinates = np.column_stack([np.asarray(table.column(name)) for name in axes])
-    color = color or next((name for name in _FIRST if name in columns), "")
+    color = color or first_color(columns)
     return Points(title=title, coordinates=coordinates, ids=ids, columns=columns, edges=edges, color=color)
+
+
+def first_color(columns: Mapping[str, pa.Array]) -> str:
+    """Return the column that tells points best apart at first sight; "": whichever can colour."""
+    own = [name for name in columns if name not in (*_FIRST, *OF_EDGES, "split", "result")]
+    wanted = [name for name in _FIRST if name in columns]
+    wanted += [name for name in own if _are_groups(columns[name])]
+    wanted += ["component"] if _tell_apart(columns.get("component")) else []
+    return next(iter(wanted), "degree" if "degree" in columns else "")
+
+
+def _tell_apart(components: pa.Array | None) -> bool:
+    """Whether there are components of which none holds nearly all points."""
+    if components is None or not len(components):
+        return False
+    return max(components.value_counts().field("counts").to_pylist()) <= _MOST_ON_ONE * len(components)
+
+
+def _are_groups(values: pa.Array) -> bool:
+    """Whether values are texts of a few groups, each of which has a colour."""
+    if not pa.types.is_string(values.type):
+        return False
+    return 2 <= len(values.drop_null().unique()) <= min(len(CATEGORIES), len(values) // 2)
 
 
 def edges_of(graph: GraphStore) -> Array | None:
