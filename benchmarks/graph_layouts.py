@@ -63,9 +63,8 @@ def picture(coordinates: Array, indptr: Array, indices: Array) -> Array:
         x, y = at[inside].astype(np.int64).T
         counts += np.bincount((PIXELS - 1 - y) * PIXELS + x, minlength=PIXELS * PIXELS)
     shades = np.log1p(counts)
-    return 1 - np.minimum(shades / max(float(np.percentile(shades[shades > 0], 99.5)), 1e-30), 1).reshape(
-        PIXELS, PIXELS
-    )
+    darkest = float(np.percentile(shades[shades > 0], 99.5)) if shades.any() else 1.0
+    return 1 - np.minimum(shades / darkest, 1).reshape(PIXELS, PIXELS)
 
 
 def run_side(side: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:

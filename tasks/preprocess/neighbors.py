@@ -54,7 +54,7 @@ def write_neighbors(
     vectors = writer.read("feat")
     num_rows = len(vectors)
     k = min(options.num_neighbors, max(num_rows - 1, 0))
-    if k < options.num_neighbors:
+    if 0 < k < options.num_neighbors:
         context.message(f"{num_rows:,} vectors: k is {k}, not {options.num_neighbors}")
     need_memory(num_rows * k * _BYTES_A_NEIGHBOR, f"{k} neighbours of {num_rows:,} vectors", "lower neighbors.k")
     if options.metric == "dot" and num_rows > _SLOW_PRODUCTS:

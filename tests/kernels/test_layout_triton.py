@@ -117,11 +117,11 @@ def test_equal_and_extreme_points_stay_numbers(objective: Objective, scale: floa
         np.testing.assert_array_equal(points.read(), before)
 
 
-@pytest.mark.parametrize("name", ["largevis", "umap", "tsne"])
-def test_models_learn_on_the_device_as_on_the_cpu(name: str) -> None:
+@pytest.mark.parametrize(("name", "given"), [("largevis", {"gamma": 7.0, "epsilon": 0.1}), ("umap", {}), ("tsne", {})])
+def test_models_learn_on_the_device_as_on_the_cpu(name: str, given: dict[str, float]) -> None:
     from models.kernels.tables.device_tables import DeviceTable
 
-    options = MODELS.config({"name": name, "negatives": 4}).settled(97, 200, own_edges=False).options
+    options = MODELS.config({"name": name, "negatives": 4, **given})
     model, points = MODELS.get(name), table(97, 2)
     there = DeviceTable.of(points, DEVICE)
     pairs, others = fresh(97, 13, 4)

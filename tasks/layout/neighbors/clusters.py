@@ -1,7 +1,6 @@
 """Nearest neighbours of many vectors: each cluster is compared with those beside it, by matrix products.
 
-An inverted file, as vector databases have it, of which whole lists are looked up at once. Fashion-MNIST (70,000 x 784),
-one thread of a Xeon (2026), CPU seconds and recall: see `_CANDIDATES`.
+An inverted file, as vector databases have it, of which whole lists are looked up at once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from tasks.arrays import blocks, offsets
 from tasks.layout.neighbors.rows import BLOCK_BYTES, Found, Rows, distances, scores
 
 _CLUSTER_ROWS = 128
-_CANDIDATES = 5120
+_CANDIDATES = 2560
+"""Rows that each row is compared with, at least. Fashion-MNIST (70,000 x 784), k = 45, one thread of a Xeon, November
+2026: 11.2 CPU seconds and 94.5 % of the neighbours; with 5,120 17.2 seconds and 98.7 %."""
 _SAMPLE, _ROUNDS = 32, 5
 """Rows for each cluster that the clusters are made of, and rounds of Lloyd's algorithm."""
 

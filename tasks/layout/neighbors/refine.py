@@ -36,7 +36,8 @@ def refine(rows: Rows, found: Found) -> Found:
     _both_ways(near, min(_NEAR, near.shape[1]), close)
     better, new = near.copy(), squares.copy()
     run_rows(_look_around, even_rows(len(rows)), np.asarray(vectors), place, scale, close, better, new)
-    return better, np.sqrt(new) if rows.metric == "euclidean" else new / 2
+    distances = np.sqrt(new) if rows.metric == "euclidean" else new / 2
+    return better, distances.astype(np.float32)
 
 
 def _reciprocal_lengths(vectors: NDArray[np.float32], place: NDArray[np.int64], block: int) -> NDArray[np.float32]:

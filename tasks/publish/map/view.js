@@ -5,7 +5,7 @@
 const mapView = ({ stage, canvas, overlay, axes, size, opacity, onMove }) => {
   const three = scatterplotLibrary, count = axes[0].length, deep = axes.length === 3;
   const largest = (numbers) => { let most = 0; for (let i = 0; i < numbers.length; i++) if (numbers[i] > most) most = numbers[i]; return most; };
-  const STEPS = 65535, SLOW = 40, FAST = 25, LEAST = 50000, MOST = 5e6, MOST_AT_REST = 4, HIDDEN = 255, DIM = 254, PALETTE_SIZE = 64;
+  const STEPS = 65535, SLOW = 40, FAST = 25, LEAST = 50000, MOST = 5e6, MOST_AT_REST = 2, HIDDEN = 255, DIM = 254, PALETTE_SIZE = 64;
   if (!document.createElement("canvas").getContext("webgl2")) throw new Error("the browser gives no WebGL 2. Turn on its graphics acceleration, or open the page in another browser");
   const renderer = new three.WebGLRenderer({ canvas, antialias: false, preserveDrawingBuffer: true, powerPreference: "high-performance" });
   renderer.autoClear = renderer.sortObjects = false; renderer.outputColorSpace = three.LinearSRGBColorSpace;
