@@ -15,7 +15,8 @@ from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.evaluate.layouts.columns import told
-from tasks.publish.layouts import edges_of, first_color, map_points
+from tasks.publish.layouts import cannot_color, edges_of, first_color, map_points
+from tasks.publish.map.columns import MAX_CATEGORIES
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -136,8 +137,21 @@ def test_a_map_is_coloured_by_what_there_is() -> None:
     table = pa.table({"id": [1, 2], "x": [0.0, 1.0], "y": [0.0, 1.0], "degree": [3, 4], "kind": ["a", "b"]})
     assert map_points(table, "demo").color == "degree"
     assert map_points(table, "demo", color="kind").color == "kind"
-    with pytest.raises(RecipeError, match=r"no column 'kinds' \(did you mean 'kind'\?\)"):
-        map_points(table, "demo", color="kinds")
+    for color, message in (
+        ("kinds", r"--color: no column 'kinds' \(did you mean 'kind'\?\); .* coloured by degree, kind$"),
+        ("x", "no column 'x'"),
+        ("id", "no column 'id'"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            map_points(table, "demo", color=color)
+
+
+def test_a_column_of_too_many_texts_cannot_colour() -> None:
+    columns = {"title": pa.array(map(str, range(MAX_CATEGORIES + 1))), "price": pa.array(range(MAX_CATEGORIES + 1))}
+    assert not cannot_color(columns, "price")
+    assert cannot_color(columns, "title") == (
+        "'title' has over 65,534 different values that are no numbers; the map can be coloured by price"
+    )
 
 
 @pytest.mark.parametrize(
