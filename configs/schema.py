@@ -292,10 +292,13 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _one_layout(self) -> Recipe:
         if self.is_layout and self.evaluate.layout is not None:
-            given = self.evaluate.layout.model_fields_set - {"color"}
+            # Not `model_fields_set`: a recipe that travelled through Prefect has all of its defaults written out.
+            plain, options = type(self.evaluate.layout)(), self.evaluate.layout
+            given = [name for name in type(plain).model_fields if getattr(options, name) != getattr(plain, name)]
+            given = [name for name in given if name != "color"]
             if given:
                 raise ValueError(
-                    f"evaluate.layout.{min(given)}: model.name={self.model.name} is the layout itself; give options of "
+                    f"evaluate.layout.{given[0]}: model.name={self.model.name} is the layout itself; give options of "
                     "the model (model.name, model.dim) and of preprocess.neighbors, and of evaluate.layout color alone"
                 )
         return self

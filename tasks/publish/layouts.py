@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,10 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
 from tasks.arrays import Array
+from tasks.evaluate.layouts.columns import OF_EDGES
 from tasks.evaluate.layouts.points_file import AXES, IDS
+from tasks.publish.map.colors import CATEGORIES
+from tasks.publish.map.columns import MAX_CATEGORIES, read_column
 from tasks.publish.map.page import write_map
 from tasks.publish.map.picture import draw_map
 from tasks.publish.map.points import Points
@@ -25,8 +27,10 @@ from tasks.storage.graph_store import GraphStore
 MAPS = ("map.html", "map.png", "map.svg")
 _MOST_EDGES = 2_000_000
 """Edges that go into a page, which is to stay below some 15 MB."""
-_FIRST = ("label", "prediction", "community", "type", "component", "degree")
-"""What colours a map first, by what there is."""
+_FIRST = ("label", "prediction", "type")
+"""What colours a map first, by what there is; then the data's own categories, and what edges say."""
+_MOST_ON_ONE = 0.9
+"""Components of which one holds more points than this share tell nothing apart."""
 
 
 def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn: Callable[[str], None]) -> list[str]:
@@ -37,8 +41,8 @@ def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn
     table = pq.read_table(evaluate.folder / evaluate.manifest.layout)
     graph = GraphStore(parents["partition"].folder, parents["partition"].manifest)
     color = "" if recipe.evaluate.layout is None else recipe.evaluate.layout.color or ""
-    if color and color not in table.column_names:  # hours of training shall not end with this
-        warn(f"evaluate.layout.color: no column {color!r}; the map can be coloured by {', '.join(table.column_names)}")
+    if color and (trouble := cannot_color(columns_of(table), color)):  # hours of training shall not end with this
+        warn(f"evaluate.layout.color: {trouble}")
         color = ""
     are_nodes = graph.manifest.task != "graph" and table.num_rows == graph.manifest.num_nodes
     points = map_points(table, title(recipe), edges_of(graph) if are_nodes else None, color)
@@ -64,20 +68,55 @@ def title(recipe: Recipe) -> str:
 def map_points(table: pa.Table, title: str, edges: Array | None = None, color: str = "") -> Points:
     """Return what a map shows of a table as `points_file.py` describes it; `color`: the column that colours first.
 
-    Raises RecipeError: there is no such column.
+    Raises RecipeError: there is no such column, or it cannot colour.
     """
     axes = [name for name in AXES if name in table.column_names]
     ids = table.column("id").to_pylist()
-    columns: dict[str, Any] = {
-        name: table.column(name).combine_chunks() for name in table.column_names if name not in (*axes, *IDS)
-    }
-    if color and color not in columns:
-        raise RecipeError(
-            f"no column {color!r}{did_you_mean(color, columns)} to colour the map by: one of {', '.join(columns)}"
-        )
+    columns = columns_of(table)
+    if color and (trouble := cannot_color(columns, color)):
+        raise RecipeError(f"--color: {trouble}")
     coordinates = np.column_stack([np.asarray(table.column(name)) for name in axes])
-    color = color or next((name for name in _FIRST if name in columns), "")
+    color = color or first_color(columns)
     return Points(title=title, coordinates=coordinates, ids=ids, columns=columns, edges=edges, color=color)
+
+
+def columns_of(table: pa.Table) -> dict[str, pa.Array]:
+    """Return what is known of points, without their ids and coordinates."""
+    return {name: table.column(name).combine_chunks() for name in table.column_names if name not in (*AXES, *IDS)}
+
+
+def cannot_color(columns: Mapping[str, pa.Array], color: str) -> str:
+    """Return why a column cannot colour a map; "": it can."""
+    if color in columns and read_column(color, columns[color]).kind != "text":
+        return ""
+    others = [name for name, values in columns.items() if name != color and read_column(name, values).kind != "text"]
+    by = f"the map can be coloured by {', '.join(others)}" if others else "nothing else is known of the points"
+    if color in columns:
+        return f"{color!r} has over {MAX_CATEGORIES:,} different values that are no numbers; {by}"
+    return f"no column {color!r}{did_you_mean(color, others)}; {by}"
+
+
+def first_color(columns: Mapping[str, pa.Array]) -> str:
+    """Return the column that tells points best apart at first sight; "": whichever can colour."""
+    own = [name for name in columns if name not in (*_FIRST, *OF_EDGES, "split", "result")]
+    wanted = [name for name in _FIRST if name in columns]
+    wanted += [name for name in own if _are_groups(columns[name])]
+    wanted += ["component"] if _tell_apart(columns.get("component")) else []
+    return next(iter(wanted), "degree" if "degree" in columns else "")
+
+
+def _tell_apart(components: pa.Array | None) -> bool:
+    """Whether there are components of which none holds nearly all points."""
+    if components is None or not len(components):
+        return False
+    return max(components.value_counts().field("counts").to_pylist()) <= _MOST_ON_ONE * len(components)
+
+
+def _are_groups(values: pa.Array) -> bool:
+    """Whether values are texts of a few groups, each of which has a colour."""
+    if not pa.types.is_string(values.type):
+        return False
+    return 2 <= len(values.drop_null().unique()) <= min(len(CATEGORIES), len(values) // 2)
 
 
 def edges_of(graph: GraphStore) -> Array | None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import RecipeError
-from configs.load import load_recipe
+from configs.load import build_recipe, dump_recipe, load_recipe
 from flows.commands.layouts import is_vector_file, name_of, places, recipe_of
 from tests.flows.conftest import graphmill
 
@@ -53,6 +53,7 @@ def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
     assert (recipe.neighbors.k, recipe.neighbors.weights) == (20, "fuzzy")
     assert recipe.evaluate.layout is not None
     assert recipe.evaluate.layout.color == "kind"
+    assert build_recipe(dump_recipe(recipe)) == recipe
     assert load_recipe(*recipe_of(str(file), ["name=other"], None, None, None)).name == "other"
 
 
@@ -62,6 +63,11 @@ def test_a_recipe_of_another_model_gets_a_map() -> None:
     assert recipe.evaluate.layout is not None
     assert (recipe.evaluate.layout.method, recipe.evaluate.layout.color) == ("tsne", "label")
     assert load_recipe(*recipe_of("deepwalk", [], None, None, None)).evaluate.layout is not None
+
+
+def test_a_layout_is_its_own_map() -> None:
+    with pytest.raises(RecipeError, match=r"evaluate\.layout\.dim: model\.name=largevis is the layout itself"):
+        load_recipe("largevis", ["evaluate.layout.dim=3"])
 
 
 def test_edges_of_a_file_are_laid_out_whole(tmp_path: Path) -> None:

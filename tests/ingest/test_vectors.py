@@ -20,6 +20,7 @@ from tests.ingest.conftest import Ingest
 
 X = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
 NAMES = ["b", "a", "b", "", "a", "b", "a"]
+NUMBERED = [f"e{i}" for i in range(8)]
 
 
 def _idx(array: np.ndarray) -> bytes:
@@ -272,3 +273,24 @@ def test_a_bare_file_of_vectors(file: str) -> None:
     recipe = build_recipe(data, [f"dataset={file}", "dataset.labels=y.npy"])
     assert (recipe.dataset.name, recipe.dataset.files) == ("vectors", (file,))  # type: ignore[attr-defined]
     assert recipe.preprocess.neighbors is not None
+
+
+def test_a_price_beside_numbered_columns_is_no_vector(
+    ingest: Ingest, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    x = np.random.default_rng(1).integers(0, 9, (4, 8)).astype(np.float32)
+    lines = [f"P-{row},{row + 0.5},{','.join(map(str, values))}" for row, values in enumerate(x)]
+    Path("x.csv").write_text("\n".join(["sku,price", *lines]).replace("price", f"price,{','.join(NUMBERED)}"))
+    store = ingest(name="vectors", files="x.csv")
+    _check(store, x)
+    assert store.read("nodes/vector", ["price"]).column(0).to_pylist() == [0.5, 1.5, 2.5, 3.5]
+    said = caplog.text
+    assert "vectors: 8 columns, e0, e1, e2, e3, e4 and 3 more; kept: sku, price" in said
+    assert "rows are numbered; to search and show them by their own ids: dataset.id=sku" in said
+    caplog.clear()
+    store = ingest(name="vectors", files="x.csv", id="sku", columns=["e0", "price"])
+    _check(store, np.column_stack([x[:, 0], np.arange(4) + 0.5]).astype(np.float32))
+    assert "rows are numbered" not in caplog.text
+    Path("y.csv").write_text(Path("x.csv").read_text().replace("e7", "e"))  # seven are no vector yet
+    assert ingest(name="vectors", files="y.csv").manifest.node_types[0].features[0].dim == 9

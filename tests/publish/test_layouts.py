@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.publish.layouts import edges_of, map_points
+from tasks.evaluate.layouts.columns import told
+from tasks.publish.layouts import cannot_color, edges_of, first_color, map_points
+from tasks.publish.map.columns import MAX_CATEGORIES
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -134,5 +137,43 @@ def test_a_map_is_coloured_by_what_there_is() -> None:
     table = pa.table({"id": [1, 2], "x": [0.0, 1.0], "y": [0.0, 1.0], "degree": [3, 4], "kind": ["a", "b"]})
     assert map_points(table, "demo").color == "degree"
     assert map_points(table, "demo", color="kind").color == "kind"
-    with pytest.raises(RecipeError, match=r"no column 'kinds' \(did you mean 'kind'\?\)"):
-        map_points(table, "demo", color="kinds")
+    for color, message in (
+        ("kinds", r"--color: no column 'kinds' \(did you mean 'kind'\?\); .* coloured by degree, kind$"),
+        ("x", "no column 'x'"),
+        ("id", "no column 'id'"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            map_points(table, "demo", color=color)
+
+
+def test_a_column_of_too_many_texts_cannot_colour() -> None:
+    columns = {"title": pa.array(map(str, range(MAX_CATEGORIES + 1))), "price": pa.array(range(MAX_CATEGORIES + 1))}
+    assert not cannot_color(columns, "price")
+    assert cannot_color(columns, "title") == (
+        "'title' has over 65,534 different values that are no numbers; the map can be coloured by price"
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "first"),
+    [
+        ({"degree": [1, 2] * 5, "country": ["DE", "FR"] * 5, "label": ["1", "2"] * 5}, "label"),
+        ({"degree": [1, 2] * 5, "name": [*"abcdefghij"], "country": ["DE", None] * 4 + ["FR"] * 2}, "country"),
+        ({"degree": [1, 2] * 5, "component": ["0"] * 10, "country": ["DE"] * 10}, "degree"),
+        ({"degree": [1, 2] * 5, "component": ["0"] * 5 + ["1"] * 5, "split": ["train", "test"] * 5}, "component"),
+        ({"degree": [1, 2] * 50, "component": ["0"] * 99 + ["1"]}, "degree"),
+        ({"name": [*"abcdefghij"]}, ""),
+    ],
+)
+def test_what_tells_points_apart_colours_a_map_first(columns: dict[str, list[Any]], first: str) -> None:
+    assert first_color({name: pa.array(values) for name, values in columns.items()}) == first
+
+
+def test_texts_of_dates_are_dates_and_empty_ones_missing() -> None:
+    days = told(pa.array(["2024-01-31", "", "2023-12-01 12:30"]))
+    assert days.to_pylist() == [datetime(2024, 1, 31), None, datetime(2023, 12, 1, 12, 30)]
+    assert told(pa.array(["2024-01-31T00:00:00+01:00"])).to_pylist() == [datetime(2024, 1, 30, 23, tzinfo=UTC)]
+    assert told(pa.array(["2024-01-31", "", "soon"])).to_pylist() == ["2024-01-31", None, "soon"]
+    assert told(pa.array(["2024", "2023"])).to_pylist() == ["2024", "2023"]
+    assert told(pa.array(["", ""])).to_pylist() == [None, None]
+    assert told(pa.array([2024, 2023])).to_pylist() == [2024, 2023]

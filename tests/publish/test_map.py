@@ -70,11 +70,20 @@ def test_bad_coordinates_are_refused(coordinates: np.ndarray[Any, Any], message:
         quantized(coordinates)
 
 
-def test_categories_are_codes_with_the_commonest_first() -> None:
+def test_categories_are_codes_in_the_order_of_their_names() -> None:
+    """Each name keeps its colour, whichever is the commonest tonight."""
     column = pack_column("topic", ["b", None, "a", "b", HOSTILE, "b", "a"])
-    assert (column["labels"], column["counts"]) == (["", "b", "a", HOSTILE], [1, 3, 2, 1])
-    assert unpacked(column["data"], np.uint8).tolist() == [1, 0, 2, 1, 3, 1, 2]
-    assert pack_column("sure", np.array([True, False, True]))["labels"] == ["", "True", "False"]
+    labels = ["", *sorted(["a", "b", HOSTILE])]
+    assert column["labels"] == labels
+    assert dict(zip(labels, column["counts"], strict=True)) == {"": 1, "a": 2, "b": 3, HOSTILE: 1}
+    given = ["b", "", "a", "b", HOSTILE, "b", "a"]
+    assert [labels[code] for code in unpacked(column["data"], np.uint8)] == given
+    assert pack_column("part", ["10", "9", "10", "-1"])["labels"] == ["", "-1", "9", "10"]
+
+
+def test_of_more_categories_than_colours_the_commonest_come_first() -> None:
+    column = pack_column("k", [str(i) for i in range(21) for _ in range(i + 1)])
+    assert column["labels"] == ["", *map(str, reversed(range(21)))]
 
 
 def test_many_categories_take_wider_codes_and_too_many_are_text() -> None:

@@ -24,6 +24,9 @@ OF_EDGES = frozenset({"part", "component", "degree"})
 _OWN = frozenset({"node_id", "label", "time", "feat"})
 """Columns of node tables that are told in another way, or are matrices."""
 
+_MOMENTS = (("us", None), ("us", "UTC"), ("ns", None), ("ns", "UTC"))
+"""Units and zones of times that texts may be."""
+
 
 def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
     """Return columns of nodes, int64 (n,): ids first, then what is known of them.
@@ -132,8 +135,23 @@ def _own_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Ar
 def _named(dataset: DatasetStore, table: str, feature: FeatureColumn | None, values: pa.Array) -> pa.Array | None:
     """Return values, of categories their names; None: codes that nobody names."""
     if feature is None or feature.kind == "numeric":
-        return values
+        return told(values)
     if table not in dataset:
         return None
     names = dataset.read(table, ["name"]).column("name")
-    return names.take(values).combine_chunks() if len(names) <= MOST_CATEGORIES else None
+    return told(names.take(values).combine_chunks()) if len(names) <= MOST_CATEGORIES else None
+
+
+def told(values: pa.Array) -> pa.Array:
+    """Return values with null for empty texts; texts that are dates or moments (ISO 8601), all of them, become such."""
+    if not pa.types.is_string(values.type):
+        return values
+    values = compute.if_else(compute.equal(values, ""), None, values)
+    if values.null_count == len(values):
+        return values
+    for unit, zone in _MOMENTS:
+        try:
+            return values.cast(pa.timestamp(unit, zone))
+        except pa.ArrowInvalid:
+            continue
+    return values

@@ -29,7 +29,8 @@ class VectorsConfig(ComponentConfig):
     """Whether a CSV begins with the columns' names; without, they are `0`, `1`, ..."""
     columns: StrTuple = ()
     """Of tables: columns of numbers or lists whose numbers, side by side, are the vectors. None: the only column of
-    lists; else all columns of numbers that nothing else names."""
+    lists; else eight or more numbered columns (`e0`, `e1`, ...); else all columns of numbers that nothing else
+    names."""
     id: str | None = None
     """Of tables: column of ids. null: `id`, where there is one; else rows' numbers."""
     ids: StrTuple = ()

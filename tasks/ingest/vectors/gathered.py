@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from configs.matching import listed
 from configs.source_files import is_file, user_path
 from tasks.arrays import Array
 from tasks.ingest.tables.intake import Intake
@@ -140,16 +141,30 @@ def _of_table(config: VectorsConfig, context: StageContext) -> Gathered:
     for hint in intake.hints:
         context.warn(hint)
     _say_what_is_what(context, table)
+    if ids is None and roles.id is None:
+        _propose_ids(context, {name: whole[name] for name in roles.kept})
     return Gathered(num_rows, table.chunks, ids, labels, kept)
 
 
 def _say_what_is_what(context: StageContext, table: VectorTable) -> None:
     roles = table.roles
-    vectors = roles.vectors[0] if len(roles.vectors) == 1 else f"{len(roles.vectors):,} columns"
+    vectors = (
+        roles.vectors[0] if len(roles.vectors) == 1 else f"{len(roles.vectors):,} columns, {listed(roles.vectors, 5)}"
+    )
     facts = [f"vectors: {vectors}"]
     facts += [f"{what}: {name}" for what, name in (("ids", roles.id), ("labels", roles.label)) if name]
     facts += [f"kept: {', '.join(roles.kept[:10])}{', ...' if len(roles.kept) > 10 else ''}"] if roles.kept else []
     context.message("; ".join(facts))
+
+
+def _propose_ids(context: StageContext, kept: dict[str, pa.Array]) -> None:
+    """Say which column names rows, where none is called `id`: the first of texts or whole numbers without a repeat."""
+    for name, values in kept.items():
+        if not (is_text(values.type) or (pa.types.is_integer(values.type) and name.lower().endswith("id"))):
+            continue
+        if not values.null_count and len(values) > 1 and compute.count_distinct(values).as_py() == len(values):
+            context.message(f"rows are numbered; to search and show them by their own ids: dataset.id={name}")
+            return
 
 
 def _together(parts: list[pa.Array]) -> pa.Array:

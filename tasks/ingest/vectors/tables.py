@@ -29,6 +29,9 @@ _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _ODD_SHARE = 0.1
 """A column of which fewer cells than that are no numbers is one of numbers with mistakes."""
 
+_A_SERIES = 8
+"""So many columns whose names differ in their number alone are a vector, and a price beside them is none of it."""
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -120,13 +123,23 @@ class VectorTable:
 
 
 def _vectors_among(kinds: dict[str, pa.DataType]) -> tuple[str, ...]:
-    """Return the only column of lists, else all of numbers. Raises DataError where several are lists."""
+    """Return the only column of lists; else eight or more of numbers that are numbered, `e0`, `e1`, ...; else all.
+
+    Raises DataError where several are lists.
+    """
     lists = [name for name, kind in kinds.items() if is_list(kind)]
     if len(lists) > 1:
         raise DataError(f"which column holds the vectors? {listed(lists)} are lists; dataset.columns names one or more")
     if lists:
         return tuple(lists)
-    return tuple(name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    numbers = tuple(name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    series: dict[str, list[str]] = {}
+    for name in numbers:
+        stem = name.rstrip("0123456789")
+        if stem != name:
+            series.setdefault(stem, []).append(name)
+    numbered = [names for names in series.values() if len(names) >= _A_SERIES]
+    return tuple(numbered[0]) if len(numbered) == 1 else numbers
 
 
 def _refuse_nearly_numbers(first: Batch, name: str) -> None:

@@ -10,7 +10,7 @@ CATEGORIES = (
     *("#2f7ed8", "#e8743b", "#2ca86b", "#d64571", "#8a63d2", "#c79a1e", "#17a2b8", "#a0522d", "#e377c2", "#6b8e23"),
     *("#4059ad", "#ff9f80", "#7fd1ae", "#99306f", "#b5a1e6", "#7a6a00", "#7cc4e8", "#d62728", "#b0b060", "#3d7a7a"),
 )
-"""Of the commonest categories, in their order; further ones share `OTHER`."""
+"""Of categories in their order, of more than these of the commonest; further ones share `OTHER`."""
 NUMBERS = ("#46307e", "#3f5b8c", "#2b8a8c", "#3cb371", "#a5d43d", "#fde047")
 """From the least to the most, mixed in between."""
 PAPER = {"light": "#ffffff", "dark": "#14181d"}

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tasks.publish.map.colors import CATEGORIES
+
 MAX_CATEGORIES = 65_534
 """More different texts than this are shown on a point's card, and cannot colour it."""
 
@@ -104,8 +106,9 @@ class Column:
 def read_column(name: str, values: Any) -> Column:
     """Return the column by its kind.
 
-    `kind` is category (values are codes into `labels`, the commonest first; 0 is a missing value), number, time
-    (seconds since 1970, UTC) or text. Numbers and times have `low` and `high`, the percentiles 1 and 99 that colours
+    `kind` is category (values are codes into `labels`; 0 is a missing value), number, time (seconds since 1970, UTC) or
+    text. Labels that have a colour each are in their own order, so that tomorrow's map has today's colours; of more the
+    commonest come first. Numbers and times have `low` and `high`, the percentiles 1 and 99 that colours
     span, and NaN where they are missing. Raises ValueError for complex numbers and for several values a point.
     """
     if hasattr(values, "to_pandas"):  # Arrow's arrays, of which pandas would keep each value's wrapping
@@ -127,9 +130,19 @@ def read_column(name: str, values: Any) -> Column:
     counts = texts.value_counts()
     if len(counts) > MAX_CATEGORIES:
         return Column(name, "text", texts.fillna("").to_numpy(dtype=object))
+    if len(counts) <= len(CATEGORIES):
+        counts = counts.loc[_in_order(counts.index.tolist())]
     codes = pd.Categorical(texts, categories=counts.index).codes.astype(np.int64) + 1
     labels, sizes = ["", *counts.index.tolist()], [int(texts.isna().sum()), *counts.tolist()]
     return Column(name, "category", codes.astype(np.uint8 if len(counts) < 256 else np.uint16), labels, sizes)
+
+
+def _in_order(labels: list[str]) -> list[str]:
+    """Return labels as numbers where all are, else as texts, in ascending order."""
+    try:
+        return sorted(labels, key=lambda label: (float(label), label))
+    except ValueError:
+        return sorted(labels)
 
 
 def _spanned(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> Column:
