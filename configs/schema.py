@@ -292,7 +292,8 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _one_layout(self) -> Recipe:
         if self.is_layout and self.evaluate.layout is not None:
-            given = self.evaluate.layout.model_fields_set - {"color"}
+            usual = LayoutOptions(color=self.evaluate.layout.color)  # a recipe that was written out has all options
+            given = [name for name, value in self.evaluate.layout if value != getattr(usual, name)]
             if given:
                 raise ValueError(
                     f"evaluate.layout.{min(given)}: model.name={self.model.name} is the layout itself; give options of "

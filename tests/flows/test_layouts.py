@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import RecipeError
-from configs.load import load_recipe
+from configs.load import build_recipe, dump_recipe, load_recipe
 from flows.commands.layouts import is_vector_file, name_of, places, recipe_of
 from tests.flows.conftest import graphmill
 
@@ -54,6 +54,16 @@ def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
     assert recipe.evaluate.layout is not None
     assert recipe.evaluate.layout.color == "kind"
     assert load_recipe(*recipe_of(str(file), ["name=other"], None, None, None)).name == "other"
+
+
+@pytest.mark.parametrize("word", ["no", "2024", "1e5", "null", "a, b", "[x]", "a: b", "日本 #1"])
+def test_words_are_no_yaml(tmp_path: Path, word: str) -> None:
+    file = tmp_path / f"{word}.npy"
+    recipe = load_recipe(*recipe_of(str(file), [], None, None, word))
+    assert (recipe.name, recipe.dataset.files) == (name_of(str(file)), (str(file),))
+    assert recipe.evaluate.layout is not None
+    assert recipe.evaluate.layout.color == word
+    assert build_recipe(dump_recipe(recipe)) == recipe  # stages read it so
 
 
 def test_a_recipe_of_another_model_gets_a_map() -> None:
