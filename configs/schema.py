@@ -292,10 +292,8 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _one_layout(self) -> Recipe:
         if self.is_layout and self.evaluate.layout is not None:
-            # Not `model_fields_set`: a recipe that travelled through Prefect has all of its defaults written out.
-            plain, options = type(self.evaluate.layout)(), self.evaluate.layout
-            given = [name for name in type(plain).model_fields if getattr(options, name) != getattr(plain, name)]
-            given = [name for name in given if name != "color"]
+            usual = LayoutOptions(color=self.evaluate.layout.color)  # a recipe that was written out has all options
+            given = [name for name, value in self.evaluate.layout if value != getattr(usual, name)]
             if given:
                 raise ValueError(
                     f"evaluate.layout.{given[0]}: model.name={self.model.name} is the layout itself; give options of "

@@ -175,16 +175,21 @@ def recipe_of(
     if is_vector_file(source):
         named = any(text.startswith("name=") for text in overrides)
         title = name_of(source)
-        own = ["dataset=vectors", f"dataset.files={source}", f"dataset.title={title}"]
-        own += [] if named else [f"name={title}"]
+        own = ["dataset=vectors", f"dataset.files=[{quoted(source)}]", f"dataset.title={quoted(title)}"]
+        own += [] if named else [f"name={quoted(title)}"]
         source, overrides = VECTOR_RECIPE, [*own, *overrides]
     recipe: Recipe = load_own_recipe(source, overrides)
     section = "model" if recipe.is_layout else "evaluate.layout"
     wanted = {"name" if section == "model" else "method": method, "dim": dim}
-    options = [f"{section}.{key}={value}" for key, value in wanted.items() if value is not None]
+    options = [f"{section}.{key}={quoted(value)}" for key, value in wanted.items() if value is not None]
     if section != "model" and not options and recipe.evaluate.layout is None:
         options = ["evaluate.layout.method=largevis"]
-    return source, [*overrides, *options, *([] if color is None else [f"evaluate.layout.color={color}"])]
+    return source, [*overrides, *options, *([] if color is None else [f"evaluate.layout.color={quoted(color)}"])]
+
+
+def quoted(value: str | int) -> str:
+    """Return a value as overrides are read: a column `no`, or a file `a, b.npy`, is one text."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def is_vector_file(source: str) -> bool:

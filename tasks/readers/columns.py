@@ -15,7 +15,9 @@ from tasks.readers.streams import no_utf8
 
 
 def check_names(names: Sequence[str], path: Path) -> None:
-    """Raise DataError where a name stands twice in a file's header: which column would be meant?"""
+    """Raise DataError where a file has no column, or a name twice in its header: which one would be meant?"""
+    if not names:  # Arrow ends the process where it reads rows of such a file
+        raise DataError("has no columns", path=path)
     if len(names) > MAX_COLUMNS:
         raise DataError(f"has more than {MAX_COLUMNS:,} columns", path=path)
     if len(set(names)) == len(names):

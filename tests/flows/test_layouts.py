@@ -57,6 +57,16 @@ def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
     assert load_recipe(*recipe_of(str(file), ["name=other"], None, None, None)).name == "other"
 
 
+@pytest.mark.parametrize("word", ["no", "2024", "1e5", "null", "a, b", "[x]", "a: b", "日本 #1"])
+def test_words_are_no_yaml(tmp_path: Path, word: str) -> None:
+    file = tmp_path / f"{word}.npy"
+    recipe = load_recipe(*recipe_of(str(file), [], None, None, word))
+    assert (recipe.name, recipe.dataset.files) == (name_of(str(file)), (str(file),))
+    assert recipe.evaluate.layout is not None
+    assert recipe.evaluate.layout.color == word
+    assert build_recipe(dump_recipe(recipe)) == recipe  # stages read it so
+
+
 def test_a_recipe_of_another_model_gets_a_map() -> None:
     recipe = load_recipe(*recipe_of("quickstart", [], "tsne", None, "label"))
     assert recipe.model.name == "graphsage"

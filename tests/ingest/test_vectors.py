@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,7 @@ MATRICES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "damaged-gz": (lambda: _image(gzip.compress(_idx(X))[:-9]), IDX, "x-ubyte: "),
     "two-arrays": (lambda: np.savez("x.npz", a=X, b=X), NPZ, "x.npz: which array holds the vectors"),
     "no-array": (lambda: np.savez("x.npz", a=X), {**NPZ, "array": "b"}, "x.npz: has no array 'b'"),
+    "nothing-in-npz": (lambda: np.savez("x.npz"), NPZ, "x.npz: holds no array"),
     "objects-in-npz": (lambda: np.savez("x.npz", a=OBJECTS, allow_pickle=True), NPZ, r"x.npz.*holds object"),
 }
 
@@ -235,6 +237,23 @@ def test_mistakes_in_tables(ingest: Ingest, folder: Path, case: str) -> None:
     Path("x.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         ingest(**{"name": "vectors", "files": "x.csv", **options})
+
+
+def test_a_table_without_columns(ingest: Ingest, folder: Path) -> None:
+    pq.write_table(pa.table({"a": X[:, 0]}).select([]), "x.parquet")
+    with pytest.raises(DataError, match=r"x.parquet: has no columns"):  # Arrow would end the process
+        ingest(name="vectors", files="x.parquet")
+
+
+@pytest.mark.parametrize("values", [["one"] * 7, [date(1850, 1, 1)] * 7, [[1]] * 7])
+def test_a_column_that_only_is_called_label(ingest: Ingest, folder: Path, values: list[Any]) -> None:
+    pq.write_table(pa.table({"v": X.tolist(), "label": values}), "x.parquet")
+    store = ingest(name="vectors", files="x.parquet")
+    assert store.manifest.task_type == "layout"
+    if not isinstance(values[0], list):
+        assert store.column("nodes/vector", "label_").tolist() == [str(value) for value in values]
+    with pytest.raises(DataError, match=r"x.parquet \(column label\)"):
+        ingest(name="vectors", files="x.parquet", label="label")
 
 
 def test_ragged_lists(ingest: Ingest, folder: Path) -> None:

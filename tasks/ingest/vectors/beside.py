@@ -60,7 +60,11 @@ def checked_ids(ids: pa.Array, name: object, column: object = None) -> pa.Array 
     Raises DataError naming a row of no id, or of one that another row has.
     """
     if not is_text(ids.type) and not pa.types.is_integer(ids.type):
-        raise DataError(f"holds {ids.type}; ids are whole numbers or texts", path=name, column=column)
+        raise DataError(
+            f"holds {ids.type}; ids are whole numbers or texts: write them so, or name another column in dataset.id",
+            path=name,
+            column=column,
+        )
     missing = ids.is_null() if not is_text(ids.type) else compute.fill_null(compute.equal(ids, ""), True)
     if compute.any(missing).as_py():
         raise DataError("the id is missing", path=name, row=compute.index(missing, True).as_py(), column=column)

@@ -17,7 +17,7 @@ from tasks.ingest.tables.paths import files_of
 from tasks.ingest.vectors.beside import NO_LABELS, Labels, checked_ids, label_column, read_column
 from tasks.ingest.vectors.configs import VectorsConfig
 from tasks.ingest.vectors.matrices import Matrix, is_matrix, open_matrix
-from tasks.ingest.vectors.tables import ID_COLUMNS, VectorTable, kept_column
+from tasks.ingest.vectors.tables import ID_COLUMNS, VectorTable, can_be_kept, kept_column
 from tasks.readers.columns import check_columns, is_text, whole_numbers
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.stage import StageContext
@@ -126,24 +126,38 @@ def _of_table(config: VectorsConfig, context: StageContext) -> Gathered:
         raise DataError("has no rows; vectors are rows", path=table.table.names)
     roles, files = table.roles, table.table.names
     whole = {name: _together(values) for name, values in parts.items()}
-    kept = {}
-    for name in roles.kept:
-        try:
-            stored, values = kept_column(name, whole[name])
-        except ValueError as error:
-            raise DataError(f"{error}; leave it out of dataset.keep", path=files, column=name) from None
-        kept[stored] = values
     ids, labels = _beside(config, num_rows)
     if roles.id is not None:
         ids = checked_ids(_as_ids(whole[roles.id]), files, roles.id)
+    shown = list(roles.kept)
     if roles.label is not None:
-        labels = label_column(_as_numbers(whole[roles.label]), config.label_kind, files, roles.label)
+        try:
+            labels = label_column(_as_numbers(whole[roles.label]), config.label_kind, files, roles.label)
+        except DataError as error:
+            if config.label is not None:
+                raise
+            # A column that only happens to be called so shall not keep vectors from being looked at.
+            context.warn(f"{error}. So it is no label; dataset.label names another column")
+            shown += [roles.label] if can_be_kept(whole[roles.label].type) else []
+    kept = _kept(shown, whole, files)
     for hint in intake.hints:
         context.warn(hint)
     _say_what_is_what(context, table)
     if ids is None and roles.id is None:
         _propose_ids(context, {name: whole[name] for name in roles.kept})
     return Gathered(num_rows, table.chunks, ids, labels, kept)
+
+
+def _kept(names: list[str], whole: dict[str, pa.Array], files: object) -> dict[str, pa.Array]:
+    """Return further columns as they are stored. Raises DataError naming one that cannot be."""
+    kept = {}
+    for name in names:
+        try:
+            stored, values = kept_column(name, whole[name])
+        except ValueError as error:
+            raise DataError(f"{error}; leave it out of dataset.keep", path=files, column=name) from None
+        kept[stored] = values
+    return kept
 
 
 def _say_what_is_what(context: StageContext, table: VectorTable) -> None:

@@ -124,5 +124,7 @@ def _only_matrix(path: Path) -> str:
         return found[0]
     if problem is not None and not shapes:
         raise problem
+    if not shapes:
+        raise DataError("holds no array; vectors are one with rows and columns", path=path)
     known = listed([f"{name} {shape}" for name, shape in shapes.items()])
     raise DataError(f"which array holds the vectors? dataset.array says so; there are {known}", path=path)

@@ -79,7 +79,7 @@ class VectorTable:
                 path=path,
             )
         if config.keep is None:
-            kept = tuple(name for name in rest if name not in vectors and _can_be_kept(kinds[name]))
+            kept = tuple(name for name in rest if name not in vectors and can_be_kept(kinds[name]))
         return Roles(own_id, label, tuple(vectors), kept)
 
     def _first_rows(self, columns: list[str]) -> Batch:
@@ -156,7 +156,8 @@ def _refuse_nearly_numbers(first: Batch, name: str) -> None:
         raise first.error(f"{why} dataset.columns, or this one in dataset.keep", row, name)
 
 
-def _can_be_kept(kind: pa.DataType) -> bool:
+def can_be_kept(kind: pa.DataType) -> bool:
+    """Whether a further column of such a type is stored: no lists and the like."""
     return bool(is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
