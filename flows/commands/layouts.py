@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -75,6 +75,7 @@ def layout(
     from flows.commands.run import run as execute
     from flows.terminal.console import err, out, print_facts
 
+    check_method(method)
     place = open_home(home, trust_code or [])
     if "@" in source and not Path(source).exists():
         options = {"method": method, "dim": dim, "color": color}
@@ -121,6 +122,20 @@ def show_model(
     if as_json:
         print(json.dumps({**record, "output": [str(path) for path in outputs]}), flush=True)
     return outputs
+
+
+def check_method(method: str | None) -> None:
+    """Raise RecipeError where there is no such method."""
+    from configs.errors import RecipeError
+    from configs.layout_options import LayoutOptions
+    from configs.matching import did_you_mean
+
+    known = get_args(LayoutOptions.model_fields["method"].annotation)
+    if method is not None and method not in known:
+        raise RecipeError(
+            f"--method {method}{did_you_mean(method, known)}: one of {', '.join(known)}; a layout of your own is a "
+            "recipe's model.name and model.file"
+        )
 
 
 def places(output: list[Path] | None, name: str) -> list[Path]:

@@ -60,12 +60,24 @@ def _write_vectors(
         pa.table({**before, PLACED: pa.repeat("before", len(points))}),
         pa.table({**after, PLACED: pa.repeat("now", len(new))}),
     ]
-    if parts[0].schema.field("id").type != parts[1].schema.field("id").type:
-        parts = [part.set_column(0, "id", part["id"].cast(pa.string())) for part in parts]
-    table = pa.concat_tables(parts, promote_options="permissive")
+    table = end_to_end(parts)
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     write_points(work / LAYOUT_FILE, np.concatenate([points, new]), columns)
     return LAYOUT_FILE, table.num_rows
+
+
+def end_to_end(parts: list[pa.Table]) -> pa.Table:
+    """Return tables end to end; a column that is not of one type in all becomes numbers, else texts."""
+    for name in sorted(set.intersection(*(set(part.column_names) for part in parts))):
+        kinds = [part.schema.field(name).type for part in parts]
+        if len(set(kinds) - {pa.null()}) > 1:
+            numeric = name != "id" and all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+            kind = pa.float64() if numeric else pa.string()
+            at = [part.column_names.index(name) for part in parts]
+            parts = [
+                part.set_column(i, name, part[i].cast(kind, safe=False)) for i, part in zip(at, parts, strict=True)
+            ]
+    return pa.concat_tables(parts, promote_options="permissive")
 
 
 def _write_nodes(

@@ -78,7 +78,8 @@ def compare(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary:
         to their `psi` and `tvd`, None where there is nothing to compare.
     """
     sizes = {"nodes": [before["nodes"], now["nodes"]], "edges": [before["edges"], now["edges"]]}
-    sizes |= {f"{split} split": [before["splits"].get(split, 0), count] for split, count in now["splits"].items()}
+    splits = {split: [before["splits"].get(split, 0), count] for split, count in now["splits"].items()}
+    sizes |= {f"{split} split": counts for split, counts in splits.items() if any(counts)}  # a layout holds none out
     metrics = {
         split: {name: [before["metrics"][split][name], value] for name, value in values.items()}
         for split, values in now["metrics"].items()

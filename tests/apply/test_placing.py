@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError, RecipeError
 from tasks.apply.mapped_data import MappedData
-from tasks.apply.placing import PLACED, write_placed
+from tasks.apply.placing import PLACED, end_to_end, write_placed
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
@@ -49,6 +51,20 @@ def test_known_nodes_stay_and_new_ones_lie_among_their_neighbors(snapshots: dict
     assert {name for name, when in told.items() if when == "before"} == set(places)
     assert all(found[name] == tuple(place) for name, place in places.items())
     assert np.isfinite(list(found.values())).all()
+
+
+def test_columns_that_are_of_two_types_become_one() -> None:
+    """A column of dates with a word in it tomorrow, amounts where there were whole numbers."""
+    day = datetime(2024, 1, 31)
+    before = pa.table({"id": [1], "day": [day], "stars": [5], "big": pa.array([2**63], pa.uint64()), "old": ["a"]})
+    after = pa.table({"id": [2], "day": ["soon"], "stars": [4.5], "big": [-1], "label": ["b"]})
+    assert end_to_end([before, after]).to_pylist() == [
+        {"id": 1, "day": "2024-01-31 00:00:00.000000", "stars": 5.0, "big": float(2**63), "old": "a", "label": None},
+        {"id": 2, "day": "soon", "stars": 4.5, "big": -1.0, "old": None, "label": "b"},
+    ]
+    assert end_to_end([before, before.set_column(0, "id", [["x"]])])["id"].to_pylist() == ["1", "x"]
+    empty = before.set_column(1, "day", [pa.nulls(1)])
+    assert end_to_end([before, empty])["day"].to_pylist() == [day, None]
 
 
 def test_another_graph_is_refused(snapshots: dict[int, Any], tmp_path: Path) -> None:

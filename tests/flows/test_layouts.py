@@ -11,7 +11,7 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
-from flows.commands.layouts import is_vector_file, name_of, places, recipe_of
+from flows.commands.layouts import check_method, is_vector_file, name_of, places, recipe_of
 from tests.flows.conftest import graphmill
 
 
@@ -94,6 +94,16 @@ def test_where_maps_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         places([Path("map.pdf")], "demo")
     with pytest.raises(RecipeError, match="nothing can be written to"):
         places([Path("/proc/nowhere/map.html")], "demo")
+
+
+def test_methods_are_three() -> None:
+    check_method(None)
+    check_method("tsne")
+    for method in ("TSNE", "graphsage", ""):
+        with pytest.raises(
+            RecipeError, match=rf"--method {method}.*: one of largevis, umap, tsne; a layout of your own"
+        ):
+            check_method(method)
 
 
 def test_from_a_file_to_a_map(tmp_path: Path) -> None:

@@ -72,6 +72,18 @@ def test_growth_and_metrics() -> None:
     assert rows["drift of labels"] == "stability index 0.000 (stable), 0.0 % would have to move"
 
 
+@pytest.mark.filterwarnings("error")
+def test_splits_without_a_row() -> None:
+    layouts = [
+        told(as_of, nodes=9000, edges=90_000, splits={"train": 0, "valid": 0, "test": 0}) for as_of in ("1", "2")
+    ]
+    assert list(snapshots.compare(*layouts)["growth"]) == ["nodes", "edges"]
+    emptied = told("3", nodes=9000, edges=90_000, splits={"train": 9000, "valid": 9000, "test": 0})
+    before = emptied | {"splits": {"train": 9000, "valid": 9000, "test": 9000}}
+    assert snapshots.compare(before, emptied)["growth"]["test split"] == [9000, 0]
+    assert "<svg" in snapshot_plots.size_picture(before, emptied).svg("Sizes")
+
+
 def test_numbers_and_many_labels() -> None:
     rng = np.random.default_rng(0)
     old, new = rng.normal(0, 1, 5000), rng.normal(0.5, 1, 5000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,8 @@ from tasks.readers.limits import MAX_ROW_BYTES
 ID_COLUMNS = ("id", "graph_id")
 """What `graphmill export embeddings` calls its ids."""
 _LABEL = "label"
+_ENDS = ({"src", "dst"}, {"source", "target"}, {"from", "to"}, {"head", "tail"}, {"sender", "receiver"}, {"u", "v"})
+"""What the two columns of edges' ends are called."""
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _ODD_SHARE = 0.1
 """A column of which fewer cells than that are no numbers is one of numbers with mistakes."""
@@ -70,6 +72,12 @@ class VectorTable:
         first = self._first_rows([*rest, *config.columns])
         kinds = {name: first.column(name).type for name in (*rest, *config.columns)}
         vectors = config.columns or _vectors_among(kinds)
+        if not config.columns and _are_edges(names, vectors, kinds):
+            raise DataError(
+                f"looks like a list of edges ({listed(names, 3)}): graphmill layout graph-layout dataset={path} shows "
+                "their graph; if rows are vectors, dataset.columns names their numbers",
+                path=path,
+            )
         for name in () if config.columns else rest:
             _refuse_nearly_numbers(first, name)
         if not vectors:
@@ -140,6 +148,16 @@ def _vectors_among(kinds: dict[str, pa.DataType]) -> tuple[str, ...]:
             series.setdefault(stem, []).append(name)
     numbered = [names for names in series.values() if len(names) >= _A_SERIES]
     return tuple(numbered[0]) if len(numbered) == 1 else numbers
+
+
+def _are_edges(names: list[str], vectors: Sequence[str], kinds: dict[str, pa.DataType]) -> bool:
+    """Whether columns are two ends: by their names, or as the two whole numbers that a table without names has."""
+    if any(is_list(kinds[name]) for name in vectors) or len(vectors) >= _A_SERIES:
+        return False
+    lower = {name.strip().lower() for name in names}
+    if any(lower >= ends for ends in _ENDS):
+        return True
+    return names == ["0", "1"] == list(vectors) and all(pa.types.is_integer(kinds[name]) for name in vectors)
 
 
 def _refuse_nearly_numbers(first: Batch, name: str) -> None:

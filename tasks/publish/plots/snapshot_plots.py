@@ -95,6 +95,8 @@ def size_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas:
     ax.set_xscale("log")
     thousands(ax.xaxis, log=True)
     ax.margins(x=0.12)
+    if any(0 in pair for pair in growth.values()):  # what says so stands at 1, which may lie far left of all bars
+        ax.set_xlim(left=1)
     ax.invert_yaxis()
     ax.set(title="Size", xlabel="count (log scale)")
     legend(ax, 2)
