@@ -179,6 +179,10 @@ def test_a_graph_without_edges_is_refused(tmp_path: Path) -> None:
     asked = recipe()
     with pytest.raises(RecipeError, match="has no edges to lay out"):
         family_of(asked.train).announce(None, asked, empty)
+    few = graph.manifest.model_copy(update={"num_nodes": 3})
+    vectors = build_recipe({"name": "demo", "dataset": {"name": "vectors", "files": "x.npy"}, "model": "largevis"})
+    with pytest.raises(RecipeError, match="has 3 vectors, and of fewer than 4 nothing says how good a layout is"):
+        family_of(vectors.train).announce(None, vectors, few)
     bare = graph.manifest.model_copy(update={"feature_dim": 0})
     with pytest.raises(RecipeError, match="start=pca needs vectors"):
         family_of(asked.train).announce(None, recipe(start="pca"), bare)
