@@ -52,6 +52,10 @@ class EdgeList:
         both = (one + one.T).tocsr()
         return cls(both.indptr.astype(np.int64), both.indices.astype(indices.dtype), both.data.astype(np.float32), own)
 
+    def alone(self) -> NDArray[np.bool_]:
+        """Return which nodes have no edge: (N,)."""
+        return np.diff(self.indptr) == 0
+
     @property
     def num_nodes(self) -> int:
         """Nodes, those without edges included."""

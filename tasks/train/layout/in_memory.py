@@ -18,6 +18,7 @@ from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
+from tasks.layout.rim import put_around
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.layout.first_points import scaled
 from tasks.train.loaders.samples.edge_passes import EdgePassPairs
@@ -87,4 +88,5 @@ def lay_out(
         points = grid.block(grid.keys(0, 0)[0]).read()
     if not np.isfinite(points).all():
         raise RecipeError(f"the layout diverged: some coordinates are not finite; lower the rate (now {peak:g})")
+    put_around(points, edges.alone(), seed)
     return points - points.mean(0, dtype=np.float64).astype(np.float32)

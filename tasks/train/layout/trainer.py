@@ -15,6 +15,7 @@ from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
+from tasks.layout.rim import put_around
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
@@ -37,7 +38,7 @@ class LayoutTrainer(Trainer):
     """Trains the blocks of one rank."""
 
     options: LayoutConfig
-    fate_of_isolated = "their points stay where they begin"
+    fate_of_isolated = "their points lie around the others"
 
     def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: Place | None = None) -> None:
         """See `BlockTrainer`; what the recipe leaves to the model is settled first."""
@@ -88,6 +89,7 @@ class LayoutTrainer(Trainer):
                 f"model.name={self.job.model.name} gave {bad:,} of {len(points):,} points coordinates that are not "
                 "finite: the training diverged. Lower train.learning_rate, which makes another training"
             )
+        put_around(points, self.edges.alone(), self.job.seed, keep_directions=self.progress.cold_because == "")
         points -= points.mean(0, dtype=np.float64).astype(np.float32)
         manifest = self.store.manifest
         model = set_around_table(self.job.model, graph_facts(manifest), torch.from_numpy(points))
