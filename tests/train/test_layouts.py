@@ -143,7 +143,7 @@ def test_new_points_begin_among_their_neighbors(tmp_path: Path) -> None:
             assert points[new] == pytest.approx(before[known].mean(0), abs=0.1)
 
 
-def test_points_that_nothing_joins_lie_somewhere() -> None:
+def test_points_that_nothing_joins_lie_around_the_others() -> None:
     from types import SimpleNamespace
 
     arrays: Any = {"csc_indptr": np.zeros(5, np.int64), "csc_indices": np.zeros(0, np.int32)}
@@ -153,6 +153,8 @@ def test_points_that_nothing_joins_lie_somewhere() -> None:
     place_among_neighbors(points, np.array([True, True, False, False]), store, 0)
     assert np.isfinite(points).all()
     assert points[:2].tolist() == [[1, 1], [3, 3]]
+    distance = np.linalg.norm(points - 2, axis=1)
+    assert (distance[2:] >= 1.099 * distance[0]).all()
 
 
 @pytest.mark.parametrize(

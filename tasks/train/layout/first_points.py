@@ -11,6 +11,7 @@ from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
 from tasks.layout.pivots import coarse_start
+from tasks.layout.rim import put_around
 from tasks.layout.start import pca_start, spectral_start
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import TABLE
@@ -75,7 +76,7 @@ def place_among_neighbors(
 ) -> None:
     """Put each point that is not placed at the mean of its neighbours that are, in place; outwards step by step.
 
-    Points that no edge joins to placed ones lie anywhere among these.
+    Points that no edge joins to placed ones lie anywhere among these, those without an edge around all others.
     """
     from scipy import sparse
 
@@ -84,6 +85,7 @@ def place_among_neighbors(
     data = np.ones(store.manifest.num_edges, np.float32) if weight is None else np.asarray(weight, np.float32)
     edges = sparse.csr_matrix((data, np.asarray(store["csc_indices"]), np.asarray(store["csc_indptr"])), (size, size))
     rng = np.random.default_rng(seed)
+    alone = ~is_placed & (edges.getnnz(axis=0) + edges.getnnz(axis=1) == 0)
     spread = points[is_placed].std()
     for _ in range(_ROUNDS):
         new = np.flatnonzero(~is_placed)
@@ -100,3 +102,4 @@ def place_among_neighbors(
     left = np.flatnonzero(~is_placed)
     points[left] = points[rng.choice(np.flatnonzero(is_placed), len(left))]
     points[left] += rng.standard_normal((len(left), dim)) * spread
+    put_around(points, alone, seed)
