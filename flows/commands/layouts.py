@@ -23,6 +23,7 @@ app = typer.Typer()
 VECTOR_RECIPE = "largevis"
 """What lays out a file of vectors."""
 _VECTOR_FILES = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz", "-ubyte", "-ubyte.gz")
+_OPTION_OF_MODEL = re.compile(r"\s*model\.(?!(name|file)\s*=)")
 _ENDINGS = (".html", ".parquet", ".png", ".svg")
 
 SourceArgument = Annotated[
@@ -178,13 +179,27 @@ def recipe_of(
         own = ["dataset=vectors", f"dataset.files=[{quoted(source)}]", f"dataset.title={quoted(title)}"]
         own += [] if named else [f"name={quoted(title)}"]
         source, overrides = VECTOR_RECIPE, [*own, *overrides]
-    recipe: Recipe = load_own_recipe(source, overrides)
+    if method is not None:
+        check_method(method)
+    # What kind of model it is: its options may be those of --method's model.
+    recipe: Recipe = load_own_recipe(source, [text for text in overrides if not _OPTION_OF_MODEL.match(text)])
     section = "model" if recipe.is_layout else "evaluate.layout"
     wanted = {"name" if section == "model" else "method": method, "dim": dim}
     options = [f"{section}.{key}={quoted(value)}" for key, value in wanted.items() if value is not None]
     if section != "model" and not options and recipe.evaluate.layout is None:
         options = ["evaluate.layout.method=largevis"]
     return source, [*overrides, *options, *([] if color is None else [f"evaluate.layout.color={quoted(color)}"])]
+
+
+def check_method(method: str) -> None:
+    """Raise RecipeError for what is no layout."""
+    from configs.errors import RecipeError
+    from configs.matching import did_you_mean
+    from configs.registry import MODELS
+
+    known = [name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "layout"]
+    if method not in known:
+        raise RecipeError(f"--method {method} is no layout{did_you_mean(method, known)}; take {', '.join(known)}")
 
 
 def quoted(value: str | int) -> str:

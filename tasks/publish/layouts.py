@@ -37,8 +37,8 @@ def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn
     table = pq.read_table(evaluate.folder / evaluate.manifest.layout)
     graph = GraphStore(parents["partition"].folder, parents["partition"].manifest)
     color = "" if recipe.evaluate.layout is None else recipe.evaluate.layout.color or ""
-    if color and color not in table.column_names:  # hours of training shall not end with this
-        warn(f"evaluate.layout.color: no column {color!r}; the map can be coloured by {', '.join(table.column_names)}")
+    if color and color not in colors_of(table):  # hours of training shall not end with this
+        warn(f"evaluate.layout.color: {no_color(color, table)}")
         color = ""
     are_nodes = graph.manifest.task != "graph" and table.num_rows == graph.manifest.num_nodes
     points = map_points(table, title(recipe), edges_of(graph) if are_nodes else None, color)
@@ -61,6 +61,18 @@ def title(recipe: Recipe) -> str:
     return f"{recipe.name}{moment}"
 
 
+def colors_of(table: pa.Table) -> list[str]:
+    """Return the columns that can colour a map of points: all but ids and coordinates."""
+    return [name for name in table.column_names if name not in (*AXES, *IDS)]
+
+
+def no_color(color: str, table: pa.Table) -> str:
+    """Return what is to be said where no column of points is called so, or it cannot colour a map."""
+    columns = colors_of(table)
+    there = f"it can be coloured by {', '.join(columns)}" if columns else "there is none to colour it by: leave it out"
+    return f"no column {color!r}{did_you_mean(color, columns)} for the map's colours; {there}"
+
+
 def map_points(table: pa.Table, title: str, edges: Array | None = None, color: str = "") -> Points:
     """Return what a map shows of a table as `points_file.py` describes it; `color`: the column that colours first.
 
@@ -68,13 +80,9 @@ def map_points(table: pa.Table, title: str, edges: Array | None = None, color: s
     """
     axes = [name for name in AXES if name in table.column_names]
     ids = table.column("id").to_pylist()
-    columns: dict[str, Any] = {
-        name: table.column(name).combine_chunks() for name in table.column_names if name not in (*axes, *IDS)
-    }
+    columns: dict[str, Any] = {name: table.column(name).combine_chunks() for name in colors_of(table)}
     if color and color not in columns:
-        raise RecipeError(
-            f"no column {color!r}{did_you_mean(color, columns)} to colour the map by: one of {', '.join(columns)}"
-        )
+        raise RecipeError(no_color(color, table))
     coordinates = np.column_stack([np.asarray(table.column(name)) for name in axes])
     color = color or next((name for name in _FIRST if name in columns), "")
     return Points(title=title, coordinates=coordinates, ids=ids, columns=columns, edges=edges, color=color)

@@ -13,7 +13,8 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.publish.layouts import edges_of, map_points
+from tasks.evaluate.layouts.points_file import write_points
+from tasks.publish.layouts import edges_of, map_points, no_color, write_maps
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -136,3 +137,38 @@ def test_a_map_is_coloured_by_what_there_is() -> None:
     assert map_points(table, "demo", color="kind").color == "kind"
     with pytest.raises(RecipeError, match=r"no column 'kinds' \(did you mean 'kind'\?\)"):
         map_points(table, "demo", color="kinds")
+
+
+def test_columns_called_as_ours_are_kept(tmp_path: Path) -> None:
+    columns = {name: pa.array([name, "b"]) for name in ("id", "x", "x_", "z", "kind")}
+    write_points(tmp_path / "p.parquet", np.array([[1, 2], [3, 4]], np.float32), columns)
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert table.column_names == ["id", "x", "y", "x_", "kind", "x__", "z_"]
+    assert table["x__"].to_pylist() == ["x", "b"]
+    points = map_points(table, "p")
+    assert points.coordinates.tolist() == [[1, 2], [3, 4]]
+    assert list(points.columns) == ["x_", "kind", "x__", "z_"]
+
+
+@pytest.mark.parametrize(
+    ("color", "message"),
+    [
+        ("knid", "no column 'knid' .did you mean 'kind'.* by kind"),
+        ("x", "no column 'x' for the map's colours; it can be coloured by kind"),
+        ("id", "no column 'id'.* by kind"),
+    ],
+)
+def test_what_cannot_colour_a_map(color: str, message: str) -> None:
+    table = pa.table({"id": [1, 2], "x": [1.0, 2], "y": [1.0, 2], "kind": ["a", "b"]})
+    with pytest.raises(RecipeError, match=message):
+        map_points(table, "p", color=color)
+    assert no_color("kind", table.select(["id", "x", "y"])).endswith("there is none to colour it by: leave it out")
+
+
+def test_a_run_ends_whatever_its_map_is_coloured_by(tmp_path: Path, home: Home) -> None:
+    write_customers(tmp_path)
+    recipe = layout_recipe(tmp_path, "evaluate.layout.color=x")
+    parents, told = Line(home).run(recipe, until="evaluate"), []
+    assert write_maps(tmp_path, recipe, parents, told.append) == ["map.html", "map.png", "map.svg"]
+    columns = "label, component, time, degree"
+    assert told == [f"evaluate.layout.color: no column 'x' for the map's colours; it can be coloured by {columns}"]
