@@ -23,6 +23,7 @@ app = typer.Typer()
 VECTOR_RECIPE = "largevis"
 """What lays out a file of vectors."""
 _VECTOR_FILES = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz", "-ubyte", "-ubyte.gz")
+_OPTION_OF_MODEL = re.compile(r"\s*model\.(?!(name|file)\s*=)")
 _ENDINGS = (".html", ".parquet", ".png", ".svg")
 
 SourceArgument = Annotated[
@@ -187,13 +188,15 @@ def recipe_of(
     """Return the recipe and the overrides that show a source: a file of vectors, or a recipe. Raises RecipeError."""
     from configs.load import load_own_recipe
 
+    check_method(method)
     if is_vector_file(source):
         named = any(text.startswith("name=") for text in overrides)
         title = name_of(source)
         own = ["dataset=vectors", f"dataset.files=[{quoted(source)}]", f"dataset.title={quoted(title)}"]
         own += [] if named else [f"name={quoted(title)}"]
         source, overrides = VECTOR_RECIPE, [*own, *overrides]
-    recipe: Recipe = load_own_recipe(source, overrides)
+    # What kind of model it is: its options may be those of --method's model.
+    recipe: Recipe = load_own_recipe(source, [text for text in overrides if not _OPTION_OF_MODEL.match(text)])
     section = "model" if recipe.is_layout else "evaluate.layout"
     wanted = {"name" if section == "model" else "method": method, "dim": dim}
     options = [f"{section}.{key}={quoted(value)}" for key, value in wanted.items() if value is not None]

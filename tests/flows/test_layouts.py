@@ -57,6 +57,20 @@ def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
     assert load_recipe(*recipe_of(str(file), ["name=other"], None, None, None)).name == "other"
 
 
+def test_options_of_the_method_are_known_with_it() -> None:
+    for source, overrides in (("v.npy", []), ("graph-layout", ["dataset=edges.csv"])):
+        asked = recipe_of(source, [*overrides, "model.min_dist=0.5"], "umap", None, None)
+        assert load_recipe(*asked).model.min_dist == 0.5
+    with pytest.raises(RecipeError, match="unknown key 'min_dist'"):
+        load_recipe(*recipe_of("v.npy", ["model.min_dist=0.5"], "tsne", None, None))
+
+
+@pytest.mark.parametrize("source", ["v.npy", "quickstart"])
+def test_methods_that_are_none(source: str) -> None:
+    with pytest.raises(RecipeError, match=r"umpa \(did you mean 'umap'\?\): one of largevis"):
+        recipe_of(source, [], "umpa", None, None)
+
+
 @pytest.mark.parametrize("word", ["no", "2024", "1e5", "null", "a, b", "[x]", "a: b", "日本 #1"])
 def test_words_are_no_yaml(tmp_path: Path, word: str) -> None:
     file = tmp_path / f"{word}.npy"
