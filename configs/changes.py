@@ -66,17 +66,19 @@ def _own_changes(config: ConfigModel) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _changed(config: ConfigModel, prefix: str) -> Iterator[tuple[str, Any]]:
+def _changed(config: ConfigModel, prefix: str, usual: ConfigModel | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield keys and values of options that differ from those of `usual`; None: from their own defaults."""
     for name, field in type(config).model_fields.items():
         value, key = getattr(config, name), f"{prefix}{name}"
         default = None if field.is_required() else field.get_default(call_default_factory=True)
+        default = default if usual is None else getattr(usual, name)
         if isinstance(value, ComponentConfig):
             if value.name != (default.name if isinstance(default, ComponentConfig) else default):
                 yield f"{key}.name", value.name
             yield from ((inner, found) for inner, found in _changed(value, f"{key}.") if inner != f"{key}.name")
         elif isinstance(value, ConfigModel):
-            yield from _changed(value, f"{key}.")
-        elif field.is_required() or value != default:
+            yield from _changed(value, f"{key}.", default if isinstance(default, type(value)) else None)
+        elif value != default or (field.is_required() and usual is None):
             yield key, value
 
 

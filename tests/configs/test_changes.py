@@ -31,6 +31,17 @@ def test_components_differ_by_name_and_by_their_own_options() -> None:
     assert "partition.name" not in changed
 
 
+def test_sections_within_a_section_differ_from_what_that_one_has() -> None:
+    """The neighbours of a map are by cosine, those of data by distance."""
+    recipe = build_recipe(dict(LEAST), ["evaluate.layout={method: umap, neighbors: {metric: euclidean}}"])
+    assert {key: value for key, value in changed_options(recipe).items() if "layout" in key} == {
+        "evaluate.layout.method": "umap",
+        "evaluate.layout.neighbors.metric": "euclidean",
+    }
+    recipe = build_recipe(dict(LEAST), ["evaluate.layout={color: label, neighbors: {metric: cosine}}"])
+    assert {key for key in changed_options(recipe) if "layout" in key} == {"evaluate.layout.color"}
+
+
 def test_rows_for_people_take_lists_of_sections_apart() -> None:
     tables = {
         "name": "tables",

@@ -32,7 +32,7 @@ NASTY = '<script>alert("x")</script>'
 class Page(HTMLParser):
     """Collects what a browser would load, and checks that elements close."""
 
-    VOID = frozenset({"meta", "br", "link", "img", "hr", "input"})
+    VOID = frozenset({"meta", "br", "link", "img", "hr", "input", "wbr"})
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
+from configs.registry import MODELS
+from configs.trust import own_files
 from tasks.layout.edge_list import EdgeList
 from tasks.layout.quality.measure import measure_layout
 from tasks.processes.device import use_threads
@@ -21,7 +24,7 @@ from tasks.train.layout.first_points import first_points, place_among_neighbors
 from tasks.train.layout.in_memory import lay_out
 from tasks.train.layout.trainer import LayoutTrainer, settled_of, with_usual_numbers
 from tasks.train.state.checkpoint import load_model
-from tests.registered import models_of
+from tests.registered import forget_registered, models_of
 from tests.support import node_graph
 from tests.train.in_process import make_job, own_settings
 from tests.train.test_tables import StoppedError, train, written
@@ -52,6 +55,21 @@ def test_points_of_one_class_lie_together(tmp_path: Path, name: str, dim: int) -
     points, store = points_of(job), GraphStore.open(job.graph)
     assert points.shape == (300, dim)
     assert points.mean(0) == pytest.approx(np.zeros(dim), abs=1e-3 * float(points.std()))
+    edges = EdgeList.of(store)
+    found, _ = measure_layout(points, edges=(edges.indptr, edges.indices), labels=np.asarray(store["label"]))
+    assert found["knn_accuracy"] > 0.6
+
+
+def test_forces_of_a_users_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that the page on maps shows, as it stands there."""
+    forget_registered(monkeypatch, MODELS)
+    page = (Path(__file__).parents[2] / "docs" / "pages" / "maps.md").read_text()
+    (shown,) = re.findall(r'^```python title="springs.py"\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "springs.py").write_text(shown)
+    with own_files():
+        job = layout_job(tmp_path, {"name": "springs", "file": str(tmp_path / "springs.py"), "stiffness": 0.2})
+        train(job)
+        points, store = points_of(job), GraphStore.open(job.graph)
     edges = EdgeList.of(store)
     found, _ = measure_layout(points, edges=(edges.indptr, edges.indices), labels=np.asarray(store["label"]))
     assert found["knn_accuracy"] > 0.6
@@ -179,6 +197,10 @@ def test_a_graph_without_edges_is_refused(tmp_path: Path) -> None:
     asked = recipe()
     with pytest.raises(RecipeError, match="has no edges to lay out"):
         family_of(asked.train).announce(None, asked, empty)
+    few = graph.manifest.model_copy(update={"num_nodes": 3})
+    vectors = build_recipe({"name": "demo", "dataset": {"name": "vectors", "files": "x.npy"}, "model": "largevis"})
+    with pytest.raises(RecipeError, match="has 3 vectors, and of fewer than 4 nothing says how good a layout is"):
+        family_of(vectors.train).announce(None, vectors, few)
     bare = graph.manifest.model_copy(update={"feature_dim": 0})
     with pytest.raises(RecipeError, match="start=pca needs vectors"):
         family_of(asked.train).announce(None, recipe(start="pca"), bare)

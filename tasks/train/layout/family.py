@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _BYTES_AN_EDGE = 16
 """Of what edges are drawn from."""
+_LEAST_VECTORS = 4
+"""Of fewer no neighbourhood can be compared (`tasks/layout/quality/measure.py`), and none becomes champion."""
 _START_NUMBERS = 12
 """A point's, of the iterations that find where points begin."""
 
@@ -33,6 +35,11 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
         raise RecipeError(
             f"{manifest.dataset} has no edges to lay out; look at preprocess and components, or give vectors "
             "(dataset.name=vectors), whose nearest neighbours become edges"
+        )
+    if recipe.neighbors is not None and manifest.num_nodes < _LEAST_VECTORS:
+        raise RecipeError(
+            f"{manifest.dataset} has {manifest.num_nodes} vectors, and of fewer than {_LEAST_VECTORS} nothing says how "
+            "good a layout is; give more rows"
         )
     if recipe.train.start == "pca" and not manifest.feature_dim:
         raise RecipeError(
