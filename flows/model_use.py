@@ -80,6 +80,8 @@ class ModelUse:
                 f"{self.version.reference} is a layout, which predicts nothing: graphmill layout "
                 f"{self.version.reference} shows it, and graphmill export embeddings writes its coordinates"
             )
+        if self.published.recipe.is_layout and request.what == "layout":
+            refuse_other_layout(request.layout, self.version.reference)
         self.request = request.placed(f"{self.version.name}-v{self.version.version}", self.published.task)
         self.stages: dict[str, dict[str, Any]] = {}
         if self.request.what == "model":
@@ -207,7 +209,18 @@ def layout_options(given: dict[str, Any] | None) -> LayoutOptions:
     try:
         return LayoutOptions.model_validate(given or {})
     except ValidationError as error:
-        raise RecipeError("; ".join(text for _, text in flatten_errors(error))) from error
+        mistakes = [f"{'.'.join(map(str, ('layout', *where)))}: {text}" for where, text in flatten_errors(error)]
+        raise RecipeError("; ".join(mistakes)) from error
+
+
+def refuse_other_layout(options: LayoutOptions, name: str) -> None:
+    """Raise RecipeError for options of a layout of a model that is one: nobody would read them."""
+    given = options.not_usual()
+    if given:
+        raise RecipeError(
+            f"{name} is a layout itself and stays as it is; leave {', '.join(given)} out, or run its recipe with "
+            "another model.name or model.dim"
+        )
 
 
 def requested_use(parameters: dict[str, Any]) -> ModelUse:

@@ -77,6 +77,8 @@ def layout(
     from flows.terminal.console import err, out, print_facts
 
     place = open_home(home, trust_code or [])
+    if method is not None:
+        check_method(method)
     if "@" in source and not Path(source).exists():
         options = {"method": method, "dim": dim, "color": color}
         given = {name: value for name, value in options.items() if value is not None}
@@ -130,6 +132,7 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
     from tasks.apply.run import check_place
 
     found = [path.expanduser().resolve() for path in output or [Path(f"{name}.map.html")]]
+    found = list(dict.fromkeys(found))
     for path in found:
         if path.suffix not in _ENDINGS:
             raise RecipeError(f"--output {path.name} must end with {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
@@ -179,8 +182,6 @@ def recipe_of(
         own = ["dataset=vectors", f"dataset.files=[{quoted(source)}]", f"dataset.title={quoted(title)}"]
         own += [] if named else [f"name={quoted(title)}"]
         source, overrides = VECTOR_RECIPE, [*own, *overrides]
-    if method is not None:
-        check_method(method)
     # What kind of model it is: its options may be those of --method's model.
     recipe: Recipe = load_own_recipe(source, [text for text in overrides if not _OPTION_OF_MODEL.match(text)])
     section = "model" if recipe.is_layout else "evaluate.layout"

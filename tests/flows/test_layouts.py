@@ -11,7 +11,8 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
-from flows.commands.layouts import is_vector_file, name_of, places, recipe_of
+from flows.commands.layouts import check_method, is_vector_file, name_of, places, recipe_of
+from flows.model_use import layout_options, refuse_other_layout
 from tests.flows.conftest import graphmill
 
 
@@ -64,10 +65,17 @@ def test_options_of_the_method_are_known_with_it() -> None:
         load_recipe(*recipe_of("v.npy", ["model.min_dist=0.5"], "tsne", None, None))
 
 
-@pytest.mark.parametrize("source", ["v.npy", "quickstart"])
-def test_methods_that_are_none(source: str) -> None:
+def test_methods_that_are_none() -> None:
     with pytest.raises(RecipeError, match=r"umpa is no layout .*'umap'.*take largevis, tsne, umap"):
-        recipe_of(source, [], "umpa", None, None)
+        check_method("umpa")
+
+
+def test_a_layout_is_not_laid_out_otherwise() -> None:
+    refuse_other_layout(layout_options({"color": "kind"}), "v@1")
+    with pytest.raises(RecipeError, match="v@1 is a layout itself and stays as it is; leave method, dim out"):
+        refuse_other_layout(layout_options({"method": "umap", "dim": 3}), "v@1")
+    with pytest.raises(RecipeError, match=r"layout.method: Input should be 'largevis', 'umap' or 'tsne'"):
+        layout_options({"method": "umpa"})
 
 
 @pytest.mark.parametrize("word", ["no", "2024", "1e5", "null", "a, b", "[x]", "a: b", "日本 #1"])
@@ -98,6 +106,7 @@ def test_where_maps_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     assert places(None, "demo") == [tmp_path / "demo.map.html"]
     assert places([Path("a/b.svg")], "demo") == [tmp_path / "a" / "b.svg"]
+    assert places([Path("b.svg"), Path("a/../b.svg")], "demo") == [tmp_path / "b.svg"]
     with pytest.raises(RecipeError, match=r"--output map.pdf must end with .html, .parquet, .png or .svg"):
         places([Path("map.pdf")], "demo")
     with pytest.raises(RecipeError, match="nothing can be written to"):
