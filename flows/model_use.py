@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -88,6 +89,7 @@ class ModelUse:
             return  # its files are copied: there may be code among them, and nothing of it runs
         texts = requested_overrides(data.overrides, None, data.snapshot, scheduled_at)
         if request.what == "layout" and self.published.recipe.neighbors is not None and (data.recipe or texts):
+            refuse_other_neighbors(texts, self.version.reference)
             texts = [*texts, "preprocess.neighbors=null"]  # new vectors go by those of the layout
         if data.recipe is None:
             self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
@@ -221,6 +223,13 @@ def refuse_other_layout(options: LayoutOptions, name: str) -> None:
             f"{name} is a layout itself and stays as it is; leave {', '.join(given)} out, or run its recipe with "
             "another model.name or model.dim"
         )
+
+
+def refuse_other_neighbors(texts: Sequence[str], name: str) -> None:
+    """Raise RecipeError where overrides say what new vectors are near by: the layout does."""
+    for text in texts:
+        if text.strip().startswith("preprocess.neighbors"):
+            raise RecipeError(f"{text}: new vectors are placed by what {name} is a layout by; leave it out")
 
 
 def requested_use(parameters: dict[str, Any]) -> ModelUse:

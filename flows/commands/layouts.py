@@ -142,6 +142,10 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
 
 def copy_of(record: RunRecord, path: Path) -> Path:
     """Copy what a run has of an ending to a file, whole or not at all, and return it."""
+    if not record.map:
+        from configs.errors import RecipeError
+
+        raise RecipeError(f"there is no map, so {path.name} was not written: {record.report} says why in its notes")
     if path.suffix == ".parquet":
         source = Path(record.stages["evaluate"]["folder"]) / "layout.parquet"
     else:

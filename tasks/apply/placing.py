@@ -60,12 +60,23 @@ def _write_vectors(
         pa.table({**before, PLACED: pa.repeat("before", len(points))}),
         pa.table({**after, PLACED: pa.repeat("now", len(new))}),
     ]
-    if parts[0].schema.field("id").type != parts[1].schema.field("id").type:
-        parts = [part.set_column(0, "id", part["id"].cast(pa.string())) for part in parts]
-    table = pa.concat_tables(parts, promote_options="permissive")
+    table = one_below_the_other(*parts)
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     write_points(work / LAYOUT_FILE, np.concatenate([points, new]), columns)
     return LAYOUT_FILE, table.num_rows
+
+
+def one_below_the_other(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Return the rows of both; what is text in one, and numbers or dates in the other, becomes text."""
+    for name in {*before.column_names} & {*after.column_names}:
+        kinds = [part.schema.field(name).type for part in (before, after)]
+        if kinds[0] == kinds[1] or all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+            continue
+        before, after = (
+            part.set_column(part.column_names.index(name), name, part[name].cast(pa.string()))
+            for part in (before, after)
+        )
+    return pa.concat_tables([before, after], promote_options="permissive")
 
 
 def _write_nodes(

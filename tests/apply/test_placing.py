@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError, RecipeError
 from tasks.apply.mapped_data import MappedData
-from tasks.apply.placing import PLACED, write_placed
+from tasks.apply.placing import PLACED, one_below_the_other, write_placed
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
@@ -64,3 +66,16 @@ def test_what_the_layout_was_made_of_has_to_be_there(home: Home) -> None:
     published: Any = SimpleNamespace(lineage={"partition": {"key": "x", "digest": "y"}}, name="people@1")
     with pytest.raises(RecipeError, match="what people@1 is a layout of, and this home has that no more"):
         MappedData.of(published, home)
+
+
+def test_columns_of_other_types_become_texts() -> None:
+    days = [date(2020, 1, 2)] * 2
+    before = pa.table({"id": ["a", "b"], "label": ["cat", None], "year": [1, 2], "old": [1, 1], "day": days})
+    after = pa.table({"id": [0], "label": [0.5], "year": [1.5], "day": ["now"], "new": [True]})
+    table = one_below_the_other(before, after)
+    assert table["id"].to_pylist() == ["a", "b", "0"]
+    assert table["label"].to_pylist() == ["cat", None, "0.5"]
+    assert table["year"].to_pylist() == [1, 2, 1.5]
+    assert table["day"].to_pylist() == ["2020-01-02", "2020-01-02", "now"]
+    assert table["old"].to_pylist() == [1, 1, None]
+    assert table["new"].to_pylist() == [None, None, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,8 +12,8 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
-from flows.commands.layouts import check_method, is_vector_file, name_of, places, recipe_of
-from flows.model_use import layout_options, refuse_other_layout
+from flows.commands.layouts import check_method, copy_of, is_vector_file, name_of, places, recipe_of
+from flows.model_use import layout_options, refuse_other_layout, refuse_other_neighbors
 from tests.flows.conftest import graphmill
 
 
@@ -74,6 +75,8 @@ def test_a_layout_is_not_laid_out_otherwise() -> None:
     refuse_other_layout(layout_options({"color": "kind"}), "v@1")
     with pytest.raises(RecipeError, match="v@1 is a layout itself and stays as it is; leave method, dim out"):
         refuse_other_layout(layout_options({"method": "umap", "dim": 3}), "v@1")
+    with pytest.raises(RecipeError, match=r"preprocess.neighbors.k=3: new vectors are placed by what v@1 is"):
+        refuse_other_neighbors(["dataset.files=new.npy", "preprocess.neighbors.k=3"], "v@1")
     with pytest.raises(RecipeError, match=r"layout.method: Input should be 'largevis', 'umap' or 'tsne'"):
         layout_options({"method": "umpa"})
 
@@ -100,6 +103,12 @@ def test_edges_of_a_file_are_laid_out_whole(tmp_path: Path) -> None:
     recipe = load_recipe("graph-layout", [f"dataset={tmp_path / 'edges.csv'}"])
     assert (recipe.dataset.name, recipe.dataset.task) == ("tables", "layout")
     assert load_recipe("deepwalk", [f"dataset={tmp_path / 'edges.csv'}"]).dataset.task == "link"
+
+
+def test_a_run_without_a_map(tmp_path: Path) -> None:
+    record = SimpleNamespace(map="", report="report.html", stages={})
+    with pytest.raises(RecipeError, match=r"there is no map, so m.svg was not written: report.html says why"):
+        copy_of(record, tmp_path / "m.svg")
 
 
 def test_where_maps_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
