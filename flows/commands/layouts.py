@@ -78,6 +78,8 @@ def layout(
 
     check_method(method)
     place = open_home(home, trust_code or [])
+    if method is not None:
+        check_method(method)
     if "@" in source and not Path(source).exists():
         options = {"method": method, "dim": dim, "color": color}
         given = {name: value for name, value in options.items() if value is not None}
@@ -145,6 +147,7 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
     from tasks.apply.run import check_place
 
     found = [path.expanduser().resolve() for path in output or [Path(f"{name}.map.html")]]
+    found = list(dict.fromkeys(found))
     for path in found:
         if path.suffix not in _ENDINGS:
             raise RecipeError(f"--output {path.name} must end with {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
@@ -154,6 +157,10 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
 
 def copy_of(record: RunRecord, path: Path) -> Path:
     """Copy what a run has of an ending to a file, whole or not at all, and return it."""
+    if not record.map:
+        from configs.errors import RecipeError
+
+        raise RecipeError(f"there is no map, so {path.name} was not written: {record.report} says why in its notes")
     if path.suffix == ".parquet":
         source = Path(record.stages["evaluate"]["folder"]) / "layout.parquet"
     else:

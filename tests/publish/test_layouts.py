@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from configs.errors import RecipeError
+from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.evaluate.layouts.columns import told
@@ -198,3 +198,16 @@ def test_a_run_ends_whatever_its_map_is_coloured_by(tmp_path: Path, home: Home) 
     assert write_maps(tmp_path, recipe, parents, told.append) == ["map.html", "map.png", "map.svg"]
     columns = "label, component, time, degree"
     assert told == [f"evaluate.layout.color: no column 'x'; the map can be coloured by {columns}"]
+
+
+def test_an_evaluation_stands_without_a_map(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any) -> None:
+        raise DataError("vectors: the largest number is 1e+30")
+
+    monkeypatch.setattr("tasks.evaluate.layouts.of_model.layout_of_vectors", refuses)
+    write_customers(tmp_path)
+    options = ["evaluate.layout.method=umap", "train.epochs=1"]
+    evaluation = Line(home).run(customers(tmp_path, *options), until="evaluate")["evaluate"].manifest
+    assert evaluation.layout is None
+    assert evaluation.metrics["test"]
+    assert "evaluate.layout: there is no map: vectors: the largest number is 1e+30" in evaluation.report["notes"]
