@@ -65,3 +65,8 @@ class LayoutOptions(ConfigModel):
     """The neighbours that points are drawn to."""
     color: str | None = None
     """Column that colours the map first; null: predictions, labels, or what else there is."""
+
+    def not_usual(self) -> list[str]:
+        """Return the options but `color` whose values are not the usual ones: a recipe written out names all."""
+        usual = LayoutOptions(color=self.color)
+        return [name for name, value in self if value != getattr(usual, name)]

@@ -292,8 +292,7 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _one_layout(self) -> Recipe:
         if self.is_layout and self.evaluate.layout is not None:
-            usual = LayoutOptions(color=self.evaluate.layout.color)  # a recipe that was written out has all options
-            given = [name for name, value in self.evaluate.layout if value != getattr(usual, name)]
+            given = self.evaluate.layout.not_usual()
             if given:
                 raise ValueError(
                     f"evaluate.layout.{given[0]}: model.name={self.model.name} is the layout itself; give options of "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -80,12 +81,15 @@ class ModelUse:
                 f"{self.version.reference} is a layout, which predicts nothing: graphmill layout "
                 f"{self.version.reference} shows it, and graphmill export embeddings writes its coordinates"
             )
+        if self.published.recipe.is_layout and request.what == "layout":
+            refuse_other_layout(request.layout, self.version.reference)
         self.request = request.placed(f"{self.version.name}-v{self.version.version}", self.published.task)
         self.stages: dict[str, dict[str, Any]] = {}
         if self.request.what == "model":
             return  # its files are copied: there may be code among them, and nothing of it runs
         texts = requested_overrides(data.overrides, None, data.snapshot, scheduled_at)
         if request.what == "layout" and self.published.recipe.neighbors is not None and (data.recipe or texts):
+            refuse_other_neighbors(texts, self.version.reference)
             texts = [*texts, "preprocess.neighbors=null"]  # new vectors go by those of the layout
         if data.recipe is None:
             self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
@@ -207,7 +211,25 @@ def layout_options(given: dict[str, Any] | None) -> LayoutOptions:
     try:
         return LayoutOptions.model_validate(given or {})
     except ValidationError as error:
-        raise RecipeError("; ".join(text for _, text in flatten_errors(error))) from error
+        mistakes = [f"{'.'.join(map(str, ('layout', *where)))}: {text}" for where, text in flatten_errors(error)]
+        raise RecipeError("; ".join(mistakes)) from error
+
+
+def refuse_other_layout(options: LayoutOptions, name: str) -> None:
+    """Raise RecipeError for options of a layout of a model that is one: nobody would read them."""
+    given = options.not_usual()
+    if given:
+        raise RecipeError(
+            f"{name} is a layout itself and stays as it is; leave {', '.join(given)} out, or run its recipe with "
+            "another model.name or model.dim"
+        )
+
+
+def refuse_other_neighbors(texts: Sequence[str], name: str) -> None:
+    """Raise RecipeError where overrides say what new vectors are near by: the layout does."""
+    for text in texts:
+        if text.strip().startswith("preprocess.neighbors"):
+            raise RecipeError(f"{text}: new vectors are placed by what {name} is a layout by; leave it out")
 
 
 def requested_use(parameters: dict[str, Any]) -> ModelUse:

@@ -23,6 +23,7 @@ app = typer.Typer()
 VECTOR_RECIPE = "largevis"
 """What lays out a file of vectors."""
 _VECTOR_FILES = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz", "-ubyte", "-ubyte.gz")
+_OPTION_OF_MODEL = re.compile(r"\s*model\.(?!(name|file)\s*=)")
 _ENDINGS = (".html", ".parquet", ".png", ".svg")
 
 SourceArgument = Annotated[
@@ -77,6 +78,8 @@ def layout(
 
     check_method(method)
     place = open_home(home, trust_code or [])
+    if method is not None:
+        check_method(method)
     if "@" in source and not Path(source).exists():
         options = {"method": method, "dim": dim, "color": color}
         given = {name: value for name, value in options.items() if value is not None}
@@ -144,6 +147,7 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
     from tasks.apply.run import check_place
 
     found = [path.expanduser().resolve() for path in output or [Path(f"{name}.map.html")]]
+    found = list(dict.fromkeys(found))
     for path in found:
         if path.suffix not in _ENDINGS:
             raise RecipeError(f"--output {path.name} must end with {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
@@ -153,6 +157,10 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
 
 def copy_of(record: RunRecord, path: Path) -> Path:
     """Copy what a run has of an ending to a file, whole or not at all, and return it."""
+    if not record.map:
+        from configs.errors import RecipeError
+
+        raise RecipeError(f"there is no map, so {path.name} was not written: {record.report} says why in its notes")
     if path.suffix == ".parquet":
         source = Path(record.stages["evaluate"]["folder"]) / "layout.parquet"
     else:
@@ -187,13 +195,15 @@ def recipe_of(
     """Return the recipe and the overrides that show a source: a file of vectors, or a recipe. Raises RecipeError."""
     from configs.load import load_own_recipe
 
+    check_method(method)
     if is_vector_file(source):
         named = any(text.startswith("name=") for text in overrides)
         title = name_of(source)
         own = ["dataset=vectors", f"dataset.files=[{quoted(source)}]", f"dataset.title={quoted(title)}"]
         own += [] if named else [f"name={quoted(title)}"]
         source, overrides = VECTOR_RECIPE, [*own, *overrides]
-    recipe: Recipe = load_own_recipe(source, overrides)
+    # What kind of model it is: its options may be those of --method's model.
+    recipe: Recipe = load_own_recipe(source, [text for text in overrides if not _OPTION_OF_MODEL.match(text)])
     section = "model" if recipe.is_layout else "evaluate.layout"
     wanted = {"name" if section == "model" else "method": method, "dim": dim}
     options = [f"{section}.{key}={quoted(value)}" for key, value in wanted.items() if value is not None]

@@ -14,7 +14,7 @@ from models.layout.base import LayoutModel
 from tasks.apply.mapped_data import MappedData
 from tasks.arrays import Array
 from tasks.evaluate.layouts.columns import OF_EDGES, point_columns
-from tasks.evaluate.layouts.points_file import LAYOUT_FILE, write_points
+from tasks.evaluate.layouts.points_file import LAYOUT_FILE, renamed, write_points
 from tasks.inference.opened import Opened
 from tasks.layout.place import place_vectors
 from tasks.storage.dataset_store import DatasetStore
@@ -53,8 +53,8 @@ def _write_vectors(
         seed=seed,
         threads=num_threads(),
     )
-    before = point_columns(store, dataset, IdMap(store, dataset), np.arange(len(points)))
-    after = point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(new)))
+    before = renamed(point_columns(store, dataset, IdMap(store, dataset), np.arange(len(points))), (PLACED,))
+    after = renamed(point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(new))), (PLACED,))
     after = {name: column for name, column in after.items() if name not in OF_EDGES}  # new points have no edges
     parts = [
         pa.table({**before, PLACED: pa.repeat("before", len(points))}),
@@ -95,7 +95,7 @@ def _write_nodes(
     found[is_known] = points[np.asarray(row.drop_null())]
     is_placed = is_known.copy()
     place_among_neighbors(found, is_placed, opened.store, seed)
-    columns = point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(found)))
+    columns = renamed(point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(found))), (PLACED,))
     columns[PLACED] = pa.array(np.where(is_known, "before", "now"))
     write_points(work / LAYOUT_FILE, found, columns)
     return LAYOUT_FILE, len(found)

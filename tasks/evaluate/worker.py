@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from configs.errors import GraphmillError, error_of, kind_of
+from configs.errors import GraphmillError, UserError, error_of, kind_of
 from configs.layout_options import LayoutOptions
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.several import SeveralControls
@@ -197,7 +197,7 @@ class Evaluation:
         return {"vectors": found}
 
     def _layout(self) -> str | None:
-        """Lay out the model's vectors, where that is asked for; return the file's name."""
+        """Lay out the model's vectors, where that is asked for and can be; return the file's name."""
         if self.job.layout is None:
             return None
         from tasks.evaluate.layouts.of_model import layout_of_model
@@ -205,8 +205,13 @@ class Evaluation:
         def say(done: int, total: int) -> None:
             report_progress(done, total, "steps", "layout")
 
-        file, _, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed, say)
-        self.notes.append("layout: " + ", ".join(f"{name} {value:.4f}" for name, value in measured.items()))
+        try:
+            file, _, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed, say)
+        except UserError as error:  # numbers too large to compare, say: hours of training shall not end with it
+            self.notes.append(f"evaluate.layout: there is no map: {error}")
+            return None
+        if measured:
+            self.notes.append("layout: " + ", ".join(f"{name} {value:.4f}" for name, value in measured.items()))
         return file
 
     def _diagnosed(self, split: str, prediction: Prediction) -> dict[str, Any]:

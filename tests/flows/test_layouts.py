@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,7 +12,8 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
-from flows.commands.layouts import check_method, is_vector_file, name_of, places, recipe_of
+from flows.commands.layouts import check_method, copy_of, is_vector_file, name_of, places, recipe_of
+from flows.model_use import layout_options, refuse_other_layout, refuse_other_neighbors
 from tests.flows.conftest import graphmill
 
 
@@ -57,6 +59,30 @@ def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
     assert load_recipe(*recipe_of(str(file), ["name=other"], None, None, None)).name == "other"
 
 
+def test_options_of_the_method_are_known_with_it() -> None:
+    for source, overrides in (("v.npy", []), ("graph-layout", ["dataset=edges.csv"])):
+        asked = recipe_of(source, [*overrides, "model.min_dist=0.5"], "umap", None, None)
+        assert load_recipe(*asked).model.min_dist == 0.5
+    with pytest.raises(RecipeError, match="unknown key 'min_dist'"):
+        load_recipe(*recipe_of("v.npy", ["model.min_dist=0.5"], "tsne", None, None))
+
+
+@pytest.mark.parametrize("source", ["v.npy", "quickstart"])
+def test_methods_that_are_none(source: str) -> None:
+    with pytest.raises(RecipeError, match=r"umpa \(did you mean 'umap'\?\): one of largevis"):
+        recipe_of(source, [], "umpa", None, None)
+
+
+def test_a_layout_is_not_laid_out_otherwise() -> None:
+    refuse_other_layout(layout_options({"color": "kind"}), "v@1")
+    with pytest.raises(RecipeError, match="v@1 is a layout itself and stays as it is; leave method, dim out"):
+        refuse_other_layout(layout_options({"method": "umap", "dim": 3}), "v@1")
+    with pytest.raises(RecipeError, match=r"preprocess.neighbors.k=3: new vectors are placed by what v@1 is"):
+        refuse_other_neighbors(["dataset.files=new.npy", "preprocess.neighbors.k=3"], "v@1")
+    with pytest.raises(RecipeError, match=r"layout.method: Input should be 'largevis', 'umap' or 'tsne'"):
+        layout_options({"method": "umpa"})
+
+
 @pytest.mark.parametrize("word", ["no", "2024", "1e5", "null", "a, b", "[x]", "a: b", "日本 #1"])
 def test_words_are_no_yaml(tmp_path: Path, word: str) -> None:
     file = tmp_path / f"{word}.npy"
@@ -86,10 +112,17 @@ def test_edges_of_a_file_are_laid_out_whole(tmp_path: Path) -> None:
     assert load_recipe("deepwalk", [f"dataset={tmp_path / 'edges.csv'}"]).dataset.task == "link"
 
 
+def test_a_run_without_a_map(tmp_path: Path) -> None:
+    record = SimpleNamespace(map="", report="report.html", stages={})
+    with pytest.raises(RecipeError, match=r"there is no map, so m.svg was not written: report.html says why"):
+        copy_of(record, tmp_path / "m.svg")
+
+
 def test_where_maps_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert places(None, "demo") == [tmp_path / "demo.map.html"]
     assert places([Path("a/b.svg")], "demo") == [tmp_path / "a" / "b.svg"]
+    assert places([Path("b.svg"), Path("a/../b.svg")], "demo") == [tmp_path / "b.svg"]
     with pytest.raises(RecipeError, match=r"--output map.pdf must end with .html, .parquet, .png or .svg"):
         places([Path("map.pdf")], "demo")
     with pytest.raises(RecipeError, match="nothing can be written to"):

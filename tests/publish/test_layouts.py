@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from configs.errors import RecipeError
+from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.evaluate.layouts.columns import told
-from tasks.publish.layouts import cannot_color, edges_of, first_color, map_points
+from tasks.evaluate.layouts.points_file import write_points
+from tasks.publish.layouts import cannot_color, edges_of, first_color, map_points, write_maps
 from tasks.publish.map.columns import MAX_CATEGORIES
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
@@ -177,3 +178,36 @@ def test_texts_of_dates_are_dates_and_empty_ones_missing() -> None:
     assert told(pa.array(["2024", "2023"])).to_pylist() == ["2024", "2023"]
     assert told(pa.array(["", ""])).to_pylist() == [None, None]
     assert told(pa.array([2024, 2023])).to_pylist() == [2024, 2023]
+
+
+def test_columns_called_as_ours_are_kept(tmp_path: Path) -> None:
+    columns = {name: pa.array([name, "b"]) for name in ("id", "x", "x_", "z", "kind")}
+    write_points(tmp_path / "p.parquet", np.array([[1, 2], [3, 4]], np.float32), columns)
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert table.column_names == ["id", "x", "y", "x_", "kind", "x__", "z_"]
+    assert table["x__"].to_pylist() == ["x", "b"]
+    points = map_points(table, "p")
+    assert points.coordinates.tolist() == [[1, 2], [3, 4]]
+    assert list(points.columns) == ["x_", "kind", "x__", "z_"]
+
+
+def test_a_run_ends_whatever_its_map_is_coloured_by(tmp_path: Path, home: Home) -> None:
+    write_customers(tmp_path)
+    recipe = layout_recipe(tmp_path, "evaluate.layout.color=x")
+    parents, told = Line(home).run(recipe, until="evaluate"), []
+    assert write_maps(tmp_path, recipe, parents, told.append) == ["map.html", "map.png", "map.svg"]
+    columns = "label, component, time, degree"
+    assert told == [f"evaluate.layout.color: no column 'x'; the map can be coloured by {columns}"]
+
+
+def test_an_evaluation_stands_without_a_map(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any) -> None:
+        raise DataError("vectors: the largest number is 1e+30")
+
+    monkeypatch.setattr("tasks.evaluate.layouts.of_model.layout_of_vectors", refuses)
+    write_customers(tmp_path)
+    options = ["evaluate.layout.method=umap", "train.epochs=1"]
+    evaluation = Line(home).run(customers(tmp_path, *options), until="evaluate")["evaluate"].manifest
+    assert evaluation.layout is None
+    assert evaluation.metrics["test"]
+    assert "evaluate.layout: there is no map: vectors: the largest number is 1e+30" in evaluation.report["notes"]

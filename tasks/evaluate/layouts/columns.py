@@ -10,6 +10,7 @@ import pyarrow.compute as compute
 
 from tasks.arrays import Array
 from tasks.components.build import number_components
+from tasks.evaluate.layouts.points_file import IDS
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.storage.heads import head_views
@@ -39,7 +40,7 @@ def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: A
     if NEIGHBORS not in store.manifest.report:
         found["degree"] = pa.array(np.diff(store["csc_indptr"])[nodes])
     for name, column in _own_columns(store, dataset, ids, nodes):
-        while name in found:
+        while name in found or name in IDS:
             name += "_"
         found[name] = column
     return found

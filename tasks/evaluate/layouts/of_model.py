@@ -16,7 +16,7 @@ from models.kernels.threads import num_threads
 from models.layout.base import LayoutModel
 from tasks.arrays import Array
 from tasks.evaluate.layouts.columns import point_columns, split_column
-from tasks.evaluate.layouts.points_file import LAYOUT_FILE, write_points
+from tasks.evaluate.layouts.points_file import LAYOUT_FILE, renamed, write_points
 from tasks.evaluate.predictions import judged
 from tasks.inference.opened import Opened
 from tasks.storage.graph_store import slices
@@ -135,7 +135,8 @@ def _columns(opened: Opened, rows: Rows) -> dict[str, pa.Array]:
     right = _right(said, manifest.task_type)
     if manifest.task_type != "regression":  # classes are names, also where these are numbers
         said = {name: column if name == "score" else _as_texts(column) for name, column in said.items()}
-    return {**found, **said, **right}
+    found.pop("label", None)  # what was judged says it
+    return {**renamed(found, (*said, *right)), **said, **right}
 
 
 def _as_texts(column: pa.Array) -> pa.Array:
