@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from tasks.publish.map import picture
 from tasks.publish.map.colors import CATEGORIES, NUMBERS, OTHER, of_numbers, rgb
 from tasks.publish.map.histogram import add_edges, add_points, ranked
-from tasks.publish.map.picture import draw_map
+from tasks.publish.map.picture import diameter_of, draw_map
 from tasks.publish.map.points import Points
 from tests.publish.test_map import HOSTILE
 
@@ -172,3 +173,9 @@ def test_bad_input_leaves_nothing(
     with pytest.raises(ValueError, match=message):
         draw_map(some(**changed), tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_more_points_the_smaller_and_none_makes_a_jump() -> None:
+    sizes = [diameter_of(count) for count in range(1, 40_000)]
+    assert all(0 <= before - after < 0.01 for before, after in itertools.pairwise(sizes))
+    assert (diameter_of(1), diameter_of(5_000), diameter_of(10**7)) == (3.6, 2.0, 0.6)

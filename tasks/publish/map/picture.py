@@ -22,8 +22,8 @@ LEAST_ALPHA = 0.45
 """Of a pixel with few points: one that stands alone must still be seen."""
 MOST_EDGE_ALPHA = 0.3
 _LEGEND_SHARE = 0.24
-_DIAMETERS = ((2_000, 3.6), (10_000, 2.0), (MAX_CIRCLES, 1.4), (300_000, 0.9))
-"""Points of a seventy-second inch at a width of 6 inches, by how many points there are at most; 0.6 for more."""
+_DIAMETERS = ((1_000, 3.6), (5_000, 2.0), (20_000, 1.4), (200_000, 0.9), (1_000_000, 0.6))
+"""Points of a seventy-second inch at a width of 6 inches, by how many points there are; others lie in between."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,19 @@ def _draw(ax: Any, points: Points, places_N2: Array, order_N: Array, column: Col
             ax.add_collection(LineCollection(places_N2[np.asarray(points.edges)], zorder=1, **look), autolim=False)
         else:
             ax.imshow(_edge_pixels(places_N2, np.asarray(points.edges), sheet, ax), **_image(sheet), zorder=1)
-    diameter = next((size for most, size in _DIAMETERS if len(places_N2) <= most), 0.6) * sheet.scale
+    diameter = diameter_of(len(places_N2)) * sheet.scale
     if few:
         shown = places_N2[order_N]
         look = {"s": diameter**2, "linewidths": 0, "alpha": 0.8, "zorder": 2}
         ax.scatter(shown[:, 0], shown[:, 1], color=_colors(column, len(places_N2), sheet)[order_N], **look)
     else:
         ax.imshow(_point_pixels(places_N2, column, diameter, sheet, ax), **_image(sheet), zorder=2)
+
+
+def diameter_of(count: int) -> float:
+    """Return a point's diameter: one more tonight than there were last night changes it by nothing that is seen."""
+    counts, diameters = np.array(_DIAMETERS).T
+    return float(np.interp(np.log(max(count, 1)), np.log(counts), diameters))
 
 
 def _image(sheet: _Sheet) -> dict[str, Any]:
