@@ -179,6 +179,7 @@ def test_each_column_colours_and_filters(flat: Map) -> None:
     page.select_option("#color", "score")
     scores = flat.colors()
     assert len(scores & topics) == 1  # the paper
+    assert page.locator("#legend .missing").inner_text().split() == ["missing", "1"]
     page.fill("[data-limit=least]", "0.5")
     page.press("[data-limit=least]", "Enter")
     flat.says("#status", "151 of 301 points")
@@ -188,6 +189,7 @@ def test_each_column_colours_and_filters(flat: Map) -> None:
     flat.says("#status", "151 of 301 points")
     page.select_option("#color", "seen")
     flat.says("#status", "301 points")
+    assert not page.locator("#legend .missing").count()
     page.fill("[data-limit=most]", "2024-01-02 12:00")
     page.press("[data-limit=most]", "Enter")
     flat.says("#status", "2 of 301 points")

@@ -56,7 +56,7 @@ const mapLegend = ({ data, place, title, onFilter }) => {
   }
   function limit(name, key) {
     const label = document.createElement("label"), input = document.createElement("input");
-    label.textContent = name + " "; input.type = "text"; input.dataset.limit = key; label.append(input);
+    input.type = "text"; input.dataset.limit = key; label.append(span("end", name), input);
     input.addEventListener("change", () => {
       const text = input.value.trim(), zoned = /[zZ]$|[+-]\d\d:?\d\d$/.test(text) && text.includes(":");
       const value = column.kind === "time" ? Date.parse(zoned ? text : text.replace(" ", "T") + (text.includes(":") ? "Z" : "")) / 1000 : Number(text);
@@ -81,6 +81,12 @@ const mapLegend = ({ data, place, title, onFilter }) => {
     bar.className = "bar"; bar.style.background = `linear-gradient(to right, ${GRADIENT.join(",")})`;
     ends.className = "ends"; ends.append(span("", "≤ " + text(column.low)), span("", "≥ " + text(column.high)));
     place.append(bar, ends, limit("from", "least"), limit("to", "most"));
+    const missing = column.values.reduce((count, value) => count + (Number.isNaN(value) ? 1 : 0), 0);
+    if (missing) {
+      const line = Object.assign(document.createElement("div"), { className: "missing" });
+      line.append(span("swatch", ""), span("name", "missing"), span("count", missing.toLocaleString("en")));
+      place.append(line);
+    }
   }
   return {
     colors, looks, visible,
