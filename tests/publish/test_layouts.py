@@ -14,7 +14,7 @@ import pytest
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.evaluate.layouts.columns import told
+from tasks.evaluate.layouts.columns import told, type_names
 from tasks.evaluate.layouts.points_file import write_points
 from tasks.publish.layouts import cannot_color, edges_of, first_color, map_points, write_maps
 from tasks.publish.map.columns import MAX_CATEGORIES
@@ -168,6 +168,13 @@ def test_a_column_of_too_many_texts_cannot_colour() -> None:
 )
 def test_what_tells_points_apart_colours_a_map_first(columns: dict[str, list[Any]], first: str) -> None:
     assert first_color({name: pa.array(values) for name, values in columns.items()}) == first
+
+
+def test_types_are_told_where_there_are_several() -> None:
+    found = type_names(("shop", "user"), np.array([1, 0, 1]))
+    assert found is not None
+    assert found.to_pylist() == ["user", "shop", "user"]
+    assert type_names(("shop", "user"), np.array([1, 1])) is None
 
 
 def test_texts_of_dates_are_dates_and_empty_ones_missing() -> None:

@@ -32,8 +32,8 @@ _MOMENTS = (("us", None), ("us", "UTC"), ("ns", None), ("ns", "UTC"))
 def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
     """Return columns of nodes, int64 (n,): ids first, then what is known of them.
 
-    `id`; `type`, where there are several; `label`; `split`; `part` and `component`, where there are several; `degree`,
-    of a graph with edges of its own; `time`; and columns of the data set's node tables.
+    `id`; `type`, where the nodes are of several; `label`; `split`; `part` and `component`, where there are several;
+    `degree`, of a graph with edges of its own; `time`; and columns of the data set's node tables.
     """
     found = ids.columns(nodes)
     found |= _known_of_graph(store, dataset, ids, nodes)
@@ -48,8 +48,9 @@ def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: A
 
 def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
     manifest, found = store.manifest, {}
-    if len(manifest.node_types) > 1:
-        found["type"] = pa.array(np.array(manifest.node_types, object)[ids.type_numbers()[nodes]])
+    types = type_names(manifest.node_types, ids.type_numbers()[nodes])
+    if types is not None:
+        found["type"] = types
     labels = _labels(store, dataset, nodes)
     if labels is not None:
         found["label"] = labels
@@ -65,6 +66,11 @@ def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes:
         never = ALWAYS if len(manifest.node_types) == 1 or manifest.fit_before is not None else -1
         found["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
     return found
+
+
+def type_names(names: tuple[str, ...], kinds: Array) -> pa.Array | None:
+    """Return names of types by their numbers (n,); None: there is one, as where one type is predicted."""
+    return pa.array(np.array(names, object)[kinds]) if len(np.unique(kinds)) > 1 else None
 
 
 def split_column(store: GraphStore, nodes: Array) -> pa.Array:
