@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
-
-import numpy as np
 
 _ROUNDS = 60
 _MOST_EPSILON = 0.1  # LargeVis' own
@@ -34,4 +33,4 @@ def forces_of(num_nodes: int, num_negatives: int, reach: float) -> Forces:
     squared = gamma * num_negatives
     for _ in range(_ROUNDS):  # edges pull as pairs push, which are n / 6 squared lengths apart in a map that is even
         squared = (squared + gamma * num_negatives / (1 + squared * num_nodes / 6)) / 2
-    return Forces(gamma, min(1e-3 * squared, _MOST_EPSILON), float(np.sqrt(squared)))
+    return Forces(gamma, min(1e-3 * squared, _MOST_EPSILON), math.sqrt(squared))
