@@ -223,6 +223,7 @@ TABLES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "ragged": ("a,b\n1,2\n3\n", {}, "x.csv"),
     "texts-only": ("a,b\nx,y\n", {}, "x.csv: has no column of lists and none of numbers"),
     "no-rows": ("a,b\n", {}, "x.csv: has no rows"),
+    "semicolons": ("a;b\n1;2\n3;4\n", {}, "x.csv: has no column of lists .*Semicolons part no columns"),
     "repeated-id": ("id,a\nx,1\nx,2\n", {}, r"x.csv \(row 1, column id\): the id 'x' stands in row 0 already"),
     "unknown-column": ("a,b\n1,2\n", {"label": "c"}, "x.csv: has no column 'c'"),
     "unknown-kept": ("a,b\n1,2\n", {"keep": "c"}, "x.csv: has no column 'c'"),

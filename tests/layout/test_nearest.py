@@ -150,6 +150,14 @@ def test_graph_of_many_copies_holds_together(weights: str) -> None:
     assert degrees.max() < 20 * degrees.mean()
 
 
+def test_copies_are_nearer_than_others() -> None:
+    group = np.random.default_rng(0).integers(0, 20, 4_000)
+    graph = neighbor_graph(_vectors(20, 6)[group], NeighborsConfig())
+    sources = np.repeat(np.arange(4_000), np.diff(graph.indptr))
+    own = graph.weight[group[sources] == group[graph.indices]].sum()
+    assert 0.7 < own / graph.weight.sum() < 0.95  # groups are seen, and hang together
+
+
 @pytest.mark.parametrize("weights", ["perplexity", "fuzzy"])
 @pytest.mark.parametrize("n", [2, 3, 50])
 def test_graph_of_equal_rows(weights: str, n: int) -> None:

@@ -83,7 +83,7 @@ class VectorTable:
         if not vectors:
             raise DataError(
                 f"has no column of lists and none of numbers to be vectors; dataset.columns names some of "
-                f"{listed(names)}",
+                f"{listed(names)}{_of_semicolons(names)}",
                 path=path,
             )
         if config.keep is None:
@@ -148,6 +148,12 @@ def _vectors_among(kinds: dict[str, pa.DataType]) -> tuple[str, ...]:
             series.setdefault(stem, []).append(name)
     numbered = [names for names in series.values() if len(names) >= _A_SERIES]
     return tuple(numbered[0]) if len(numbered) == 1 else numbers
+
+
+def _of_semicolons(names: Sequence[str]) -> str:
+    """Return what is to be said of a CSV that is none: its only column has semicolons in its name."""
+    is_one = len(names) == 1 and ";" in names[0]
+    return ". Semicolons part no columns: write commas, and points in numbers" if is_one else ""
 
 
 def _are_edges(names: list[str], vectors: Sequence[str], kinds: dict[str, pa.DataType]) -> bool:
