@@ -13,7 +13,6 @@ from models.kernels.simd.vector import prefetch_item
 from tasks.counter_random import permute
 from tasks.sampling.neighborhoods.fast_random import STEP, below, below_and_fraction, stream, unit
 from tasks.sampling.walks.alias import chosen, draw
-from tasks.sampling.walks.steps import weighted_edge
 
 _TURNS = 32
 """Walks of a thread that take turns."""
@@ -21,17 +20,14 @@ _NONE = np.int64(-1)
 
 
 @njit(inline="always")
-def _step(indptr, v, weight, largest, first, tables, state):  # type: ignore[no-untyped-def]
-    """Return the position of an out-edge of v, -1 where it has none to take, and the last state."""
+def _step(indptr, v, state):  # type: ignore[no-untyped-def]
+    """Return the position of an out-edge of v, -1 where it has none, and the last state."""
     low = indptr[v]
     degree = indptr[v + 1] - low
     edge = _NONE
-    if weight is None:
-        if degree > 0:
-            state += STEP
-            edge = low + below(state, degree)
-    elif degree > 0 and largest[v] > 0:
-        edge, state = weighted_edge(v, low, degree, weight, largest, first, tables, state)
+    if degree > 0:
+        state += STEP
+        edge = low + below(state, degree)
     return edge, state
 
 
@@ -74,9 +70,31 @@ def fill_walks(  # type: ignore[no-untyped-def]
             tokens[low + j, 0] = ~at[j]
             prefetch_item(indptr, at[j])
         for place in range(1, length):
-            for j in range(active):
-                edge[j], state[j] = _step(indptr, at[j], weight, largest, table_first, tables, state[j])
-                prefetch_item(indices, edge[j])
+            if weight is None:
+                for j in range(active):
+                    edge[j], state[j] = _step(indptr, at[j], state[j])
+                    prefetch_item(indices, edge[j])
+            else:
+                # What `weighted_edge` does, written out: numba counts the references of arrays that are given to a
+                # function with a loop in it, anew for every edge, which takes longer than all the rest.
+                for j in range(active):
+                    v, taken, now = at[j], _NONE, state[j]
+                    edges_from = indptr[v]
+                    degree = indptr[v + 1] - edges_from
+                    if degree > 0 and largest[v] > 0:
+                        now += STEP
+                        if table_first[v] >= 0:
+                            item, fraction = below_and_fraction(now, degree)
+                            taken = edges_from + chosen(tables[table_first[v] + item], item, fraction)
+                        else:
+                            taken = edges_from + below(now, degree)
+                            now += STEP
+                            while unit(now) * np.float64(largest[v]) > weight[taken]:
+                                now += STEP
+                                taken = edges_from + below(now, degree)
+                                now += STEP
+                    edge[j], state[j] = taken, now
+                    prefetch_item(indices, taken)
             for j in range(active):
                 if edge[j] < 0:
                     state[j] += STEP
@@ -120,8 +138,7 @@ def fill_edges(  # type: ignore[no-untyped-def]
             else:
                 prefetch_item(weight, indptr[v] + item[j])
         if weight is not None:
-            # What `weighted_edge` does, written out: of arrays that are given to a function with a loop in it, numba
-            # counts the references anew for every edge, which takes four times as long as all the rest.
+            # Written out as in `fill_walks`.
             for j in range(count):
                 v = np.int64(sources[low + j])
                 edge = indptr[v] + item[j]
