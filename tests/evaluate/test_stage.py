@@ -33,6 +33,9 @@ from tests.support import COMMON, as_partition, link_graph, molecule_graph, node
 class Recipe:
     """The sections that the stage reads."""
 
+    is_layout = False
+    seed = 0
+
     def __init__(self, **evaluate: Any) -> None:
         self.evaluate = EvaluateConfig(**evaluate)
         self.train = TrainConfig(device="cpu", threads=1)
