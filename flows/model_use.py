@@ -76,12 +76,12 @@ class ModelUse:
         registry = open_registry(self.home)
         self.version: ModelVersion = find_version(registry, model)
         self.published: Published = read_published(fetch_model(registry, self.version), self.version.reference)
-        if self.published.recipe.is_layout and request.what in ("predictions", "relations"):
+        if request.what in ("predictions", "relations") and self.published.recipe.is_layout:
             raise RecipeError(
                 f"{self.version.reference} is a layout, which predicts nothing: graphmill layout "
                 f"{self.version.reference} shows it, and graphmill export embeddings writes its coordinates"
             )
-        if self.published.recipe.is_layout and request.what == "layout":
+        if request.what == "layout" and self.published.recipe.is_layout:
             refuse_other_layout(request.layout, self.version.reference)
         self.request = request.placed(f"{self.version.name}-v{self.version.version}", self.published.task)
         self.stages: dict[str, dict[str, Any]] = {}
