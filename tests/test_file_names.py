@@ -115,7 +115,12 @@ def test_a_draft_lies_beside_its_file_also_where_that_has_the_longest_name(tmp_p
     assert beside(path, ".partial").parent == tmp_path
 
 
-PLACES = [(DatasetManifest, "files"), (EvalReport, "predictions"), (PublishManifest, "report_file")]
+PLACES = [
+    (DatasetManifest, "files"),
+    (EvalReport, "predictions"),
+    (EvalReport, "layout"),
+    (PublishManifest, "report_file"),
+]
 PLACES += [(RunResult, name) for name in ("best_checkpoint", "last_checkpoint", "metrics_file")]
 
 
@@ -191,6 +196,10 @@ ALLOWED: dict[str, list[str]] = {
         "models/kernel_cache.py: ROOT / f'{name}.py'",
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
         "tasks/ingest/writer.py: writer.folder / 'split' / split",
+        "tasks/publish/build.py: context.work / file",
+        "tasks/publish/build.py: context.work / name",
+        "tasks/publish/layouts.py: folder / name",
+        "tasks/publish/map/page.py: HERE / name",
         "tasks/ingest/synthetic/shop.py: folder / f'{name}.parquet'",
         "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",
         "tasks/ingest/ogb/triples.py: raw.folder / 'raw' / raw.count_file",
@@ -259,6 +268,7 @@ ALLOWED: dict[str, list[str]] = {
         "flows/services/prefect_database.py: Path(f'{self.path}-shm')",
         "flows/services/prefect_database.py: Path(f'{self.path}-wal')",
         "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
+        "tasks/publish/map/picture.py: path.with_name(f'.{path.name}.{os.getpid()}{path.suffix.lower()}')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-journal')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-shm')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-wal')",
@@ -269,6 +279,8 @@ ALLOWED: dict[str, list[str]] = {
         "models/dgl_adapter.py: folder / f'{module}.py'",
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
+        "flows/hooks.py: folder / published.maps[0]",
+        "tasks/publish/layouts.py: evaluate.folder / evaluate.manifest.layout",
         "tasks/storage/artifacts.py: folder / name",
         "tasks/storage/artifacts.py: work / name",
         "tasks/storage/dataset_store.py: self.folder / path",
