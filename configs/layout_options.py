@@ -9,6 +9,10 @@ from pydantic import Field, model_validator
 
 from configs.base import ConfigModel
 
+LAYOUT: Literal["layout"] = "layout"
+"""Family of models that are layouts, and task of data of which nothing is predicted: it is looked at. Labels, where
+there are some, are colours; their kind is the task type, which is `layout` too where there are none."""
+
 
 class NeighborsConfig(ConfigModel):
     """The graph of vectors' nearest neighbours, for data that has no edges of its own."""

@@ -17,6 +17,7 @@ from configs import registry
 from configs.base import ComponentConfig, ConfigModel, UnknownKeyError
 from configs.descriptions import subject
 from configs.errors import RecipeError, UntrustedCodeError
+from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean
 from configs.schema import Recipe
 from configs.training_sections import train_section
@@ -134,8 +135,8 @@ def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
     found = edge_list(path)
     model = data.get("model")
     name = model.get("name") if isinstance(model, dict) else model
-    if name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == "layout":
-        return {key: value for key, value in found.items() if key not in ("metric", "split")} | {"task": "layout"}
+    if name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == LAYOUT:
+        return {key: value for key, value in found.items() if key not in ("metric", "split")} | {"task": LAYOUT}
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig, ConfigModel
+from configs.layout_options import LAYOUT
 from configs.sections import (
     LoaderSection,
     ScheduleSection,
@@ -193,7 +194,7 @@ class _LayoutOptions(ConfigModel):
 class LayoutTrainConfig(TrainBase, _LayoutOptions, _UsualComponents):
     """Training of a layout: points in two or three dimensions, by samples of edges."""
 
-    family: ClassVar[str] = "layout"
+    family: ClassVar[str] = LAYOUT
     auto_takes_gpu: ClassVar[bool] = False
 
 

@@ -16,15 +16,13 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
-from configs.layout_options import LayoutOptions, NeighborsConfig
+from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.sizes import number_of_bytes
 from configs.training import TrainBase, TrainConfig
 from configs.training_sections import train_section
 
-LAYOUT = "layout"
-"""Family of models that are layouts, and the task of data of which nothing is predicted."""
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
 
 # YAML makes whole numbers and dates of some moments.

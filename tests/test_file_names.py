@@ -268,7 +268,6 @@ ALLOWED: dict[str, list[str]] = {
         "flows/services/prefect_database.py: Path(f'{self.path}-shm')",
         "flows/services/prefect_database.py: Path(f'{self.path}-wal')",
         "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
-        "tasks/publish/map/picture.py: path.with_name(f'.{path.name}.{os.getpid()}{path.suffix.lower()}')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-journal')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-shm')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-wal')",

@@ -76,10 +76,7 @@ def layout(
     from flows.commands.run import run as execute
     from flows.terminal.console import err, out, print_facts
 
-    check_method(method)
     place = open_home(home, trust_code or [])
-    if method is not None:
-        check_method(method)
     if "@" in source and not Path(source).exists():
         options = {"method": method, "dim": dim, "color": color}
         given = {name: value for name, value in options.items() if value is not None}
@@ -109,6 +106,7 @@ def show_model(
     from flows.commands.outputs import recipe_and_overrides, use_model
     from tasks.publish.layouts import map_points, write_picture
 
+    check_method(options.get("method"))
     outputs = places(output, model.replace("@", "-"))
     recipe, overrides = recipe_and_overrides(words)
     with tempfile.TemporaryDirectory() as folder:
@@ -158,12 +156,13 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
 
 def copy_of(record: RunRecord, path: Path) -> Path:
     """Copy what a run has of an ending to a file, whole or not at all, and return it."""
-    if not record.map:
-        from configs.errors import RecipeError
+    from configs.errors import RecipeError
+    from tasks.evaluate.layouts.points_file import LAYOUT_FILE
 
+    if not record.map:
         raise RecipeError(f"there is no map, so {path.name} was not written: {record.report} says why in its notes")
     if path.suffix == ".parquet":
-        source = Path(record.stages["evaluate"]["folder"]) / "layout.parquet"
+        source = Path(record.stages["evaluate"]["folder"]) / LAYOUT_FILE
     else:
         source = Path(record.map).with_suffix(path.suffix)
     put(source, path)
@@ -172,15 +171,10 @@ def copy_of(record: RunRecord, path: Path) -> Path:
 
 def put(source: Path, path: Path) -> None:
     """Copy a file, whole or not at all."""
-    from tasks.storage.file_names import beside
+    from tasks.storage.artifacts import atomic_file
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = beside(path, ".partial")
-    try:
-        shutil.copyfile(source, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with source.open("rb") as content, atomic_file(path) as file:
+        shutil.copyfileobj(content, file)
 
 
 def load_name(recipe: str, overrides: list[str]) -> str:

@@ -18,7 +18,7 @@ _curve = lru_cache(umap_curve)
 
 @MODELS.register("umap")
 class Umap(LayoutModel):
-    """UMAP: near points are joined by a curve that is flat up to min_dist; what is pushed away stays itself."""
+    """UMAP: near points are joined by a curve that is flat up to min_dist, and drawn ones are pushed apart."""
 
     Config = UmapConfig
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -38,9 +38,6 @@ from tasks.storage.heads import head_views
 from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
-
-if TYPE_CHECKING:
-    pass
 
 _ROWS = 1 << 16
 Output = tuple[slice, dict[str, pa.Array], Array]

@@ -7,12 +7,13 @@ from typing import Any
 
 from configs.base import cache_view
 from configs.errors import RecipeError
+from configs.layout_options import LAYOUT
 from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.ingest.base import Dataset
 from tasks.sizes import disk_bytes, expected_counts, need_disk, refuse_excess_data
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.manifests import LAYOUT, SPLITS, DatasetManifest
+from tasks.storage.manifests import SPLITS, DatasetManifest
 from tasks.storage.source_digests import SourceDigests
 
 

@@ -82,9 +82,10 @@ class EdgeList:
         squares = np.square(points[self.sources] - points[self.indices]).sum(1, dtype=np.float64)
         return float(np.sqrt(squares.mean())) if len(squares) else 0.0
 
-    def store(self) -> Any:
-        """Return it as what a loader of pairs reads a graph from."""
+    def drawn_from(self) -> Any:
+        """Return what a loader of pairs reads a graph from; a graph's own edges have their weights by degree."""
+        weight = self.by_degree().weight if self.own else self.weight
         arrays = {"csr_indptr": self.indptr, "csr_indices": self.indices}
-        found = _Arrays(arrays if self.weight is None else {**arrays, "edge_weight": self.weight})
+        found = _Arrays(arrays if weight is None else {**arrays, "edge_weight": weight})
         found.manifest = SimpleNamespace(symmetric=True, dataset="the graph")
         return found

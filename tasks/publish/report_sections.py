@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.layout_options import LAYOUT
 from tasks.publish import snapshots
 from tasks.publish.evaluation_tables import Table, score_tables
 from tasks.publish.plots import eval_plots, run_plots, snapshot_plots, triple_plots
@@ -17,7 +18,7 @@ from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import class_names
-from tasks.storage.manifests import LAYOUT, SPLITS, DatasetManifest, EvalReport, PartitionManifest, is_at_once
+from tasks.storage.manifests import SPLITS, DatasetManifest, EvalReport, PartitionManifest, is_at_once
 
 _MAX_LABELS = 5_000_000
 _FEW, _HARDEST = 5, 15

@@ -27,9 +27,6 @@ LEFT_OUT = "left_out"
 
 TaskKind = Literal["node", "link", "graph", "triple", "layout"]
 TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple", "ranking", "several", "layout"]
-LAYOUT: Literal["layout"] = "layout"
-"""Task of data of which nothing is predicted: it is looked at. Labels, where there are some, are colours; their kind is
-the task type, which is `layout` too where there are none."""
 
 
 class _Frozen(BaseModel):

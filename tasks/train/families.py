@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from configs.layout_options import LAYOUT
 from configs.training import TrainBase, TrainConfig
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def family_of(train: TrainBase) -> Family:
         from tasks.train.tables import family as tables
 
         return tables
-    if train.family == "layout":
+    if train.family == LAYOUT:
         from tasks.train.layout import family as layout
 
         return layout

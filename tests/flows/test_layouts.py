@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -150,6 +151,10 @@ def test_from_a_file_to_a_map(tmp_path: Path) -> None:
     assert record["recipe"] == "mine"
     assert record["metrics"]["all"]["trustworthiness"] > 0.8
     assert Path(record["map"]).exists()
+    with sqlite3.connect(tmp_path / "home" / "prefect" / "prefect.db") as prefect:
+        ((kind, picture),) = prefect.execute("select type, data from artifact where key = 'map'").fetchall()
+    assert kind == "image"
+    assert json.loads(picture).startswith("data:image/png;base64,iVBOR")
     points = pq.read_table(tmp_path / "m.parquet")
     assert points.column_names[:3] == ["id", "x", "y"]
     assert points.num_rows == 150

@@ -75,7 +75,7 @@ def move_points(
         rate: learning rate.
         most: what each number of a sample's gradient is clipped to.
         move_tails: whether tails move; not those of new points among fixed ones.
-        move_negatives: likewise; UMAP's do not.
+        move_negatives: likewise; in UMAP's own program they do not.
     """
     assert (own.stride, own.dim) == (others.stride, others.dim), "rows are laid out alike"
     slots, width = negatives.shape[1] + 2, own.dim * GROUP

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
+from configs.layout_options import LAYOUT
 from tasks.arrays import Array
 from tasks.components.build import number_components
 from tasks.evaluate.layouts.points_file import IDS
@@ -84,7 +85,7 @@ def split_column(store: GraphStore, nodes: Array) -> pa.Array:
 
 def _labels(store: GraphStore, dataset: DatasetStore, nodes: Array) -> pa.Array | None:
     """Return the first label of nodes: names of classes, or numbers."""
-    if "label" not in store or store.manifest.task not in ("node", "layout") or head_views(store.manifest):
+    if "label" not in store or store.manifest.task not in ("node", LAYOUT) or head_views(store.manifest):
         return None
     label = np.asarray(store["label"][nodes])
     if label.ndim == 1:

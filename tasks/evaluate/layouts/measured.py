@@ -30,9 +30,11 @@ def measured(points: Array, store: GraphStore, seed: int, threads: int) -> Measu
     neighbors = store.manifest.report.get(NEIGHBORS)
     label = store.get("label")
     codes = None if label is None or label.ndim != 1 else np.asarray(label)
-    edges = EdgeList.of(store)
-    against: dict[str, Any] = {"edges": (edges.indptr, edges.indices)}
-    if neighbors is not None:
+    against: dict[str, Any]
+    if neighbors is None:
+        edges = EdgeList.of(store)
+        against = {"edges": (edges.indptr, edges.indices)}
+    else:
         against = {"vectors": store["feat"], "metric": neighbors["metric"]}
     values, looked_at = measure_layout(points, labels=codes, seed=seed, threads=threads, **against)
     metric = "graph_neighbors_kept" if neighbors is None else "trustworthiness"

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from configs.base import ComponentConfig, ConfigModel
+from configs.layout_options import LAYOUT
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 from configs.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.tables.graph_options import check_graph_tables
 from tasks.ingest.tables.split_options import SplitConfig
 from tasks.ingest.tables.table_configs import EdgesConfig, LabelsConfig, NodesConfig
-from tasks.storage.manifests import LAYOUT, SPLITS
+from tasks.storage.manifests import SPLITS
 
 
 def _as_list(value: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from configs.errors import DataError, RecipeError
+from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
@@ -26,7 +27,7 @@ from tasks.ingest.tables.splits import node_splits
 from tasks.ingest.tables.table_configs import EdgesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
-from tasks.storage.manifests import LAYOUT, NodeType, TaskType
+from tasks.storage.manifests import NodeType, TaskType
 
 _UNLIKE = 10.0  # times
 # What columns are often called.

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from configs.layout_options import LAYOUT
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.labels import to_labels
 from tasks.ingest.tables.paths import files_of
@@ -18,7 +19,7 @@ from tasks.readers.columns import is_text, whole_numbers
 from tasks.readers.idx import IdxFile
 from tasks.readers.lines import read_lines
 from tasks.readers.npy import NpyFile
-from tasks.storage.manifests import LAYOUT, TaskType
+from tasks.storage.manifests import TaskType
 
 _MAX_EXACT = 2**53
 Labels = tuple[TaskType, pa.Array | np.ndarray, pa.Array | None]

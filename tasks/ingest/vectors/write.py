@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from configs.errors import DataError
+from configs.layout_options import LAYOUT
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.vectors.gathered import Gathered
 from tasks.ingest.writer import DatasetWriter
-from tasks.storage.manifests import LAYOUT, SPLITS, EdgeType, FeatureColumn, NodeType
+from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 
 NODE, RELATION = "vector", "near"
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from configs.errors import DataError
+from configs.layout_options import LAYOUT
 from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.storage.dataset_store import DatasetStore, to_numpy
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
-from tasks.storage.manifests import LAYOUT, SPLITS, DatasetManifest
+from tasks.storage.manifests import SPLITS, DatasetManifest
 
 _CHUNK_ROWS = 1 << 20
 Choose = Callable[[int, int], Array]

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from configs.errors import RecipeError
+from configs.layout_options import LAYOUT
 from configs.moments import TimeUnit
 from configs.schema import Recipe, SnapshotConfig
 from tasks.arrays import Array, blocks
@@ -28,7 +29,7 @@ from tasks.preprocess.splits.arrays import read_pairs, write_no_splits
 from tasks.preprocess.splits.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
 from tasks.storage.dataset_store import to_numpy
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import LAYOUT, LEFT_OUT, SPLITS
+from tasks.storage.manifests import LEFT_OUT, SPLITS
 
 _CHUNK_ROWS = 1 << 20
 _NODES = 0x5A11  # stream of the hash that orders nodes of one time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from tasks.publish.map.colors import CATEGORIES, INK, NUMBERS, OTHER, PAPER
 from tasks.publish.map.columns import pack_column, packed, packed_ids, packed_text, quantized
 from tasks.publish.map.points import Points, check_folder, check_points
+from tasks.storage.artifacts import write_atomic
 
 __all__ = ["Points", "render", "write_map"]
 
@@ -27,12 +27,7 @@ def write_map(points: Points, path: Path) -> int:
     """
     check_folder(path)
     page = render(points).encode("utf-8", "replace")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(page)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_atomic(path, page)
     return len(page)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from tasks.arrays import Array
 from tasks.publish.map.colors import CATEGORIES, INK, OTHER, PAPER, of_numbers, rgb
 from tasks.publish.map.columns import Column, quantized
 from tasks.publish.map.points import Points, check_folder, check_points, coloring
+from tasks.storage.artifacts import atomic_file
 
 SUFFIXES = (".png", ".svg", ".pdf")
 MAX_CIRCLES = 30_000
@@ -69,12 +69,9 @@ def draw_map(
     column = coloring(points.columns, color or points.color)
     places_N2, order_N = _seen(steps_ND.astype(np.float64))
     sheet = _Sheet(width_inches, dpi, "dark" if dark else "light", _extent(places_N2))
-    partial = path.with_name(f".{path.name}.{os.getpid()}{path.suffix.lower()}")
-    try:
-        _save(_figure(points, places_N2, order_N, column, sheet), partial, sheet, points.title)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    figure = _figure(points, places_N2, order_N, column, sheet)
+    with atomic_file(path) as file:
+        _save(figure, file, path.suffix.lower()[1:], sheet, points.title)
 
 
 def _seen(steps_ND: Array) -> tuple[Array, Array]:
@@ -285,12 +282,11 @@ def _plain(text: str, most: int) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def _save(figure: Any, path: Path, sheet: _Sheet, title: str) -> None:
+def _save(figure: Any, file: IO[bytes], kind: str, sheet: _Sheet, title: str) -> None:
     import warnings
 
     import matplotlib as mpl
 
-    kind = path.suffix[1:]
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}[kind]
     with (
         mpl.rc_context(
@@ -300,4 +296,4 @@ def _save(figure: Any, path: Path, sheet: _Sheet, title: str) -> None:
     ):
         # A letter that the font lacks becomes a box in a PNG; an SVG's reader has fonts of its own.
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        figure.savefig(path, format=kind, dpi=sheet.dpi, facecolor=PAPER[sheet.theme], metadata=metadata)
+        figure.savefig(file, format=kind, dpi=sheet.dpi, facecolor=PAPER[sheet.theme], metadata=metadata)

@@ -13,7 +13,7 @@ import math
 import mmap
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +29,6 @@ from tasks.train.embeddings.configs import SparseConfig
 from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.ranks.collectives import from_all, gather_rows, wait_for_all
 from tasks.train.strategies.base import Ranks
-
-if TYPE_CHECKING:
-    pass
 
 TABLE = "encoder.embedding.weight"
 """Name in the model's state dict."""

@@ -20,8 +20,8 @@ from tasks.train.tables.family import train_blocks
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
 
-_BYTES_AN_EDGE = 16
-"""Of what edges are drawn from."""
+_BYTES_AN_EDGE = 40
+"""In a peak: the edges, their weights, and the tables that they are drawn from."""
 _LEAST_VECTORS = 4
 """Of fewer no neighbourhood can be compared (`tasks/layout/quality/measure.py`), and none becomes champion."""
 _START_NUMBERS = 12
@@ -43,8 +43,8 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
         )
     if recipe.train.start == "pca" and not manifest.feature_dim:
         raise RecipeError(
-            f"train.start=pca needs vectors, and nodes of {manifest.dataset} have none; leave it out or set "
-            "train.start=spectral"
+            f"train.start=pca needs vectors, and nodes of {manifest.dataset} have none; leave it out: then "
+            "points begin at their distances to some nodes"
         )
     check_grid(recipe.train, manifest, shared=True)
     context.message(f"{recipe.model.name}, {getattr(recipe.model, 'dim', 2)} dimensions, {recipe.train.strategy.name}")
@@ -66,5 +66,9 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     """Return the points' numbers, in words, and a training's peak memory in bytes."""
     assert isinstance(recipe.model, LayoutConfig)
     numbers = recipe.model.dim * counts.num_nodes
-    needed = 4 * _START_NUMBERS * counts.num_nodes + _BYTES_AN_EDGE * counts.num_edges
+    # Of vectors each edge stands twice, and before they are searched only the recipe says how many there will be.
+    num_edges = counts.num_edges
+    if recipe.neighbors is not None and not num_edges:
+        num_edges = 2 * recipe.neighbors.num_neighbors * counts.num_nodes
+    needed = 4 * _START_NUMBERS * counts.num_nodes + _BYTES_AN_EDGE * num_edges
     return f"{numbers:,} numbers", 2 * PROCESS_BYTES * recipe.train.num_ranks + needed

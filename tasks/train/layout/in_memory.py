@@ -29,10 +29,8 @@ from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.grid import Grid, Tables
 from tasks.train.tables.learning_engine import LearningEngine
 from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.objective import Objective
+from tasks.train.tables.objective import PAIRS, Objective
 
-_PAIRS = 1
-"""Purpose that a key is drawn for, as in the training of tables."""
 _STEPS = 100
 """Of a layout: how often it tells how far it is."""
 
@@ -72,8 +70,7 @@ def lay_out(
             table.write(slice(None), begins)
 
         grid = Grid(tables, Ranks(), BlockFiles(Path(folder)), start=begin)
-        drawn = edges.by_degree() if edges.own else edges
-        loader = EdgePassPairs(EdgePassesConfig(), PairData(drawn.store(), derive_key(seed, _PAIRS)))
+        loader = EdgePassPairs(EdgePassesConfig(), PairData(edges.drawn_from(), derive_key(seed, PAIRS)))
         negatives = Negatives(np.diff(edges.indptr), 1, options.negative_power)
         engine = LearningEngine(Objective(model, options, loader, negatives, seed), grid)
         total = max(1, math.ceil((samples or settled.samples) / loader.expected))

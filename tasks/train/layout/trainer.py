@@ -26,8 +26,9 @@ from tasks.train.loaders.samples.pairs import PairData, PairLoader
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_files import Key
+from tasks.train.tables.objective import PAIRS
 from tasks.train.tables.place import Place
-from tasks.train.tables.trainer import PAIRS, Trainer
+from tasks.train.tables.trainer import Trainer
 from tasks.train.warm.warm_weights import DoesNotFitError
 
 _WARM_RATE = 0.1
@@ -48,8 +49,7 @@ class LayoutTrainer(Trainer):
 
     def make_loader(self) -> PairLoader:
         """Return what makes pairs: of a graph's own edges by the degrees of their ends. Raises DataError."""
-        drawn = self.edges.by_degree() if self.edges.own else self.edges
-        data = PairData(drawn.store(), derive_key(self.job.seed, PAIRS))
+        data = PairData(self.edges.drawn_from(), derive_key(self.job.seed, PAIRS))
         loader: PairLoader = LOADERS.create(self.config.loader, data)
         return loader
 

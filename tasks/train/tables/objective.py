@@ -16,8 +16,8 @@ from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.pools import Draws, Pool, drawn_chunk
 
-NEGATIVES, ROUNDING = 2, 3
-"""Purposes that keys are drawn for; 1 is the samples'."""
+PAIRS, NEGATIVES, ROUNDING = 1, 2, 3
+"""Purposes that keys are drawn for."""
 _PART_PAIRS = 1 << 14
 """Pairs of a bucket whose negatives have a key of their own: with these they stay in a core's second-level cache."""
 _LOSS_PAIRS = 1 << 12

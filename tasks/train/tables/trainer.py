@@ -13,11 +13,8 @@ from tasks.train.node_vectors.vectors import finish_vectors
 from tasks.train.tables.block_trainer import BlockTrainer
 from tasks.train.tables.learning_engine import LearningEngine
 from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.objective import Engine, Objective
+from tasks.train.tables.objective import PAIRS, Engine, Objective
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
-
-PAIRS = 1
-"""Purpose that a key is drawn for; the objective has the others."""
 
 
 class Trainer(BlockTrainer):
