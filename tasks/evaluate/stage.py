@@ -136,4 +136,4 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
         context.message(text)
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 10, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 11, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -20,6 +20,7 @@ from models.kernels.sparse.segment import segment_reduce
 from models.knowledge import KnowledgeModel
 from models.output_heads import GraphHead
 from models.relational.base import RelationalModel
+from tasks.edge_ends import ends_of
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.kept_layers import KeptLayers
@@ -176,7 +177,8 @@ class Predictor:
         if split not in self._negatives:
             manifest, edges = self.store.manifest, graph_pairs(self.store.get)
             number, directed = SPLITS.index(split), not manifest.symmetric
-            pool = draw_pool(number, count, manifest.num_nodes, _NEGATIVE_SEED, edges, directed=directed)
+            ends = ends_of(self.store.get("edge_role"), self.store.get("edge_side"))
+            pool = draw_pool(number, count, manifest.num_nodes, _NEGATIVE_SEED, edges, directed=directed, ends=ends)
             self._negatives[split] = np.stack([pool["src"], pool["dst"]], 1)
         return self._negatives[split]
 
