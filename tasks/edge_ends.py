@@ -3,16 +3,16 @@
 A user never buys a user. A negative of two users is told from the edges by that alone, and a model that has learnt no
 more looks good. Types of nodes say what can be joined, and so do the edges themselves:
 
-| the edges | a negative joins |
+| edges | a negative joins |
 |---|---|
-| no node is a source and a target (all but 1 % of the smaller of the two are one of them only) | a source and a target |
-| have directions | a node that is a source of some edge, and one that is a target of some |
+| hardly any node (1 % of the sources, or of the targets) is a source and a target | a source and a target |
+| have directions | a source of some edge and a target of some |
 | neither | two nodes that edges touch |
-| have no odd cycle, while nodes are sources and targets (rows name their ends in any order) | beside that, no two nodes of one component that lie an even number of edges apart |
+| have no odd cycle, in whatever order rows name their ends | beside that, no two of one component and one side |
 
 Each cycle that closes would be odd half of the time, were there no two sides: twenty that are even say that there are,
-and a tree says nothing. Ends of different types are the first case. Loops say nothing. A node that no edge touches is an end only where all
-other pairs are edges: that it has no edge tells it.
+and a tree says nothing. Ends of different types are the first case. Loops say nothing. A node that no edge touches is
+an end only where all other pairs are edges: that it has no edge tells it.
 """
 
 from __future__ import annotations
@@ -134,6 +134,8 @@ def write_ends(ends: EdgeEnds, num_nodes: int, writer: ArrayWriter) -> None:
 
 def ends_of(role: Array | None, side: Array | None) -> EdgeEnds:
     """Return the ends that arrays of `write_ends` tell, (N,) each; None: it is not there."""
+    if role is None and side is None:
+        return ANY
     sources, targets = ANY.sources, ANY.targets
     if role is not None:
         kind = id_dtype(len(role))
@@ -192,9 +194,9 @@ def _sides(edges: Pairs, num_nodes: int) -> Array:
 
 
 def _count_cycles(edges: Pairs, closing: Array, num_nodes: int) -> int:
-    """Return how many edges, int (2, n), close a cycle: those that repeat, or reverse, no edge of the spanning trees."""
+    """Return how many edges, int (2, n), close a cycle: they repeat, or reverse, no edge of the spanning trees."""
     pairs = PairSet(closing.shape[1], num_nodes, directed=False)
-    pairs.add(*closing, 0)
+    pairs.add(closing[0], closing[1], 0)
     parent, odd = np.arange(num_nodes, dtype=id_dtype(2 * num_nodes)), np.zeros(num_nodes, np.uint8)
     for src, dst in edges() if closing.size else ():
         joins = np.empty(len(src), np.bool_)

@@ -51,8 +51,8 @@ class DegreeRule:
     def note(self, split: str, value: float) -> str:
         """Say what a split's ROC-AUC by the rule is, and what it means where it is high."""
         text = (
-            f"{split}: a rule that knows only how often a pair's ends are joined in training tells edges from negatives "
-            f"with ROC-AUC {value:.4f}"
+            f"{split}: a rule that knows only how often a pair's ends are joined in training tells edges from "
+            f"negatives with ROC-AUC {value:.4f}"
         )
         return (
             text

@@ -40,7 +40,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
     `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted),
     of a snapshot `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`), of
-    link tasks `held_out` (`HeldOut.report`) and `negatives` (what they join, in words), and `vectors` (of registered models as features: `take_vectors`).
+    link tasks `held_out` (`HeldOut.report`) and `negatives` (what they join, in words), and `vectors` (of registered
+    models as features: `take_vectors`).
 
     Raises:
         DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.

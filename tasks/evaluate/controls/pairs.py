@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from tasks.arrays import Array, sample_rows
+from tasks.edge_ends import ANY
 from tasks.evaluate.controls import linear
 from tasks.evaluate.controls.features import (
     ControlledGraph,
@@ -38,6 +39,9 @@ _PAIRS_AT_A_TIME = 1 << 20
 class _Nodes(Protocol):
     """Nodes that pairs may have at one of their ends, and their features."""
 
+    first: int
+    """The first one, in ids where types lie end to end."""
+    count: int
     width: int
     """Of their features."""
 
@@ -50,7 +54,8 @@ class _End:
 
     def __init__(self, first: int, x: Array) -> None:
         """`first` in the data set's ids; `x`, float32 (n, D): features of all of them, standardized; mapped."""
-        self.first, self.x, self.width = first, x, x.shape[1]
+        self.first, self.x = first, x
+        self.count, self.width = x.shape
 
     def take(self, rows: Array) -> Array:
         """Return the features of nodes; zeros for those of another type, which drawn pairs may have."""
@@ -64,8 +69,10 @@ class _End:
 class _Prepared:
     """All nodes of the graph with their features after preprocess, which are standardized as they are read."""
 
-    def __init__(self, features: OwnFeatures) -> None:
-        self.features, self.width = features, features.width
+    first = 0
+
+    def __init__(self, features: OwnFeatures, count: int) -> None:
+        self.features, self.count, self.width = features, count, features.width
 
     def take(self, rows: Array) -> Array:
         """Return the features of nodes."""
@@ -73,7 +80,7 @@ class _Prepared:
 
 
 class PairControl:
-    """Fitted to a sample of the training pairs, and to as many drawn ones."""
+    """Fitted to a sample of the training pairs, and to as many pairs of random ends."""
 
     def __init__(self, ends: tuple[_Nodes, _Nodes], graph: ControlledGraph, ids: Callable[[Array], Array]) -> None:
         """Not fitted yet: see `fit`. `ids`: from the graph's nodes to those of the ends."""
@@ -93,7 +100,7 @@ class PairControl:
         true = ids.dense(np.asarray(train[chosen]).reshape(-1)).reshape(-1, 2)
         ends = {kind: _read_end(graph, kind, true[:, [k == kind for k in kinds]]) for kind in dict.fromkeys(kinds)}
         control = cls((ends[kinds[0]], ends[kinds[1]]), graph, ids.dense)
-        control._fit(np.asarray(train[chosen], np.int64))
+        control._fit(true)
         return control
 
     @classmethod
@@ -103,16 +110,19 @@ class PairControl:
         chosen = training_sample(np.arange(len(train)), prepared_columns(graph.store), 1, share=2)
         true = np.asarray(train[chosen], np.int64)
         features.fit(sample_rows(np.unique(true), len(true)))
-        end = _Prepared(features)
+        end = _Prepared(features, graph.store.manifest.num_nodes)
         control = cls((end, end), graph, partial(np.asarray, dtype=np.int64))
         control._fit(true)
         return control
 
     def _fit(self, true: Array) -> None:
-        """Fit it to edges, int64 (n, 2), against negatives as a model's training draws them."""
-        false = NegativeSampler(self.graph.store, "uniform", 1).draw(true, _FALSE_KEY)
-        pairs = (self._ids(one.reshape(-1)).reshape(-1, 2) for one in (true, false))
-        x = np.concatenate([part for own in pairs for _, part in self._parts(own)])
+        sampler = NegativeSampler(self.graph.store, "uniform", 1)
+        if sampler.ends is ANY:
+            draw = np.random.Generator(np.random.Philox(key=_FALSE_KEY))
+            false = np.stack([end.first + draw.integers(0, end.count, len(true)) for end in self.ends], 1)
+        else:  # what can be joined is told by more than types
+            false = self._ids(sampler.draw(true, _FALSE_KEY).reshape(-1)).reshape(-1, 2)
+        x = np.concatenate([part for pairs in (true, false) for _, part in self._parts(pairs)])
         self.model = linear.fit(x, np.repeat([1.0, 0.0], len(true)), "link", 1)
 
     def predict(self, split: str, prediction: Prediction) -> Prediction | None:

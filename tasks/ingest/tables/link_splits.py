@@ -151,8 +151,8 @@ class LinkSplitter:
         count = len(own.src) * len(self.split.negatives) * self.split.per_edge
         need_memory(BYTES_A_PAIR * count, f"drawing {count:,} negatives", "set dataset.split.per_edge lower")
         ends = find_ends(written_pairs(self.writer), self.nodes.num_nodes, directed=self.config.directed)
-        options = {"directed": self.config.directed, "seed": self.split.seed}
-        draws = EventNegatives(train, self.nodes.num_nodes, ends=ends, **options)
+        config, count = self.config, self.nodes.num_nodes
+        draws = EventNegatives(train, count, directed=config.directed, seed=self.split.seed, ends=ends)
         drawn = draws.draw(own, self.split.negatives, self.split.per_edge, code)
         self.writer.write(f"split/{name}_negative", {end: ids.astype(self._kind) for end, ids in drawn.items()})
 

@@ -10,12 +10,12 @@
 The power is that of word2vec's noise (arXiv:1310.4546, section 2.2), which LINE takes over (arXiv:1503.03578, section
 4.1.2).
 
-Ends are nodes that the ends of a training edge could be (`tasks/edge_ends.py`): of users that buy items u' is a user and
-v' an item.
+Ends are nodes that those of a training edge could be (`tasks/edge_ends.py`): where users buy items u' is a user, v' an
+item.
 
 A draw is rejected, and the next one taken, where it is a loop or an edge of the graph that messages pass along: that
 holds the training edges, and their reverses where preprocess symmetrised. in_batch takes its last 8 tries from all
-such nodes: every target of the batch may be the source's own. After 16 tries the last draw stays as it is, which matters
+such nodes: every target of the batch may be the source's own. After 16 tries the last draw stays, which matters
 only for a source that is joined to most of the graph. Edges of the validation and test splits are not known to
 training: one of them can be drawn as a negative, about as often as the graph is dense. To avoid them would be to tell
 the model where they are. (Negatives to evaluate against avoid the edges of every split: `tasks/negatives.py`.)
@@ -75,7 +75,7 @@ class NegativeSampler:
 
 
 def degree_table(degrees: Array, ends: EdgeEnds) -> Array:
-    """Return the alias table of targets by their in-degrees, of all nodes (N,); empty where all are alike: without edges."""
+    """Return the alias table of targets by in-degree, that of all nodes (N,); empty where all are alike, 0."""
     weights = degrees[ends.targets] if len(ends.targets) else degrees
     return alias_table(weights**DEGREE_POWER) if weights.any() else np.empty(0, np.uint64)
 
