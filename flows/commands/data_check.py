@@ -25,7 +25,7 @@ from tasks.storage.ids import class_names
 from tasks.storage.manifests import DatasetManifest, GraphManifest
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.temporary import own_folder
-from tasks.train.families import check_options
+from tasks.train.families import check_options, unread_edge_features
 
 
 @dataclass
@@ -169,6 +169,9 @@ def _preprocess(
     fields = STAGE.build(context, recipe, {"ingest": ingested})
     graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
     found.splits = {} if recipe.is_layout else graph.manifest.splits
+    unread = unread_edge_features(recipe, graph.manifest)
+    if unread is not None:
+        found.warnings.append(unread)
     found.negatives = graph.manifest.report.get("negatives", [])
     dataset = DatasetStore(ingested.folder, ingested.manifest)
     if graph.manifest.task == "triple" and recipe.time_moment is not None:
