@@ -102,14 +102,15 @@ class AttendedEdges(_EdgeMaps):
             terms.append(linear(torch.cat(columns, 1), _side_by_side(maps)))
         if self.categories is not None:
             codes, table = self._codes(block, adj), self._table()
-            by_code = block.cached("categories of attended edges", lambda: _by_code(adj, codes, len(table)))
+            name = f"categories of {adj.num_edges} attended edges"
+            by_code = block.cached(name, lambda: _by_code(adj, codes, len(table)))
             weights = attention.repeat_interleave(self.num_columns, 0)
             terms.append(weighted_sum(by_code, table.view(-1, self.heads, self.dim), weights).flatten(1))
         summed = terms[0] if len(terms) == 1 else terms[0] + terms[1]
         return summed.view(-1, self.heads, self.dim)
 
     def _numbers(self, block: Block, adj: Adjacency) -> Tensor:
-        return block.cached("numbers of attended edges", lambda: _with_loops(_numbers(block), adj, 0.0))
+        return block.cached(f"numbers of {adj.num_edges} attended edges", lambda: _with_loops(_numbers(block), adj, 0.0))
 
     def _codes(self, block: Block, adj: Adjacency) -> Tensor:
         """Return rows of `_table`, int32 (E, C)."""
@@ -119,7 +120,7 @@ class AttendedEdges(_EdgeMaps):
             assert self.categories is not None
             return _with_loops(self.codes(block.edge_feat_cat), adj, len(self.categories.table))
 
-        return block.cached("codes of attended edges", make)
+        return block.cached(f"codes of {adj.num_edges} attended edges", make)
 
     def _table(self) -> Tensor:
         """Return the vectors of categories, and zeros behind them."""

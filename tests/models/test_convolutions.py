@@ -314,6 +314,15 @@ def test_kernels_say_what_plain_torch_says_of_edge_features(case: str, shape: st
     torch.testing.assert_close(*outcomes, rtol=1e-4, atol=1e-5)
 
 
+def test_attention_with_and_without_loops_reads_one_block() -> None:
+    """A graph stays in memory for several models."""
+    torch.manual_seed(1)
+    block, x = BLOCKS["whole"](), torch.randn(11, 4, dtype=torch.float64)
+    for self_loops in (True, False):
+        conv = gat_conv(GatConv, EDGE_FACTS, self_loops=self_loops)(4, 6).double()
+        torch.testing.assert_close(conv(block, x), edge_by_edge_attention(conv, BLOCKS["whole"](), x))
+
+
 @pytest.mark.parametrize("case", ["sage-mean", "gcn", "gat", "gatv2"])
 def test_edges_that_carry_zeros_are_edges_that_carry_nothing(case: str) -> None:
     """The same weights, without their own of edges: the fused way, and the one that keeps numbers of edges."""
