@@ -110,7 +110,9 @@ class AttendedEdges(_EdgeMaps):
         return summed.view(-1, self.heads, self.dim)
 
     def _numbers(self, block: Block, adj: Adjacency) -> Tensor:
-        return block.cached(f"numbers of {adj.num_edges} attended edges", lambda: _with_loops(_numbers(block), adj, 0.0))
+        return block.cached(
+            f"numbers of {adj.num_edges} attended edges", lambda: _with_loops(_numbers(block), adj, 0.0)
+        )
 
     def _codes(self, block: Block, adj: Adjacency) -> Tensor:
         """Return rows of `_table`, int32 (E, C)."""
