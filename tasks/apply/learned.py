@@ -14,9 +14,8 @@ from typing import Any
 from pydantic import Field
 
 from configs.base import ComponentConfig
-from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.shards import digest
+from tasks.apply.states import keep_states, states_of
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State
 from tasks.storage.graph_store import Array
 
@@ -32,20 +31,6 @@ class Learned:
 def unfitted(config: ComponentConfig) -> Learned:
     """Return a transform that learnt nothing."""
     return Learned(config.model_dump(mode="json"), None)
-
-
-# States by their digest, for the transforms below, which send them to the workers.
-_STATES: dict[str, dict[str, State]] = {}
-
-
-def states_of(config: Any) -> dict[str, State]:
-    """Return what was learned, by the digest in a transform's options. Raises RecipeError where none is known."""
-    if config.sha256 not in _STATES:
-        raise RecipeError(
-            f"preprocess.transforms: {config.name} is what graphmill predict puts in place of a transform; name the "
-            "transform itself"
-        )
-    return _STATES[config.sha256]
 
 
 class FittedConfig(ComponentConfig):
@@ -119,9 +104,9 @@ def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
         elif one.config["name"] == "hops":
             from tasks.apply import learned_hops  # noqa: F401  # registers it
 
-            configs.append(TRANSFORMS.config({**one.config, "name": "learned_hops", "sha256": _keep(one.states)}))
+            configs.append(TRANSFORMS.config({**one.config, "name": "learned_hops", "sha256": keep_states(one.states)}))
         else:
-            values = {"name": "learned", "sha256": _keep(one.states), "transform": one.config}
+            values = {"name": "learned", "sha256": keep_states(one.states), "transform": one.config}
             configs.append(TRANSFORMS.config(values))
     return configs
 
@@ -139,10 +124,4 @@ def recode_transform(codes: dict[str, Array], cardinalities: dict[str, int]) -> 
     the number of codes afterwards.
     """
     states = {name: {"codes": table, "cardinalities": [cardinalities[name]]} for name, table in codes.items()}
-    return TRANSFORMS.config({"name": "recode", "sha256": _keep(states)})
-
-
-def _keep(states: dict[str, State]) -> str:
-    key = digest(states)
-    _STATES[key] = states
-    return key
+    return TRANSFORMS.config({"name": "recode", "sha256": keep_states(states)})
