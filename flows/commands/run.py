@@ -31,6 +31,7 @@ from flows.terminal.console import Reporter, err, format_bytes, format_seconds, 
 from flows.terminal.invocation import graphmill_command
 from flows.terminal.room import check_home
 from flows.terminal.selection import Selection, select_stages
+from flows.terminal.waiting import waiting
 from tasks.processes import ending
 from tasks.publish.vectors import with_versions
 from tasks.storage.home import Home
@@ -143,6 +144,7 @@ def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> Ru
         return None
     for name, stage in done.stages.items():
         reporter.finish(name, describe(stage))
+    reporter.close()
     return done
 
 
@@ -213,17 +215,21 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
 
 def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: bool) -> T:
     """Call a flow inside of `flow_server`'s block, with progress on the terminal."""
-    import httpx
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    with waiting("loading Prefect"):
+        import httpx
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from flows.terminal.progress import REPORTER
 
     quiet = {}
     if server is not None:
-        server.wait()
+        with waiting("waiting for the Prefect server"):
+            server.wait()
         # Heartbeats tell a lasting server that a run died; this one dies too, and they hold up the end for a second.
         quiet = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-    REPORTER.set(Reporter(err(), verbose=verbose))
+    reporter = Reporter(err(), verbose=verbose)
+    REPORTER.set(reporter)
+    reporter.waits("the flow begins")
     with temporary_settings(quiet):
         try:
             return call()
@@ -233,7 +239,9 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
                 raise StageError(said) from error
             raise
         finally:
-            _flush_prefect()
+            reporter.close()
+            with waiting("Prefect takes the last of the log"):
+                _flush_prefect()
 
 
 def _flush_prefect() -> None:

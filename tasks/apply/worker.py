@@ -8,29 +8,25 @@ with it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from configs.errors import DataError, RecipeError, StageError
-from configs.layout_options import LayoutOptions
 from configs.matching import did_you_mean
-from tasks.apply.completion.asked import Asked
 from tasks.apply.completion.names import EntityNames
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
-from tasks.apply.mapped_data import MappedData
+from tasks.apply.job import ServeJob
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
 from tasks.evaluate.predictions import PredictionWriter
 from tasks.evaluate.ranked import list_length
-from tasks.inference.former_layers import KeepJob
-from tasks.inference.opened import ScoringJob, open_model
+from tasks.inference.opened import open_model
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
@@ -42,40 +38,6 @@ from tasks.supervise import finish_job, report_progress
 _ROWS = 1 << 16
 Output = tuple[slice, dict[str, pa.Array], Array]
 """Place among the nodes or graphs wanted, columns of ids (n,) each, and what the model computes: float32 (n, C)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeJob(ScoringJob):
-    """What is wanted of which model, and of which graph."""
-
-    what: Literal["predictions", "embeddings", "relations", "layout"]
-    format: str
-    """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
-    model: Path
-    """Folder of the model's files."""
-    graph: Path
-    """Folder of the partition's artifact."""
-    own_graph: bool
-    """Whether it is the very graph that the model was trained on."""
-    given: dict[str, Path]
-    """`nodes`, `pairs` or `graphs`: a file of ids; none: everything. `queries`: of triples."""
-    node_type: str | None
-    classes: list[str] | None
-    """Names of the model's classes."""
-    asked: Asked = field(default_factory=Asked)
-    """What is asked of a model of triples."""
-    is_shown: bool = False
-    """Whether completions of triples are returned, not written."""
-    keep: KeepJob | None = None
-    """Where outputs of all layers are kept, and those of an earlier graph; None: nowhere."""
-    label_order: list[int] | None = None
-    """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
-    layout: LayoutOptions = field(default_factory=LayoutOptions)
-    """How vectors are laid out."""
-    seed: int = 0
-    """Of the layout."""
-    mapped: MappedData | None = None
-    """What the model is a layout of, where points of other data are placed among its own."""
 
 
 class Serving:
