@@ -184,7 +184,7 @@ class NpzConfig(ComponentConfig):
     features: str = "x"
     """(num_nodes, dim); or the prefix of a CSR matrix saved as `x_indptr`, `x_indices`, `x_data`."""
     labels: str = "y"
-    """(num_nodes,) whole numbers; -1: no label."""
+    """(num_nodes,) whole numbers; -1 or -100: no label."""
     train: str = "train"
     """Node numbers (k,) or a boolean mask (num_nodes,), also as one column; of several splits a row each."""
     valid: str = "valid"

@@ -14,6 +14,7 @@ from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import NpzConfig
 from tasks.ingest.features import finite_float32
+from tasks.ingest.labels import NO_LABEL, say_unlabelled
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.stage import StageContext
@@ -42,6 +43,7 @@ class Npz(FileDataset):
         archive = _Archive(self.path)
         labels = archive.labels(self.config.labels)
         num_nodes = len(labels)
+        say_unlabelled(labels >= 0, "node", context)
         edges = archive.edges(self.config.edges)
         check = EdgeCheck(num_nodes, num_nodes)
         check.add(edges[0], edges[1], archive.member(self.config.edges))
@@ -115,9 +117,15 @@ class _Archive:
             labels = labels[:, 0]
         if labels.ndim != 1 or not len(labels):
             raise DataError(f"has the shape {labels.shape}; (num_nodes,) is needed", path=self.member(name))
+        labels = np.where(np.isin(labels, NO_LABEL), -1, labels)
         if labels.min() < -1:
             row = int(np.argmin(labels))
-            raise DataError(f"label {labels[row]} is below -1 (no label)", path=self.member(name), row=row)
+            raise DataError(
+                f"label {labels[row]} is below 0 ({np.count_nonzero(labels < -1):,} such rows): classes count from 0, "
+                "and -1 and -100 stand for no label",
+                path=self.member(name),
+                row=row,
+            )
         if labels.max() < 1:
             raise DataError("has fewer than two classes", path=self.member(name))
         if labels.max() >= _MAX_CLASSES:

@@ -19,7 +19,7 @@ from configs.source_files import is_file
 from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind
-from tasks.ingest.labels import LabelKind, check_labelled, has_label, to_labels
+from tasks.ingest.labels import LabelKind, check_labelled, has_label, say_unlabelled, to_labels
 from tasks.ingest.ogb.graph_offsets import GraphOffsets
 from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
@@ -274,6 +274,7 @@ def _write_index_splits(job: _Job, folder: Path) -> dict[str, int]:
         folder = folder / job.target
     what, column = ("graph", "graph_id") if job.meta.task == "graph" else ("node", "node_id")
     assert job.labelled is not None
+    say_unlabelled(job.labelled, what, job.context)
     found = index_splits(folder, len(job.labelled), what)
     for split, ids in found.items():
         check_labelled(job.labelled, ids, split, what, folder)

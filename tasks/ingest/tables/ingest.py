@@ -13,7 +13,7 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
-from tasks.ingest.labels import usual_metric
+from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
 from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
@@ -97,6 +97,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
                 node_set.write_ids(writer)
         readers, sizes = _write_edges(config, nodes, writer, context, intake)
         if column is not None:
+            say_unlabelled(has_label(column), "node", context)
             with intake.problems.gathering():
                 found = {} if config.task == LAYOUT else node_splits(config, nodes[target], column, owner, intake)
                 for split, ids in found.items():

@@ -12,7 +12,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.layout_options import LAYOUT
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.ingest.labels import to_labels
+from tasks.ingest.labels import NO_LABEL, count_no_label, to_labels
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.vectors.matrices import is_idx
 from tasks.readers.columns import is_text, whole_numbers
@@ -92,7 +92,7 @@ def checked_ids(ids: pa.Array, name: object, column: object = None) -> pa.Array 
 def label_column(values: pa.Array, kind: str, name: object, column: object = None) -> Labels:
     """Return the task type, the column `label`, and the names of classes in the order of their codes.
 
-    Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 is none.
+    Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 and -100 are none.
 
     Raises:
         DataError: neither texts nor numbers, or one class alone.
@@ -126,8 +126,8 @@ def _classes(values: pa.Array, name: object, column: object) -> tuple[np.ndarray
     texts = compute.fill_null(values.cast(pa.string()), "")
     keys = whole_numbers(compute.unique(texts.filter(compute.not_equal(texts, ""))))
     keys = keys.take(compute.sort_indices(keys))
-    if len(keys) and not is_text(keys.type) and keys[0].as_py() == -1:
-        keys = keys.slice(1)
+    if not is_text(keys.type):
+        keys = keys.slice(count_no_label(keys.slice(0, len(NO_LABEL) + 1).to_pylist()))
     names = keys.cast(pa.string())
     if len(names) < 2:
         found = f"has 1 class ({names[0]})" if len(names) else "has no label"
