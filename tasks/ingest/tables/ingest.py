@@ -295,8 +295,12 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
                 path=config.edges[0].files[0],
             )
         table = node_set.config
-        if table is not None and table.id and node_set.index.is_text:
+        if table is not None and table.files and table.id:
             intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)
+        elif kind in only_in_edges:
+            edges = next(edges for edges in config.edges if kind in (edges.source_type, edges.target_type))
+            columns = f"{edges.source} and {edges.target}"
+            intake.hint_at_similar_texts(edges, columns, "ids", node_set.index.keys(), letters=False)
         node_set.settle()
 
 
