@@ -110,17 +110,11 @@ def test_a_group_below_0(ingest: Ingest, folder: Path) -> None:
         ingest(name="mat", path="g.mat")
 
 
-@pytest.mark.parametrize("figure", ["sum", "mean"])
-@pytest.mark.parametrize("amount", [3e38, 1e308])
+@pytest.mark.parametrize(("figure", "amount"), [("sum", 3e38), ("sum", 1e308), ("mean", 1e308)])
 def test_a_computed_target_beyond_float32(figure: str, amount: float, ingest: Ingest, folder: Path) -> None:
     days = ["2022-05-01"] * 4 + ["2023-02-01", "2023-04-01", "2023-08-01", "2023-12-31"]
     paid = [amount, amount, amount, 8.0, 4.0, 3.0, 6.0, 7.0]
     write(folder, buys={"day": days, "who": [10, 10, 10, 12, 10, 13, 12, 10], "paid": paid})
-    moments = ["2022-04-01", "2023-01-15", "2023-03-01", "2023-07-01"]
-    options = database(predict={"target": {figure: "buys.paid"}, "at": moments})
-    if figure == "mean" and amount < 1e300:
-        labels = np.stack(ingest(**options).column("nodes/task", "label"))
-        assert np.nanmax(labels) == np.float32(3e38)
-        return
+    options = database(predict={"target": {figure: "buys.paid"}})
     with pytest.raises(DataError, match=rf"buys.csv \(column paid\): the {figure} from 2022-04-01 .* people 10 is"):
         ingest(**options)
