@@ -74,16 +74,18 @@ class Mat(FileDataset):
         from tasks.readers.matlab import read_matrices
 
         config = self.config
-        found = read_matrices(self.path, [config.network, config.groups])
-        network, groups = found[config.network], found[config.groups]
-        num_nodes = network.shape[1]
-        if network.shape[0] != num_nodes:
-            words = f"has the shape {network.shape}; (n, n) is needed, a row and a column for each node"
+        found = read_matrices(self.path, [config.network, config.groups], self._check_shapes)
+        return found[config.network], found[config.groups]
+
+    def _check_shapes(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        config = self.config
+        network, groups = shapes[config.network], shapes[config.groups]
+        if network[0] != network[1]:
+            words = f"has the shape {network}; (n, n) is needed, a row and a column for each node"
             raise DataError(f"{words} (option network)", path=self._member(config.network))
-        if groups.shape[0] != num_nodes:
-            words = f"has the shape {groups.shape}; ({num_nodes:,}, groups) is needed, a row for each node"
+        if groups[0] != network[1]:
+            words = f"has the shape {groups}; ({network[1]:,}, groups) is needed, a row for each node"
             raise DataError(f"{words} (option groups)", path=self._member(config.groups))
-        return network, groups
 
     def _without_noise(self, network: Any, context: StageContext) -> Any:
         """Check the weights; return the network, symmetric where it was so but for the rounding of numbers.

@@ -28,7 +28,7 @@ Labels = tuple[TaskType, pa.Array | np.ndarray, pa.Array | None]
 def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
     """Return one value for each row from files: texts or numbers. Raises DataError where they are more or fewer."""
     paths = files_of(patterns)
-    parts = [_read(path) for path in paths]
+    parts = [_read(path, num_rows) for path in paths]
     if any(is_text(part.type) for part in parts):
         parts = [part.cast(pa.string()) for part in parts]
     elif len({part.type for part in parts}) > 1:
@@ -41,17 +41,17 @@ def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
     return found
 
 
-def _read(path: Path) -> pa.Array:
-    if path.suffix == ".npy":
-        values = NpyFile(path).read()
-    elif is_idx(path):
-        values = IdxFile(path).read()
-    else:
+def _read(path: Path, num_rows: int) -> pa.Array:
+    if path.suffix != ".npy" and not is_idx(path):
         lines = [compute.utf8_rtrim(part, "\r\n") for _, part in read_lines(path)]
         return whole_numbers(pa.concat_arrays(lines) if lines else pa.array([], pa.string()))
-    if values.ndim != 1 and values.shape[1:] != (1,) * (values.ndim - 1):
-        raise DataError(f"has the shape {values.shape}; one value a row is needed, (rows,)", path=path)
-    values = values.reshape(len(values))
+    file = NpyFile(path) if path.suffix == ".npy" else IdxFile(path)
+    shape = file.header().shape if isinstance(file, NpyFile) else file.shape()
+    if not shape or shape[1:] != (1,) * (len(shape) - 1):
+        raise DataError(f"has the shape {shape}; one value a row is needed, (rows,)", path=path)
+    if shape[0] > num_rows:  # said before a small file is unpacked to gigabytes
+        raise DataError(f"has {shape[0]:,} rows, and there are {num_rows:,} vectors; each has one", path=path)
+    values = file.read().reshape(shape[0])
     return pa.array(values.astype(np.float32) if values.dtype == np.float16 else values)
 
 
