@@ -20,9 +20,9 @@ from configs.errors import RecipeError, UntrustedCodeError
 from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean
 from configs.schema import Recipe
+from configs.source_files import DATA_SET_FILES
 from configs.training_sections import train_section
 from configs.trust import own_files
-from configs.source_files import DATA_SET_FILES
 from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 
 RECIPE_DIR = Path(__file__).parent
@@ -133,8 +133,7 @@ def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
     """
     model = data.get("model")
     name = model.get("name") if isinstance(model, dict) else model
-    known = name in registry.MODELS.names()
-    is_layout = known and getattr(registry.MODELS.config_class(name), "family", "") == LAYOUT
+    is_layout = name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == LAYOUT
     ending = Path(path).suffix.lower()
     if path.endswith(_VECTOR_FILES) or (is_layout and ending == ".npz"):
         return {"name": "vectors", "title": _title(path, "vectors"), "files": path}

@@ -189,7 +189,11 @@ class Serving:
 
     def _read_nodes(self, path: Path, table: str) -> pa.Array:
         """Return the ids of a file; entities at moments may stand there as two columns, as predictions have them."""
-        if at_moments(self.dataset, table) and "id" not in (names := file_columns(path)) and set(AT_MOMENTS) <= set(names):
+        if (
+            at_moments(self.dataset, table)
+            and "id" not in (names := file_columns(path))
+            and set(AT_MOMENTS) <= set(names)
+        ):
             entity, moment = read_ids(path, dict.fromkeys(AT_MOMENTS, True))
             return pc.binary_join_element_wise(entity, moment, "@")
         return self._read_id_file(path, id=table)[0]

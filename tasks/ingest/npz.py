@@ -141,9 +141,7 @@ class _Archive:
             header = NpyFile(self.path, getattr(config, split)).header()
             wrong = _no_mask(header.shape, num_nodes) if header.dtype.kind == "b" else _no_numbers(header.shape)
             if wrong:
-                raise DataError(
-                    f"has the shape {header.shape}; {wrong}", path=self.member(getattr(config, split))
-                )
+                raise DataError(f"has the shape {header.shape}; {wrong}", path=self.member(getattr(config, split)))
 
     def get(self, name: str, kinds: str = "iufb") -> Array:
         """Return an array of numbers of one of NumPy's `kinds`."""
@@ -218,9 +216,7 @@ class _Archive:
         """Return features, float32 (num_nodes, dim); None where the file has none under the default name."""
         if self._csr_parts(name):
             array = self._from_csr(name, num_nodes)
-        elif name not in self.names and name == "x":
-            return None
-        elif not self._check_features(name, num_nodes):
+        elif (name not in self.names and name == "x") or not self._check_features(name, num_nodes):
             return None
         else:
             array = self.get(name)
@@ -232,9 +228,7 @@ class _Archive:
         if header.shape == (num_nodes, 0):
             return False
         if len(header.shape) != 2 or header.shape[0] != num_nodes:
-            raise DataError(
-                f"has the shape {header.shape}; ({num_nodes:,}, dim) is needed", path=self.member(name)
-            )
+            raise DataError(f"has the shape {header.shape}; ({num_nodes:,}, dim) is needed", path=self.member(name))
         check_row(header, self.member(name))
         return True
 

@@ -235,9 +235,9 @@ def test_relations_that_judge(tmp_path: Path) -> None:
         config = EvaluateConfig(evaluator={"name": "auto", "relations": list(judging)}).evaluator
         evaluator = make_evaluator(config, links)
         assert evaluator(prediction)["rocauc"] == expected
-        assert [extra(prediction)["f1"] for extra in secondary_evaluators(links, evaluator) if extra.metric == "f1"] == [
-            pytest.approx(expected, abs=0.01)
-        ]
+        assert [
+            extra(prediction)["f1"] for extra in secondary_evaluators(links, evaluator) if extra.metric == "f1"
+        ] == [pytest.approx(expected, abs=0.01)]
     plain = as_partition(link_graph(tmp_path / "plain")).manifest
     with pytest.raises(RecipeError, match="are not predicted by relation"):
         make_evaluator(EvaluateConfig(evaluator={"name": "rocauc", "relations": ["x"]}).evaluator, plain)
@@ -250,7 +250,12 @@ def test_relations_that_judge(tmp_path: Path) -> None:
         ({"name": "f1", "average": "micro"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), ""),
         ({"name": "accuracy"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), ""),
         ({"name": "rocauc"}, "binary", np.repeat([[0.0], [1.0]], [500, 5], 0), "1 of 2 classes (b 5)"),
-        ({"name": "rocauc"}, "multilabel", np.tile([[0.0, 1.0], [1, np.nan]], (20, 1)), "2 of 2 label columns (a 20, b 20)"),
+        (
+            {"name": "rocauc"},
+            "multilabel",
+            np.tile([[0.0, 1.0], [1, np.nan]], (20, 1)),
+            "2 of 2 label columns (a 20, b 20)",
+        ),
         ({"name": "rocauc"}, "multilabel", np.tile([[0.0, 1.0], [1, 0]], (40, 1)), ""),
     ],
 )

@@ -136,7 +136,7 @@ def test_labels_as_pairs(ingest: Ingest, folder: Path) -> None:
     label = np.stack(store.column("nodes/node", "label"))
     assert label[[0, 1, 3]].tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
     assert np.isnan(label[7]).all()
-    with pytest.raises(DataError, match="if these are pairs of a node and a label, dataset.label_form=pairs"):
+    with pytest.raises(DataError, match=r"if these are pairs of a node and a label, dataset.label_form=pairs"):
         ingest(name="npz", path="g.npz")
     np.savez("h.npz", **arrays | {"x": np.ones((8, 2))}, train=np.arange(3), valid=[3, 4], test=[5, 6])
     with pytest.raises(DataError, match=r"\[y\] \(row 8\): node id 8 is not in 0..7"):
@@ -161,7 +161,12 @@ def test_shapes_are_compared_before_anything_is_unpacked(
 ) -> None:
     rows = 8 << 20
     with zipfile.ZipFile("g.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        small = {"edge_index": np.zeros((2, 9), int), "y": np.arange(9) % 3, "x": np.ones((9, 2)), "train": np.arange(3)}
+        small = {
+            "edge_index": np.zeros((2, 9), int),
+            "y": np.arange(9) % 3,
+            "x": np.ones((9, 2)),
+            "train": np.arange(3),
+        }
         for name, values in {**small, "valid": np.array([3, 4]), "test": np.array([5, 6])}.items():
             if name == wrong:
                 header_of_zeros(archive, name, rows, bool if name == "train" else np.int64)

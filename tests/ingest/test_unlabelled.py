@@ -26,7 +26,7 @@ EDGES = np.stack([np.arange(NUM), (np.arange(NUM) + 1) % NUM])
 
 def save_graph(kind: str, path: Path, labels: Any) -> dict[str, Any]:
     """Write a graph whose last two nodes are in no split; returns the section."""
-    masks = {name: SPLIT == code for code, name in enumerate(("train", "valid", "test"))}
+    masks = {name: code == SPLIT for code, name in enumerate(("train", "valid", "test"))}
     if kind == "npz":
         np.savez(path, edge_index=EDGES, y=labels, **masks)
         return {"name": "npz", "path": f"{path}.npz"}
@@ -74,9 +74,9 @@ def test_amounts_are_told_apart_by_the_option(ingest: Ingest, folder: Path) -> N
     source = save_graph("pyg", folder / "g", np.array([*CLASSES, -5, -100]))
     store = ingest(**source, task_type="regression")
     assert np.stack(store.column("nodes/node", "label"))[-2:].tolist() == [[-5], [-100]]
-    with pytest.raises(DataError, match="dataset.task_type=regression"):
+    with pytest.raises(DataError, match=r"dataset.task_type=regression"):
         ingest(**source)
-    with pytest.raises(DataError, match="label -5 is not 0..2; where there is no label"):
+    with pytest.raises(DataError, match=r"label -5 is not 0..2; where there is no label"):
         ingest(**source, task_type="multiclass")
     two = save_graph("pyg", folder / "two", np.array([1, -1] * 6))
     with pytest.raises(DataError, match="holds -1, 1 alone; two classes are 0 and 1"):

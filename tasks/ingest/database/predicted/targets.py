@@ -179,9 +179,7 @@ def _kind_of(targets: Mapping[str, TargetConfig]) -> Kind:
 class _Figures:
     """All targets of all entities at a moment, and what was known of them before."""
 
-    def __init__(
-        self, config: DatabaseConfig, tables: Mapping[str, TableRows], horizon: int, unit: TimeUnit
-    ) -> None:
+    def __init__(self, config: DatabaseConfig, tables: Mapping[str, TableRows], horizon: int, unit: TimeUnit) -> None:
         predict, self._horizon, self._unit = config.predict, horizon, unit
         self._table, self._entities = predict.table, tables[predict.table].nodes
         self._num_entities = tables[predict.table].num_rows
