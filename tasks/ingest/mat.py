@@ -155,7 +155,7 @@ class Mat(FileDataset):
         if len(below):
             at = below[0]
             raise DataError(
-                f"holds {entries.data[at]:g} ({len(below):,} such entries): 1 stands where a node is in a group, else 0 "
+                f"holds {entries.data[at]:g} ({len(below):,} such entries): 1 is where a node is in a group, else 0 "
                 "(a row of zeros is a node without label)",
                 path=member,
                 row=int(entries.row[at]),

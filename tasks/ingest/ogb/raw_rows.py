@@ -144,7 +144,9 @@ def checked_cast(chunk: Array, dtype: Any, path: object, first_row: int, missing
             wrong &= ~np.isnan(chunk)
     if wrong.any():
         row, column = (int(x[0]) for x in np.nonzero(wrong))
-        raise DataError(f"{chunk[row, column]!s} {what}", path=path, row=first_row + row, column=column)
+        value = chunk[row, column]
+        what = f"does not fit {dtype.name}" if np.isfinite(value) else what
+        raise DataError(f"{value!s} {what}", path=path, row=first_row + row, column=column)
     return out
 
 
