@@ -194,11 +194,6 @@ class Evaluation:
             self.model, self.store, self.names, shares=job.label_shares or SHARES, most_labelled=job.most_labelled
         )
         self.notes += found.pop("notes", [])
-        if "label_shares" in found:
-            shares = found["label_shares"]["shares"]
-            for average in ("micro", "macro"):
-                each = ", ".join(f"{100 * one['share']:g} % {one[average]:.4f}" for one in shares)
-                self.notes.append(f"{average}-F1 by the share of labels that are known, as papers have it: {each}")
         return {"vectors": found}
 
     def _layout(self) -> str | None:
