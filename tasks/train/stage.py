@@ -52,9 +52,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         if why:
             context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {why}")
     epochs = getattr(recipe.train, "epochs", None)
-    if epochs and result["epochs_run"] == result["best_epoch"] == epochs:
+    if epochs and result["epochs_run"] == result["best_epoch"] >= epochs:
         context.warn(
-            f"the best epoch is the last one, {epochs}: more epochs may help (train.epochs={2 * epochs}, with "
+            f"the best epoch is the last one, {result['best_epoch']}: more epochs may help (train.epochs={2 * epochs}, with "
             "train.patience to end in time)"
         )
     _remove_traces(context)
