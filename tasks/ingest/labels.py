@@ -15,6 +15,8 @@ from tasks.storage.manifests import TaskType
 
 NO_LABEL = (-100, -1)
 """What stands for no label beside classes from 0: torch's `ignore_index`, and what most graph data sets write."""
+ANY_CLASSES = 2**31
+"""In the place of how many classes there are, where the labels alone tell."""
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -59,6 +61,8 @@ def wrong_label(value: float, kind: LabelKind) -> str:
         return f"label {value:g} does not fit float32"
     limit = kind.num_classes if kind.task_type == "multiclass" else 2
     none = "; where there is no label, leave the cell empty (NaN)" if value < 0 else ""
+    if limit == ANY_CLASSES:
+        return f"label {value:g} is no class, which is a whole number from 0{none}"
     return f"label {value:g} is not {f'0..{limit - 1}' if limit > 2 else '0 or 1'}{none}"
 
 

@@ -118,3 +118,20 @@ def test_a_computed_target_beyond_float32(figure: str, amount: float, ingest: In
     options = database(predict={"target": {figure: "buys.paid"}})
     with pytest.raises(DataError, match=rf"buys.csv \(column paid\): the {figure} from 2022-04-01 .* people 10 is"):
         ingest(**options)
+
+
+def test_pairs_whose_label_is_below_0(ingest: Ingest, folder: Path) -> None:
+    save("e.csv", pa.table({"src": EDGES[0], "dst": EDGES[1]}))
+    save("g.csv", pa.table({"id": [*range(NUM), 3, 4], "y": [0, 1] * 6 + [-100, -1]}))
+    labels = {"files": "g.csv", "form": "pairs", "id": "id", "label": "y"}
+    told = ingest(**section(nodes={}, labels=labels, task_type="multilabel")).manifest.warnings
+    assert "g.csv (column y): -100 and -1 counts as a label of its own; where it stands for none" in str(told)
+
+
+def test_a_label_of_a_task_table_below_0(ingest: Ingest, folder: Path) -> None:
+    write(folder)
+    save("l.csv", pa.table({"who": [10, 11, 12], "at": ["2022-05-01", "2022-08-01", "2022-11-01"], "y": [0, 1, -100]}))
+    labels = {"files": "l.csv", "key": "who", "time": "at", "label": "y", "task_type": "multiclass"}
+    options = database(predict={"target": None, "at": None, "labels": labels, "horizon": "30d"})
+    with pytest.raises(DataError, match=r"l.csv \(row 2, column y\): label -100 is no class, .*leave the cell empty"):
+        ingest(**options)
