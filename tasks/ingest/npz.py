@@ -139,17 +139,20 @@ class _Archive:
             self._check_features(config.features, num_nodes)
         for split in SPLITS:
             header = NpyFile(self.path, getattr(config, split)).header()
-            wrong = _no_mask(header.shape, num_nodes) if header.dtype.kind == "b" else _no_numbers(header.shape)
+            wrong = (
+                _no_mask(header.shape, num_nodes) if header.dtype.kind == "b" else _no_numbers(header.shape, num_nodes)
+            )
             if wrong:
                 raise DataError(f"has the shape {header.shape}; {wrong}", path=self.member(getattr(config, split)))
 
     def get(self, name: str, kinds: str = "iufb") -> Array:
         """Return an array of numbers of one of NumPy's `kinds`."""
-        array = NpyFile(self.path, name).read()
-        if array.dtype.kind not in kinds:
+        file = NpyFile(self.path, name)
+        kind = file.header().dtype
+        if kind.kind not in kinds:
             wanted = "whole numbers" if "f" not in kinds else "numbers"
-            raise DataError(f"holds {array.dtype}; {wanted} are needed", path=self.member(name))
-        return array
+            raise DataError(f"holds {kind}; {wanted} are needed", path=self.member(name))
+        return file.read()
 
     def whole(self, name: str, kinds: str = "iu") -> Array:
         """Return whole numbers (or a mask), int64 where they are numbers."""
@@ -158,7 +161,7 @@ class _Archive:
             return array
         if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
             raise DataError(f"{array.max()} does not fit int64", path=self.member(name))
-        return array.astype(np.int64)
+        return array.astype(np.int64, copy=False)
 
     def labels(self, name: str) -> Array:
         """Return labels, int64 (num_nodes,)."""
@@ -239,7 +242,8 @@ class _Archive:
 
     def _check_csr(self, parts: list[str], num_nodes: int) -> None:
         shapes = [self.shape(part) for part in parts]
-        if shapes[0] != (num_nodes + 1,) or len(shapes[1]) != 1 or shapes[2] != shapes[1]:
+        too_many = shapes[1][:1] > (num_nodes * (MAX_ROW_BYTES // 4),)
+        if shapes[0] != (num_nodes + 1,) or len(shapes[1]) != 1 or shapes[2] != shapes[1] or too_many:
             said = f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
             raise DataError(
                 f"is no CSR matrix of {num_nodes:,} rows: its parts have the shapes {said}", path=self.member(parts[0])
@@ -297,10 +301,11 @@ class _Archive:
         return np.asarray(given[number])
 
 
-def _no_numbers(shape: tuple[int, ...]) -> str | None:
-    """Say why an array of this shape holds no node numbers: (k,), a column (k, 1), or (splits, k)."""
+def _no_numbers(shape: tuple[int, ...], num_nodes: int) -> str | None:
+    """Say why an array of this shape holds no numbers of n nodes: (k,), a column (k, 1), or (splits, k)."""
     if len(shape) == 1 or (len(shape) == 2 and (shape[0] or shape[1] == 1)):
-        return None
+        count = shape[0] if shape[1:] in ((), (1,)) else shape[1]
+        return f"there are {num_nodes:,} nodes, and each stands once at most" if count > num_nodes else None
     return "node numbers or a mask are needed, (k,), or a row for each of several splits"
 
 

@@ -155,7 +155,7 @@ def header_of_zeros(archive: zipfile.ZipFile, name: str, rows: int, dtype: type)
             member.write(bytes((1 << 20) * np.dtype(dtype).itemsize))
 
 
-@pytest.mark.parametrize("wrong", ["x", "train", "y"])
+@pytest.mark.parametrize("wrong", ["x", "train", "valid", "y"])
 def test_shapes_are_compared_before_anything_is_unpacked(
     wrong: str, ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
