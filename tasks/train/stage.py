@@ -54,8 +54,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     epochs = getattr(recipe.train, "epochs", None)
     if epochs and result["epochs_run"] == result["best_epoch"] >= epochs:
         context.warn(
-            f"the best epoch is the last one, {result['best_epoch']}: more epochs may help (train.epochs={2 * epochs}, with "
-            "train.patience to end in time)"
+            f"the best epoch is the last one, {result['best_epoch']}: more epochs may help "
+            f"(train.epochs={2 * epochs}, with train.patience to end in time)"
         )
     _remove_traces(context)
     if isinstance(recipe.train, TrainConfig):
