@@ -304,7 +304,7 @@ class _Archive:
 def _no_numbers(shape: tuple[int, ...], num_nodes: int) -> str | None:
     """Say why an array of this shape holds no numbers of n nodes: (k,), a column (k, 1), or (splits, k)."""
     if len(shape) == 1 or (len(shape) == 2 and (shape[0] or shape[1] == 1)):
-        count = shape[0] if shape[1:] in ((), (1,)) else shape[1]
+        count = shape[-1] if len(shape) == 2 and shape[1] != 1 else shape[0]
         return f"there are {num_nodes:,} nodes, and each stands once at most" if count > num_nodes else None
     return "node numbers or a mask are needed, (k,), or a row for each of several splits"
 
