@@ -53,7 +53,7 @@ def show_check(found: DataCheck) -> None:
             markup=False,
         )
     if found.unlabelled:
-        console.print(f"{'labels':<11} {found.unlabelled:,} nodes have none", markup=False)
+        console.print(f"{'labels':<11} {found.unlabelled:,} rows have none", markup=False)
     if found.classes:
         console.print(_counts("class", found.classes), markup=False)
     if found.relations:

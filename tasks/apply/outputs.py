@@ -27,6 +27,7 @@ from tasks.evaluators.metrics import probabilities, sigmoid
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.storage.graph_store import Array, create_array
 from tasks.storage.heads import HeadView
+from tasks.storage.ids import AT_MOMENTS
 from tasks.storage.parquet_output import ParquetOutput
 
 VECTOR = "embedding"
@@ -112,7 +113,7 @@ class Word2vecVectors:
 
         Who reads such a file takes a word for its key: of two alike one would be lost.
         """
-        column, *others = ids
+        column, *others = (name for name in ids if name not in AT_MOMENTS)  # of which the id holds both
         if others:
             columns = " and ".join(ids)
             raise DataError(f"nodes are told apart by {columns}, and word2vec's format has one word each; {_OTHERS}")

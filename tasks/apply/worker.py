@@ -20,7 +20,7 @@ from configs.matching import did_you_mean
 from tasks.apply.completion.names import EntityNames
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS
-from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
+from tasks.apply.given import check_known, file_columns, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.job import ServeJob
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
@@ -31,7 +31,7 @@ from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
 from tasks.storage.heads import head_views
-from tasks.storage.ids import find_rows, relation_names
+from tasks.storage.ids import AT_MOMENTS, at_moments, find_rows, relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
 
@@ -143,11 +143,22 @@ class Serving:
         path = self.job.given.get("nodes")
         if path is None:
             return self.ids.nodes_of_type(kind)
-        [ids] = self._read_id_file(path, id=f"ids/{kind}")
+        ids = self._read_nodes(path, f"ids/{kind}")
         with naming(path, "id"):
             found = self.ids.find(ids, kind, read_rows(path))
         check_known(path, "id", ids, found)
         return found
+
+    def _read_nodes(self, path: Path, table: str) -> pa.Array:
+        """Return the ids of a file; entities at moments may stand there as two columns, as predictions have them."""
+        if (
+            at_moments(self.dataset, table)
+            and "id" not in (names := file_columns(path))
+            and set(AT_MOMENTS) <= set(names)
+        ):
+            entity, moment = read_ids(path, dict.fromkeys(AT_MOMENTS, True))
+            return pc.binary_join_element_wise(entity, moment, "@")
+        return self._read_id_file(path, id=table)[0]
 
     def _graphs(self) -> Array:
         path = self.job.given.get("graphs")
@@ -293,7 +304,7 @@ class Serving:
         path = self.job.work / file_name(f"relations{ENDINGS[self.job.format]}")
         with open_vectors(path, self.job.format, len(names), table.shape[1]) as writer:
             for part in slices(len(names), _ROWS):
-                writer.add({"relation": names[part]}, finite(table[part].numpy()))
+                writer.add({"id": names[part]}, finite(table[part].numpy()))
         return {"files": [file.name for file in writer.files], "rows": len(names), "dim": table.shape[1]}
 
     def _end_types(self) -> tuple[str, str]:
