@@ -330,7 +330,7 @@ TRIPLE_LOSSES = Registry(
     "triple loss", "models.triple_losses", place="train.loss", configs=("models.triple_losses.configs",)
 )
 EVALUATORS = Registry(
-    "evaluator", "tasks.evaluators", place="evaluate.evaluator", configs=("tasks.evaluators.configs",)
+    "evaluator", "tasks.evaluators", place="evaluate.evaluator", configs=("tasks.evaluators.configs",), default="auto"
 )
 
 REGISTRIES: dict[str, Registry] = {

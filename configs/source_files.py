@@ -11,7 +11,7 @@ import io
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -19,6 +19,16 @@ from configs.errors import DataError
 
 MAX_JSON_BYTES = 16 << 20
 """Descriptions in JSON: those that graphmill writes have some kilobytes, of a thousand types a megabyte."""
+
+DATA_SET_FILES = {
+    ".npz": ("npz", "path"),
+    ".mat": ("mat", "path"),
+    ".pt": ("pyg", "path"),
+    ".pth": ("pyg", "path"),
+    ".bin": ("dgl", "path"),
+    ".nt": ("triples", "triples"),
+}
+"""Endings of files that are no tables: the data set that reads them, and its option for the file."""
 
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "is a folder, not a file"),
@@ -35,6 +45,15 @@ def user_path(text: str | Path) -> Path:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise DataError(f"names no folder: {error}", path=text) from None
+
+
+def unknown_format(path: Path, known: Iterable[str]) -> DataError:
+    """Return what is wrong with a file whose name tells no format of those that are known."""
+    words = f"the name does not tell the format; known: {', '.join(known)} (and .gz, .zst); or give format"
+    if path.suffix.lower() in DATA_SET_FILES:
+        name, option = DATA_SET_FILES[path.suffix.lower()]
+        words = f"is no table, but a file of the data set {name}: dataset={{name: {name}, {option}: {path}}}"
+    return DataError(words, path=path)
 
 
 def look_up(path: Path) -> os.stat_result | None:

@@ -11,7 +11,7 @@ if sys.version_info >= (3, 13):
     print("setup: DGL has no wheel for Python 3.13: without the model dgl and `export graph` (PYTHON=python3.12 has them)")
 EOF
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-# Python keeps the byte code of what is imported when it is: of all that lies there it takes a minute.
+# Of all that lies there byte code takes a minute: only of what is imported below, or later.
 pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet --no-compile)
 torch=$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
@@ -26,4 +26,6 @@ echo "setup: installing graphmill and its packages (about two minutes)"
 "${pip[@]}" --constraint constraints.txt --editable ".[dev]"
 .venv/bin/python -m pip --disable-pip-version-check check
 echo "setup: making the databases that new homes begin with"
+unset PYTHONDONTWRITEBYTECODE # where it stands, each command would compile torch, Prefect and the rest anew: half its time
 .venv/bin/python -m flows.services.templates
+.venv/bin/python -c "import flows.pipeline, flows.apply, tasks.train.worker, tasks.evaluate.worker, tasks.apply.worker"

@@ -18,8 +18,10 @@ from typing import IO, Any, TypeVar
 from pydantic_core import to_json
 
 from configs.errors import GraphmillError, StageError, error_of, kind_of
+from configs.parsing import without_collection
 from configs.trust import for_children
 from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group, killed_ranks
+from tasks.processes.imports import leave_pandas_out
 from tasks.processes.memory import out_of_memory
 from tasks.stage import StageContext
 from tasks.storage.artifacts import FULL_DISK, write_atomic
@@ -199,7 +201,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _call(arguments: list[str]) -> int:
-    code: int = importlib.import_module(arguments[0]).main(Path(arguments[1]))
+    leave_pandas_out()
+    with without_collection():  # a tenth of torch's import
+        module = importlib.import_module(arguments[0])
+    code: int = module.main(Path(arguments[1]))
     return code
 
 

@@ -55,7 +55,7 @@ def show_check(found: DataCheck) -> None:
     for text in found.negatives:
         console.print(f"{'negatives':<11} {text.removeprefix('negatives ')}", markup=False)
     if found.unlabelled:
-        console.print(f"{'labels':<11} {found.unlabelled:,} nodes have none", markup=False)
+        console.print(f"{'labels':<11} {found.unlabelled:,} rows have none", markup=False)
     if found.classes:
         console.print(_counts("class", found.classes), markup=False)
     if found.relations:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
 from flows.terminal.console import out, table
+from flows.terminal.waiting import waiting
 from tasks.publish.champion.gate import CHAMPION, controls_text
 from tasks.publish.champion.history import TAG, read_history
 from tasks.publish.tracking.registered import ModelVersion, find_version, model_versions
@@ -61,9 +62,10 @@ def roll_back(home: Home, name: str) -> dict[str, Any]:
 
 
 def _model(home: Home, name: str) -> ModelRegistry:
-    from tasks.publish.tracking.model_registry import ModelRegistry
+    with waiting("loading MLflow"):
+        from tasks.publish.tracking.model_registry import ModelRegistry
 
-    return ModelRegistry(open_tracker(home), name)
+        return ModelRegistry(open_tracker(home), name)
 
 
 def version_json(version: ModelVersion) -> dict[str, Any]:

@@ -168,7 +168,10 @@ def server() -> Any:
     from flows.services.addresses import check_answers
 
     check_answers(os.environ["PREFECT_API_URL"])
-    from prefect.client.orchestration import get_client
+    from flows.terminal.waiting import waiting
+
+    with waiting("loading Prefect"):
+        from prefect.client.orchestration import get_client
 
     return get_client(sync_client=True)
 

@@ -18,7 +18,7 @@ from configs.base import ComponentConfig, cache_view
 from configs.errors import DataError, RecipeError
 from configs.schema import Recipe
 from tasks.apply.fit import refuse_computed_vectors
-from tasks.apply.learned import Learned, learn, learned_transforms, recode_transform
+from tasks.apply.learned import Learned, learned_transforms, recode_transform
 from tasks.apply.states import read_values, write_values
 from tasks.preprocess.stage import snapshot_view
 from tasks.stage import Parent, StageContext
@@ -58,6 +58,8 @@ class DataNeeds:
         """Take down what a training saw; `parents` has its `ingest` and `preprocess`."""
         ingest: DatasetManifest = parents["ingest"].manifest
         store = DatasetStore(parents["ingest"].folder, ingest)
+        from tasks.apply.learning import learn
+
         learned = tuple(learn(context, recipe, parents))
         return cls(
             ingest.task,

@@ -17,7 +17,8 @@ from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import Asked
-from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE
+from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
+from tasks.apply.job import ServeJob
 from tasks.apply.layers import keeping
 from tasks.apply.mapped_data import MappedData
 from tasks.apply.needs import label_columns, label_order
@@ -158,8 +159,6 @@ def write_outputs(
         UserError: ids that the data has not, or a graph that does not fit the model.
         StageError: the process died, or the disk is full.
     """
-    from tasks.apply.worker import ServeJob
-
     assert request.what != "model"
     ingest, graph = parents["ingest"], parents["partition"]
     store = DatasetStore(ingest.folder, ingest.manifest)
@@ -230,8 +229,6 @@ def _work_folder(home: Home, output: str | None) -> Iterator[Path]:
 
 def _put(work: Path, files: list[str], output: Path, format: str) -> str | None:
     """Put files in their place; returns where ids stand that are beside the output."""
-    from tasks.apply.outputs import ids_path, refuse_other_ids
-
     refuse_other_ids(work, output)
     # The ids first: a matrix that is there has its ids.
     for file in reversed(files):

@@ -8,74 +8,36 @@ with it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from configs.errors import DataError, RecipeError, StageError
-from configs.layout_options import LayoutOptions
 from configs.matching import did_you_mean
-from tasks.apply.completion.asked import Asked
 from tasks.apply.completion.names import EntityNames
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS
-from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
-from tasks.apply.mapped_data import MappedData
+from tasks.apply.given import check_known, file_columns, ids_are_texts, naming, read_ids, read_rows
+from tasks.apply.job import ServeJob
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
 from tasks.evaluate.predictions import PredictionWriter
 from tasks.evaluate.ranked import list_length
-from tasks.inference.former_layers import KeepJob
-from tasks.inference.opened import ScoringJob, open_model
+from tasks.inference.opened import open_model
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
 from tasks.storage.heads import head_views
-from tasks.storage.ids import find_rows, relation_names
+from tasks.storage.ids import AT_MOMENTS, at_moments, find_rows, relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
 
 _ROWS = 1 << 16
 Output = tuple[slice, dict[str, pa.Array], Array]
 """Place among the nodes or graphs wanted, columns of ids (n,) each, and what the model computes: float32 (n, C)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeJob(ScoringJob):
-    """What is wanted of which model, and of which graph."""
-
-    what: Literal["predictions", "embeddings", "relations", "layout"]
-    format: str
-    """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
-    model: Path
-    """Folder of the model's files."""
-    graph: Path
-    """Folder of the partition's artifact."""
-    own_graph: bool
-    """Whether it is the very graph that the model was trained on."""
-    given: dict[str, Path]
-    """`nodes`, `pairs` or `graphs`: a file of ids; none: everything. `queries`: of triples."""
-    node_type: str | None
-    classes: list[str] | None
-    """Names of the model's classes."""
-    asked: Asked = field(default_factory=Asked)
-    """What is asked of a model of triples."""
-    is_shown: bool = False
-    """Whether completions of triples are returned, not written."""
-    keep: KeepJob | None = None
-    """Where outputs of all layers are kept, and those of an earlier graph; None: nowhere."""
-    label_order: list[int] | None = None
-    """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
-    layout: LayoutOptions = field(default_factory=LayoutOptions)
-    """How vectors are laid out."""
-    seed: int = 0
-    """Of the layout."""
-    mapped: MappedData | None = None
-    """What the model is a layout of, where points of other data are placed among its own."""
 
 
 class Serving:
@@ -181,11 +143,22 @@ class Serving:
         path = self.job.given.get("nodes")
         if path is None:
             return self.ids.nodes_of_type(kind)
-        [ids] = self._read_id_file(path, id=f"ids/{kind}")
+        ids = self._read_nodes(path, f"ids/{kind}")
         with naming(path, "id"):
             found = self.ids.find(ids, kind, read_rows(path))
         check_known(path, "id", ids, found)
         return found
+
+    def _read_nodes(self, path: Path, table: str) -> pa.Array:
+        """Return the ids of a file; entities at moments may stand there as two columns, as predictions have them."""
+        if (
+            at_moments(self.dataset, table)
+            and "id" not in (names := file_columns(path))
+            and set(AT_MOMENTS) <= set(names)
+        ):
+            entity, moment = read_ids(path, dict.fromkeys(AT_MOMENTS, True))
+            return pc.binary_join_element_wise(entity, moment, "@")
+        return self._read_id_file(path, id=table)[0]
 
     def _graphs(self) -> Array:
         path = self.job.given.get("graphs")
@@ -331,7 +304,7 @@ class Serving:
         path = self.job.work / file_name(f"relations{ENDINGS[self.job.format]}")
         with open_vectors(path, self.job.format, len(names), table.shape[1]) as writer:
             for part in slices(len(names), _ROWS):
-                writer.add({"relation": names[part]}, finite(table[part].numpy()))
+                writer.add({"id": names[part]}, finite(table[part].numpy()))
         return {"files": [file.name for file in writer.files], "rows": len(names), "dim": table.shape[1]}
 
     def _end_types(self) -> tuple[str, str]:

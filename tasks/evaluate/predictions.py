@@ -12,6 +12,7 @@
 | triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |
 | link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
 
+Entities at moments have `id` (`ENTITY@MOMENT`), and `entity` and `moment` beside it.
 `row` is the graph's number in the data set, from 0: ids of graphs may repeat (names of molecules do). Where ids of
 nodes do, files have their `row` too, or `source_row` and `target_row`. A missing label is null. Nodes of no split have
 `split` null: what a model is for. Pairs that somebody asks about have `source`, `target` and `score` only.

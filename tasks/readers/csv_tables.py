@@ -76,8 +76,8 @@ def refuse_hexadecimal(path: Path, columns: Sequence[str], delimiter: str, heade
                 place = first_hexadecimal(cells)
                 if place is not None:
                     raise DataError(
-                        f"{cells[place].as_py()[:40]!r} is hexadecimal; write numbers as decimals, or read ids as "
-                        "texts: dataset.text_ids=true",
+                        f"{cells[place].as_py()[:40]!r} is hexadecimal; of ids dataset.text_ids=true reads texts; "
+                        "write numbers as decimals",
                         path=path,
                         row=row + place,
                         column=name,

@@ -54,6 +54,12 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         record = {"as_of": warm.as_of, "key": warm.key, "used": not why, "why_not": why}
         if why:
             context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {why}")
+    epochs = getattr(recipe.train, "epochs", None)
+    if epochs and result["epochs_run"] == result["best_epoch"] >= epochs:
+        context.warn(
+            f"the best epoch is the last one, {result['best_epoch']}: more epochs may help "
+            f"(train.epochs={2 * epochs}, with train.patience to end in time)"
+        )
     _remove_traces(context)
     if isinstance(recipe.train, TrainConfig):
         facts = graph_facts(graph.manifest)

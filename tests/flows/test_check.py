@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -176,3 +177,23 @@ def test_data_that_is_no_table(place: Path) -> None:
     assert code == 0
     assert found["nodes"] == {"node": 200}
     assert found["tables"] == {}
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["b", "a", "a", ""] * 10, {"a": {"rows": 20}, "b": {"rows": 10}}),
+        (["3", "-1", "7", "-100"] * 10, {"3": {"rows": 10}, "7": {"rows": 10}}),
+        (None, {}),
+    ],
+)
+def test_vectors_with_labels(place: Path, labels: list[str] | None, classes: dict[str, Any]) -> None:
+    np.save("vectors.npy", np.random.default_rng(0).normal(size=(40, 3)))
+    dataset = {"name": "vectors", "files": "vectors.npy"}
+    if labels is not None:
+        Path("labels.txt").write_text("\n".join(labels) + "\n")
+        dataset["labels"] = "labels.txt"
+    Path("look.yaml").write_text(yaml.safe_dump({"name": "look", "dataset": dataset, "model": {"name": "largevis"}}))
+    code, found, shown = check("look.yaml")
+    assert (code, found["classes"]) == (0, classes), shown
+    assert found["unlabelled"] == (0 if labels is None else sum(label in ("", "-1", "-100") for label in labels))

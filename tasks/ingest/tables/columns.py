@@ -75,8 +75,8 @@ def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
         what = "true and false" if pa.types.is_boolean(kind) else str(kind)
         batch.wrong_column(
             column,
-            f"holds {what}; ids are whole numbers or texts: store them so, or read a CSV's ids as texts "
-            "(dataset.text_ids=true)",
+            f"holds {what}; ids are whole numbers or texts: dataset.text_ids=true reads a CSV's as texts, else store "
+            "them so",
         )
     return np.ones(len(values), np.bool_)
 
@@ -96,12 +96,12 @@ def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
     def message(row: int) -> str:
         cell = str(cells[row]).strip()
         if cell.startswith("+"):
-            return f"the id {cell} has a plus sign; write it without, or read ids as texts (dataset.text_ids=true)"
+            return f"the id {cell} has a plus sign; dataset.text_ids=true reads ids as texts, or write it without"
         if cell.lstrip("+-").isdigit():
             return f"the id {cell} does not fit int64; dataset.text_ids=true reads ids as texts"
         return (
-            f"the id {cell} is a decimal number; {kind}: write them without a fraction (many tools write 3.0 for 3 "
-            "where a column has empty cells), or read a CSV's ids as texts (dataset.text_ids=true)"
+            f"the id {cell} is a decimal number; {kind}: dataset.text_ids=true reads a CSV's as texts, or write them "
+            "without a fraction (many tools write 3.0 for 3 where a column has empty cells)"
         )
 
     if batch.wrong(compute.fill_null(odd, False), column, kind, message) is None:

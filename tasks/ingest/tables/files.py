@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from configs.errors import DataError
+from configs.source_files import unknown_format
 from configs.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.edge_lists import EdgeList
 from tasks.ingest.tables.paths import files_of
@@ -186,10 +187,7 @@ class TableFiles:
         suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zst")]
         kind = _SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
         if kind is None:
-            known = ", ".join(_SUFFIXES)
-            raise DataError(
-                f"the name does not tell the format; known: {known} (and .gz, .zst); or give format", path=path
-            )
+            raise unknown_format(path, _SUFFIXES)
         return kind
 
 

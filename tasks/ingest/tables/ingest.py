@@ -13,7 +13,7 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
-from tasks.ingest.labels import usual_metric
+from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
 from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
@@ -97,6 +97,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
                 node_set.write_ids(writer)
         readers, sizes = _write_edges(config, nodes, writer, context, intake)
         if column is not None:
+            say_unlabelled(has_label(column), "node", context)
             with intake.problems.gathering():
                 found = {} if config.task == LAYOUT else node_splits(config, nodes[target], column, owner, intake)
                 for split, ids in found.items():
@@ -294,8 +295,12 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
                 path=config.edges[0].files[0],
             )
         table = node_set.config
-        if table is not None and table.id and node_set.index.is_text:
+        if table is not None and table.files and table.id:
             intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)
+        elif kind in only_in_edges:
+            edges = next(edges for edges in config.edges if kind in (edges.source_type, edges.target_type))
+            columns = f"{edges.source} and {edges.target}"
+            intake.hint_at_similar_texts(edges, columns, "ids", node_set.index.keys(), letters=False)
         node_set.settle()
 
 

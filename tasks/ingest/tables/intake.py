@@ -240,17 +240,9 @@ class Intake:
         self, table: FilesConfig, column: str, what: str, texts: pa.Array, *, letters: bool = True
     ) -> None:
         """Leave a hint where distinct texts of a column may be meant to be one; see `similar_texts`."""
-        pair = similar_texts(texts, letters=letters) if is_text(texts.type) else None
-        if pair is not None:
-            how = (
-                "blanks around them, in upper and lower case or as 1 and 1.0 do"
-                if letters
-                else "blanks or Unicode form"
-            )
-            self.hints.append(
-                f"{table.names} (column {column}): {pair[0]!r} and {pair[1]!r} are two {what} that differ "
-                f"only in {how}; if they are one, write them alike"
-            )
+        said = similar_texts(texts, what, letters=letters) if is_text(texts.type) else None
+        if said is not None:
+            self.hints.append(f"{table.names} (column {column}): {said}")
 
     def adjust(self, table: FilesConfig, what: str, count: int) -> None:
         """Count rows that a policy changed."""

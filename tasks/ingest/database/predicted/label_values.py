@@ -21,7 +21,7 @@ from tasks.ingest.database.predicted.label_configs import (
     columns_of,
 )
 from tasks.ingest.ids.id_index import is_text
-from tasks.ingest.labels import LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
+from tasks.ingest.labels import ANY_CLASSES, LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import is_list, numbers
 from tasks.ingest.tables.intake import TableBatch, not_a_number
 from tasks.storage.manifests import TaskHead, TaskType
@@ -119,7 +119,7 @@ class LabelReader:
         """Those that a CSV gives as numbers."""
         self.task_type, self._given = task_type, num_classes
         self._keeps_missing = keeps_missing
-        self._kind = LabelKind(task_type, num_classes or 2**31, len(self.columns))
+        self._kind = LabelKind(task_type, num_classes or ANY_CLASSES, len(self.columns))
         self._widths: dict[str, int] = {}
 
     def read(self, batch: TableBatch) -> tuple[Array, Array]:
