@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from models.encoders import CategoryEmbedding
+from models.kernels.attention.edge_sums import sum_edges
 from models.kernels.backends import widen
 from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
@@ -96,18 +97,17 @@ class AttendedEdges(_EdgeMaps):
         """Return the sums of messages' terms, (num_dst, H, dim), by the edges' attention, float32 (E, H)."""
         terms = []
         if self.numbers is not None:
-            each, numbers = _each_edge(adj), self._numbers(block, adj)
-            columns = [weighted_sum(each, numbers, one.contiguous()) for one in attention.unbind(1)]
+            summed = sum_edges(adj, self._numbers(block, adj), attention)
             maps = self.numbers.weight.view(self.heads, self.dim, -1)
-            terms.append(linear(torch.cat(columns, 1), _side_by_side(maps)))
+            terms.append(linear(summed.flatten(1), _side_by_side(maps)))
         if self.categories is not None:
             codes, table = self._codes(block, adj), self._table()
             name = f"categories of {adj.num_edges} attended edges"
             by_code = block.cached(name, lambda: _by_code(adj, codes, len(table)))
             weights = attention.repeat_interleave(self.num_columns, 0)
             terms.append(weighted_sum(by_code, table.view(-1, self.heads, self.dim), weights).flatten(1))
-        summed = terms[0] if len(terms) == 1 else terms[0] + terms[1]
-        return summed.view(-1, self.heads, self.dim)
+        both = terms[0] if len(terms) == 1 else terms[0] + terms[1]
+        return both.view(-1, self.heads, self.dim)
 
     def _numbers(self, block: Block, adj: Adjacency) -> Tensor:
         return block.cached(

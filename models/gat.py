@@ -17,12 +17,11 @@ from models.dropout import draw_key
 from models.edge_features import AttendedEdges
 from models.facts import GraphFacts
 from models.kernels.attention.edge_dropout import EdgeDropout
+from models.kernels.attention.end_sums import sum_ends
 from models.kernels.attention.gat import gat_attention
-from models.kernels.backends import widen
 from models.kernels.dense.linear import Linear, linear_pair
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
-from models.kernels.sparse.sddmm import sddmm
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers import own_rows
 
@@ -148,19 +147,10 @@ class GatConv(Heads):
         score_dst = own_rows(block, score_dst)
         if self.carried is not None:
             adj = self.edges(block)
-            sums = _sums_of_ends(adj, widen(score_src), widen(score_dst)) + self.carried.scores(block, adj)
+            sums = sum_ends(adj, score_src, score_dst) + self.carried.scores(block, adj)
             return self.combine(self.attend(block, z, F.leaky_relu(sums, self.slope)))
         y = gat_attention(self.edges(block), z, score_src, score_dst, self.slope, **self.drop())
         return self.combine(y)
-
-
-def _sums_of_ends(adj: Adjacency, source: Tensor, target: Tensor) -> Tensor:
-    """Return source_u + target_v of each edge, float32 (E, H), as products of pairs: (num_src, H), (num_dst, H)."""
-    return sddmm(
-        adj,
-        torch.stack([source, torch.ones_like(source)], 2),
-        torch.stack([torch.ones_like(target), target], 2),
-    )
 
 
 @MODELS.register("gat")
