@@ -251,7 +251,7 @@ class Predictor:
                 features = replace(features, guess=self._guesses(model, features, self._layerwise))
             return self._layerwise.vectors(model, features, nodes)
         carried = (
-            model.uses_edge_features,
+            model.edge_facts is not None,
             model.uses_edge_types,
             model.uses_node_types,
             model.config.edge_weights,
@@ -276,7 +276,7 @@ class Predictor:
     def _estimate(self, model: GraphModel) -> int:
         """Bytes that the whole graph takes: some layers' rows (of edges too, where they carry messages) and the CSC."""
         manifest = self.store.manifest
-        carried = manifest.num_edges if model.uses_edge_features and model.facts.has_edge_features else 0
+        carried = manifest.num_edges if model.edge_facts is not None else 0
         return 4 * 4 * (manifest.num_nodes + carried) * widest(model) + 16 * manifest.num_edges
 
     def tensor(self, values: Any) -> Tensor:

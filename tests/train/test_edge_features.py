@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from configs.errors import DataError
 from configs.load import build_recipe
+from configs.registry import MODELS as MODEL_CLASSES
 from configs.schema import Recipe
 from flows.commands.data_check import check_data
+from tasks.apply.fit import check_facts
 from tasks.components.stage import STAGE as COMPONENTS
 from tasks.evaluators.metrics import average_precision
 from tasks.inference.predictor import Predictor
@@ -18,6 +22,7 @@ from tasks.ingest.stage import STAGE as INGEST
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import Listener, run_stage
+from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.train.families import unread_edge_features
@@ -123,3 +128,16 @@ def test_check_tells_it(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPa
         found = check_data(recipe_of(dataset, model), home, Listener())
         assert found.ok
         assert sum("reads none of them" in text for text in found.warnings) == count
+
+
+@pytest.mark.parametrize("name", ["graphsage", "gat", "gin"])
+def test_a_model_that_learnt_without_edge_features_needs_none(graph: Any, name: str) -> None:
+    """It scores a newer graph whose edges carry some; one that learnt with others does not."""
+    store, config = GraphStore(graph.folder, graph.manifest), recipe_of({"name": "synthetic"}, name).model
+    facts = graph_facts(graph.manifest)
+    plain = MODEL_CLASSES.get(name)(config, replace(facts, edge_feature_dim=0, edge_categories=()))
+    check_facts(plain, graph.manifest)
+    assert Predictor(store).node_scores(plain, np.arange(5)).shape == (5, 1)
+    other = MODEL_CLASSES.get(name)(config, replace(facts, edge_feature_dim=3))
+    with pytest.raises(DataError, match="edge_feature_dim=3"):
+        check_facts(other, graph.manifest)
