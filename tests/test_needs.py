@@ -31,12 +31,9 @@ def test_that_passes(): ...
 @pytest.mark.parametrize("lack_nothing", [False, True])
 def test_what_is_lacking_is_told_and_fails_where_all_is_asked_for(tmp_path: Path, lack_nothing: bool) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
+    options = "-m pytest -c pyproject.toml -p tests.conftest -p no:cacheprovider"
     done = subprocess.run(
-        [
-            sys.executable,
-            *["-m", "pytest", "-c", "pyproject.toml", "-p", "tests.conftest", "-p", "no:cacheprovider"],
-            str(tmp_path),
-        ],
+        [sys.executable, *options.split(), str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "GRAPHMILL_LACK_NOTHING": str(int(lack_nothing))},
         capture_output=True,
