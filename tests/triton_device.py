@@ -12,11 +12,14 @@ import pytest
 import torch
 
 from models.kernels.backends import has_triton
+from tests.gpu import launches
 from tests.needs import reason
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
+    if has_triton():
+        launches.record()
 
 
 def missing(least: tuple[int, int]) -> str:
