@@ -35,7 +35,7 @@ import sys
 from tests.train.two_processes import run_program
 from tests.warm_python import forked_processes
 with forked_processes():
-    subprocess.run([sys.executable, "-m", "tests.process_facts", "facts"], stdin=subprocess.DEVNULL, check=True)
+    subprocess.run([sys.executable, "-m", "tests.process_facts", "imports"], stdin=subprocess.DEVNULL, check=True)
 run_program("carried", 2)
 """
 
@@ -117,4 +117,5 @@ def test_the_benchmark_of_gpus_runs_there(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["stages"]["float32, 1 sampling thread(s)"]["forward"] > 0
     assert found["operators"]["graphmill, bfloat16"]["ms"] > 0
-    assert min(value for name, value in found["steps"].items()) > 0
+    assert found["roofs"]["copy, GB/s"] > 0
+    assert all(value > 0 for name, value in found["steps"].items() if not name.startswith("PyG"))
