@@ -90,10 +90,26 @@ def hardly_above_controls(metric: str, report: Mapping[str, Any]) -> list[str]:
         for name, (low, high) in found["above"].items():
             if CONTROLS[name].gates and low <= 0 <= high:
                 lines.append(
-                    f"{split}: that {metric} is better than that of {CONTROLS[name].what} may be chance: on other rows "
-                    f"like these they differ by {low:.4f} to {high:.4f} (95 %)"
+                    f"{split}: that {metric} is better than that of {CONTROLS[name].what} may be chance: in at least "
+                    f"95 % of draws of its rows they differ by {low:.4f} to {high:.4f}"
                 )
     return lines
+
+
+def sureness(split: str, metric: str, intervals: Mapping[str, Any]) -> str:
+    """Say how surely a split's rows tell a metric; `intervals` as of `SureMetrics.intervals`."""
+    draws, defined, rows, size = (intervals[name] for name in ("draws", "defined", "rows", "drawn_rows"))
+    if intervals["metric"] is None:
+        lacking = f"{draws - defined:,} of {draws:,} draws of its {rows:,} rows have no {metric}"
+        return f"{split}: {lacking}: there are too few rows, or of one kind, to say how sure it is"
+    low, high = intervals["metric"]
+    some = f"{defined:,} draws" if defined == draws else f"the {defined:,} draws that define it, of {draws:,},"
+    if low == high:
+        return f"{split}: {some} of its {rows:,} rows all have {metric} {low:.4f}: they cannot say how sure it is"
+    if size < rows:
+        some = f"draws of its {rows:,} rows (judged by {some} of {size:,})"
+        return f"{split}: at least 95 % of {some} have {metric} {low:.4f} to {high:.4f}"
+    return f"{split}: at least 95 % of {some} of its {rows:,} rows have {metric} {low:.4f} to {high:.4f}"
 
 
 def _above(report: Mapping[str, Any], split: str, name: str) -> tuple[float, float] | None:

@@ -41,7 +41,9 @@ def _intervals(evaluation: EvalReport) -> Table | None:
             for name, ends in found["above"].items():
                 difference = own - evaluation.controls[name][split][metric]
                 rows.append((f"{split}: minus {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
-    caption = "How surely the rows tell: where 95 % of the values lie on other rows of the same kind (bootstrap)"
+    caption = (
+        "How surely the rows tell: between what at least 95 % of draws of the split's rows lie (bootstrap, percentiles)"
+    )
     return Table(caption, ("", "value", "from", "to"), rows, figures=3) if rows else None
 
 
