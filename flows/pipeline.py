@@ -236,7 +236,16 @@ class _Run:
             if self.here is not None:
                 self.here.note(name, str(self.record.stages[name]["key"]))
             if name == "preprocess" and "train" in self.selection.stages:
-                check_labels(self.recipe, self.record.parent_keys(("ingest", "preprocess")), self.home)
+                self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Refuse what labels do not allow, before more is made of them."""
+        keys = self.record.parent_keys(("ingest", "preprocess"))
+        check_labels(self.recipe, keys, self.home)
+        if getattr(self.recipe.train, "class_weight", "none") != "none":
+            from tasks.train.class_weights import check_class_weights
+
+            check_class_weights(self.recipe, keys, self.home)
 
     def _find_existing(self, name: str) -> dict[str, Any]:
         """Find an artifact that the selected stages build on."""
