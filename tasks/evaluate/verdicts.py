@@ -135,8 +135,10 @@ def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) ->
     ranks_well = metric in ("rocauc", "ap") and not lost
     why = (
         f"it ranks them well ({metric}), but all scores lie on one side of the threshold, as they may where a class is "
-        "rare; take a threshold on the column score (the report has some, chosen on valid), or train longer"
+        "rare; take another threshold (graphmill predict --threshold; the report has some, chosen on valid), or weigh "
+        "classes (train.class_weight=balanced)"
         if ranks_well
-        else "it learnt nothing beyond the majority; train longer, or look at the labels and the learning rate"
+        else f"{metric} says nothing of the others; weigh classes (train.class_weight=balanced), train longer, or look "
+        "at the labels and the learning rate"
     )
     return f"the model predicts class {only} for every row of {report['split']}: {why}"

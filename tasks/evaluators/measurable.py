@@ -22,6 +22,8 @@ from tasks.storage.ids import class_names
 from tasks.storage.manifests import GraphManifest
 
 _LISTED = 5
+_MAJORITY = 0.9
+"""Share of the most frequent class from which accuracy is no measure of the others."""
 
 
 def check_graph(
@@ -78,6 +80,7 @@ def check_splits(
                 f"(its labels: {_listed(labels[split], names)}). Split otherwise ({_ways_to_split(graph)}), leave "
                 "the split out of evaluate.splits, or choose another evaluate.evaluator"
             ) from error
+    _look_for_majority(evaluator.metric, labels, warn, names)
     if graph.task_type in ("multiclass", "binary"):
         _compare_classes(labels, warn, names)
     elif "train" in labels:
@@ -128,6 +131,33 @@ def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], n
                     f"{int(np.isin(flat, new).sum()):,} of {len(flat):,} rows of the {split} split are of classes that "
                     f"the train split never shows ({_words(new, names)}): no model can get them right"
                 )
+
+
+def _look_for_majority(
+    metric: str, labels: Mapping[str, Array], warn: Callable[[str], None], names: list[str] | None
+) -> None:
+    """Warn where who always says the same is right so often that accuracy tells models hardly apart."""
+    split = "valid" if "valid" in labels else "train"
+    label = labels.get(split)
+    single = label is not None and (label.ndim == 1 or label.shape[1] == 1)
+    if label is None or not (metric == "accuracy" or (metric == "f1_micro" and label.ndim == 1)):
+        return
+    if single:
+        flat = label.reshape(len(label))
+        codes = flat[flat >= 0].astype(np.int64)  # NaN is no label
+        counts = np.bincount(codes)
+        share, most = counts.max(initial=0) / max(1, len(codes)), int(counts.argmax()) if len(counts) else 0
+        who = f"{share:.1%} of the labelled rows of {split} are of class {_words(np.array([most]), names)}"
+    else:
+        yes = np.nanmean(label[:, ~np.isnan(label).all(axis=0)], axis=0)
+        share = float(np.maximum(yes, 1 - yes).mean()) if len(yes) else 0.0
+        who = f"on average {share:.1%} of a column's labels of {split} are alike"
+    if _MAJORITY <= share < 1:
+        warn(
+            f"{who}: {metric} {share:.3f} is what a model has that always says so, and {metric} tells nothing of the "
+            "others. Average precision does (evaluate.evaluator=average_precision), and so does macro F1 "
+            "(evaluate.evaluator=f1); train.class_weight=balanced has a rare class count as much as the others"
+        )
 
 
 def _look_for_constants(train: Array, warn: Callable[[str], None]) -> None:

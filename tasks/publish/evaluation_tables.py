@@ -80,9 +80,12 @@ def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> Table 
         )
         for row in found
     ]
+    positive = "positive"
+    if "positive" in report:
+        positive = str(report.get("confusion", {}).get("classes", ["of the first class"])[report["positive"]])
     caption = (
         f"{task}Thresholds, chosen on the validation split, and what comes of them on {split}: "
-        "probability (with the temperature) from which a row is called positive, rows called so, and the lift of "
-        "precision over the share of positives"
+        f"probability (the model's own: graphmill predict --threshold) from which a row is called {positive}, rows "
+        "called so, and the lift of precision over the share of such rows"
     )
     return Table(caption, ("rule", "from", "rows", "precision", "recall", "lift"), rows, figures=5)
