@@ -33,6 +33,7 @@ from tasks.apply.needs import check_options
 from tasks.apply.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import ParentGoneError, expected_key, find_stage, load_parents, load_stage, mark_used, stage_record
+from tasks.ingest.tables.split_options import SplitConfig
 from tasks.processes import ending
 from tasks.publish.expectations import Reference
 from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
@@ -100,6 +101,8 @@ class ModelUse:
             self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
         else:
             self.recipe = with_recorded_versions(load_recipe(data.recipe, texts), self.published.recipe)
+        if not request.names_splits and data.recipe is not None:
+            self.recipe = without_splits(self.recipe)
         check_options(self.recipe, self.published.recipe)
         if self.request.keep_layers:
             check_keeps(self.published, self.recipe.train.device)
@@ -226,6 +229,13 @@ def given_files(**files: str | None) -> dict[str, str]:
     return {name: path for name, path in files.items() if path is not None}
 
 
+def names_splits(split: str | None) -> bool:
+    """Return whether predictions say which split a row is in. Raises RecipeError for what `--split` cannot be."""
+    if split not in (None, "none"):
+        raise RecipeError(f"--split {split}: only none can be said: no row is called one of a split, all are scored")
+    return split is None
+
+
 def layout_options(given: dict[str, Any] | None) -> LayoutOptions:
     """Return the options of a layout. Raises RecipeError for what they cannot be."""
     try:
@@ -233,6 +243,14 @@ def layout_options(given: dict[str, Any] | None) -> LayoutOptions:
     except ValidationError as error:
         mistakes = [f"{'.'.join(map(str, ('layout', *where)))}: {text}" for where, text in flatten_errors(error)]
         raise RecipeError("; ".join(mistakes)) from error
+
+
+def without_splits(recipe: Recipe) -> Recipe:
+    """Return the recipe of data of which no row trains; of data sets that deal rows of tables out by options."""
+    split = getattr(recipe.dataset, "split", None)
+    if not isinstance(split, SplitConfig) or getattr(recipe.dataset, "task", None) not in ("node", "graph"):
+        return recipe
+    return recipe.model_copy(update={"dataset": recipe.dataset.model_copy(update={"split": SplitConfig(by="none")})})
 
 
 def refuse_other_layout(options: LayoutOptions, name: str) -> None:
@@ -259,7 +277,18 @@ def requested_use(parameters: dict[str, Any]) -> ModelUse:
     what = given("what", "predictions")
     asked = Asked(**{one.name: given(one.name) for one in fields(Asked)})
     keeps, layout = bool(given("keep_layers")), layout_options(given("layout"))
-    request = OutputRequest(what, given("output"), given("format"), files, given("node_type"), asked, keeps, layout)
+    request = OutputRequest(
+        what,
+        given("output"),
+        given("format"),
+        files,
+        given("node_type"),
+        asked,
+        keeps,
+        layout,
+        given("threshold"),
+        names_splits(given("split")),
+    )
     data = Data(given("recipe"), given("overrides"))
     return ModelUse(parameters["model"], request, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
 

@@ -27,10 +27,11 @@ from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read
 from tasks.apply.mapped_data import MappedData
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
-from tasks.evaluate.predictions import PredictionWriter
+from tasks.evaluate.predictions import FILE_NAME, PredictionWriter, Threshold
 from tasks.evaluate.ranked import list_length
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob, open_model
+from tasks.storage.csv_output import as_csv
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
@@ -68,6 +69,10 @@ class ServeJob(ScoringJob):
     """Whether completions of triples are returned, not written."""
     keep: KeepJob | None = None
     """Where outputs of all layers are kept, and those of an earlier graph; None: nowhere."""
+    threshold: Threshold | None = None
+    """From which probability a class is predicted; None: the likeliest is."""
+    names_splits: bool = True
+    """Whether predictions say of each row which split it is in."""
     label_order: list[int] | None = None
     """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
     layout: LayoutOptions = field(default_factory=LayoutOptions)
@@ -108,6 +113,14 @@ class Serving:
             return {**self._write(), "kept": kept.told.record()}
 
     def _write(self) -> dict[str, Any]:
+        """Write what is wanted, predictions as Parquet first where CSV is wanted of them."""
+        found, ending = self._write_files(), COMPLETION_ENDINGS.get(self.job.format, "")
+        if self.job.what == "predictions" and FILE_NAME in found["files"] and ending.startswith(".csv"):
+            as_csv(self.job.work / FILE_NAME, self.job.work / f"predictions{ending}")
+            found["files"] = [f"predictions{ending}"]
+        return found
+
+    def _write_files(self) -> dict[str, Any]:
         if self.job.what == "layout":
             return self._lay_out()
         task, embeddings = self.manifest.task, self.job.what == "embeddings"
@@ -249,6 +262,7 @@ class Serving:
             return {"files": [path.name for path in matrix.files], "classes": self.job.classes}
         splits, labels = self._splits(), self.store["graph_label" if self.manifest.task == "graph" else "label"]
         with PredictionWriter(work, task_type, self.job.classes, self.data_classes, heads) as writer:
+            writer.threshold = self.job.threshold
             for part, ids, scores in outputs:
                 split = _SPLIT_NAMES.take(pa.array(splits[items[part]]))
                 writer.items(ids, split, np.asarray(labels[items[part]]), scores)
@@ -256,8 +270,8 @@ class Serving:
 
     def _write_lists(self, tasks: Array) -> dict[str, Any]:
         """Write what is recommended to tasks, a row for each place of their lists."""
-        if self.job.format != "parquet":
-            raise RecipeError("recommendations are lists: write a Parquet file (--output FILE.parquet)")
+        if self.job.format == "npy":
+            raise RecipeError("recommendations are lists: write Parquet or CSV (--output FILE.parquet)")
         splits, k = self._splits(), list_length(self.manifest.metric)
         with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
             for part in slices(len(tasks), _ROWS):
@@ -271,13 +285,15 @@ class Serving:
         """Return the split of each node or graph: int8, its place in `_SPLIT_NAMES`."""
         count = self.manifest.num_nodes if self.manifest.task == "node" else self.manifest.num_graphs
         codes = np.full(count, len(SPLITS), np.int8)
-        for code, split in enumerate(SPLITS):
+        for code, split in enumerate(SPLITS if self.job.names_splits else ()):
             index = self.store.get(f"{split}_idx")
             if index is not None:
                 codes[index] = code
         return codes
 
     def _write_pairs(self) -> dict[str, Any]:
+        if self.job.format == "npy":
+            raise RecipeError("pairs have a score each: write Parquet or CSV (--output FILE.parquet)")
         source_type, target_type = self._end_types()
         path = self.job.given["pairs"]
         sources, targets = self._read_id_file(path, source=f"ids/{source_type}", target=f"ids/{target_type}")
