@@ -155,7 +155,7 @@ def _look_for_majority(
     if _MAJORITY <= share < 1:
         warn(
             f"{who}: {metric} {share:.3f} is what a model has that always says so, and {metric} tells nothing of the "
-            "others. Average precision does (evaluate.evaluator=average_precision), and so does macro F1 "
+            "others. Average precision tells (evaluate.evaluator=average_precision), and so does macro F1 "
             "(evaluate.evaluator=f1); train.class_weight=balanced has a rare class count as much as the others"
         )
 

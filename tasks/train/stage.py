@@ -23,8 +23,8 @@ from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
 from tasks.train.weights import remember_trained
 
 VERSION = 14
-NAMED_BY = "ingest"
-"""Stage whose data set has the names of classes."""
+NAMED_BY = "classes"
+"""What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
 _SPEED_FIELDS = ("world_size", "num_parameters", "seeds_per_second", "edges_per_second")
 
@@ -96,7 +96,7 @@ def _dataset(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent |
     key, store = expected_key("ingest", recipe, {}, home), ArtifactStore(home)
     manifest = store.load("ingest", key, DatasetManifest)
     if manifest is None:
-        raise ParentGoneError(NAMED_BY)
+        raise ParentGoneError("ingest")
     return Parent(manifest, store.folder("ingest", key))
 
 

@@ -176,3 +176,18 @@ def test_data_that_is_no_table(place: Path) -> None:
     assert code == 0
     assert found["nodes"] == {"node": 200}
     assert found["tables"] == {}
+
+
+def test_mistakes_and_warnings_come_before_what_stands_in_the_data(place: Path) -> None:
+    rows = "".join(f"{i},{i / 2},{'a' if i % 40 else 'b'}\n" for i in range(400))
+    write("id,x,y\n" + rows, EDGES)
+    code, found, shown = check("mine.yaml")
+    assert code == 0
+    assert "accuracy tells nothing of the others" in found["warnings"][0]
+    assert shown.index("warning: 97.5% of the labelled rows") < shown.index("n.csv")
+    assert shown.rstrip().endswith("ingest and preprocess take it; a warning, above")
+    write("id,x,y\n" + rows + "7,wrong,a\n", EDGES)
+    code, found, shown = check("mine.yaml")
+    assert code != 0
+    assert shown.index("error: n.csv (row 400, column x)") < shown.index("n.csv    ")
+    assert shown.rstrip().endswith("mistakes, above" if len(found["mistakes"]) > 1 else "a mistake, above")
