@@ -191,6 +191,8 @@ def _from(scores: Floats, threshold: Threshold | None) -> Array:
 def _classes(names: Array | None, index: Array, missing: Array | None) -> pa.Array:
     if names is None:
         return pa.array(index, pa.int64(), mask=missing)
+    if not len(names):  # of data without a label
+        return pa.nulls(len(index), pa.string())
     known = index if missing is None else np.where(missing, 0, index)
     return pa.array(names[known], pa.string(), mask=missing)
 

@@ -508,9 +508,11 @@ def test_average_precision_of_two_named_classes_is_the_mean_of_both() -> None:
     evaluator = make_evaluator(EVALUATORS.config({"name": "average_precision"}), graph(task_type="multiclass"))
     second = evaluator(Prediction(scores=np.stack([np.zeros(400), score], 1), label=rare))["ap"]
     first = evaluator(Prediction(scores=np.stack([score, np.zeros(400)], 1), label=1 - rare))["ap"]
-    expected = (sk.average_precision_score(rare, score) + sk.average_precision_score(1 - rare, -score)) / 2
+    expected = (
+        sklearn.metrics.average_precision_score(rare, score) + sklearn.metrics.average_precision_score(1 - rare, -score)
+    ) / 2
     assert second == pytest.approx(first)
     assert second == pytest.approx(expected)
     binary = make_evaluator(EVALUATORS.config({"name": "average_precision"}), graph(task_type="binary"))
     alone = binary(Prediction(scores=score[:, None], label=rare.astype(np.float64)[:, None]))["ap"]
-    assert alone == pytest.approx(sk.average_precision_score(rare, score))
+    assert alone == pytest.approx(sklearn.metrics.average_precision_score(rare, score))

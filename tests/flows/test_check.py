@@ -189,5 +189,9 @@ def test_mistakes_and_warnings_come_before_what_stands_in_the_data(place: Path) 
     write("id,x,y\n" + rows + "7,wrong,a\n", EDGES)
     code, found, shown = check("mine.yaml")
     assert code != 0
-    assert shown.index("error: n.csv (row 400, column x)") < shown.index("n.csv    ")
-    assert shown.rstrip().endswith("mistakes, above" if len(found["mistakes"]) > 1 else "a mistake, above")
+    assert shown.index("error: n.csv (row 400, column x)") < shown.index("mistake, above")
+    write("id,x,y\n" + rows, "src,dst\n0,1\n1,1000\n")
+    code, found, shown = check("mine.yaml")
+    assert code != 0
+    assert shown.index("error: e.csv (row 1, column dst)") < shown.index("kind"), "of the tables that were read"
+    assert shown.rstrip().endswith("a mistake, above")

@@ -30,6 +30,7 @@ class LabelStore:
         width = len(config.labels.label) if config.labels else 1
         self._kind = LabelKind(config.task_type, config.num_classes or 2, width)
         self._named = config.task_type == "multiclass" and config.num_classes is None
+        self._fewest = 0 if config.split.by == "none" else 2
         self._classes = IdIndex()
         self._parts: list[tuple[Array, Array]] = []
         self._path: object = None
@@ -133,7 +134,7 @@ class LabelStore:
         note = ""
         if len(order) and not is_text(keys.type) and keys[order[0]].as_py() == -1:
             order, note = order[1:], " beside -1, which stands for no label; to make it a class, number them from 0"
-        if len(order) < 2:
+        if len(order) < self._fewest:
             found = f"has 1 class ({keys[order[0]]}){note}" if len(order) else f"has no labelled row{note}"
             raise DataError(f"{found}; at least two classes are needed", path=self._path, column=self._column)
         rank = np.full(self._classes.count, -1, np.int64)
