@@ -21,19 +21,27 @@ from tasks.storage.home import Home
 from tests.publish.line import Line, customers, write_customers
 
 
-def without_labels(folder: Path) -> None:
+def without_labels(folder: Path, *, column_stays: bool) -> None:
     path = folder / "customers.parquet"
     rows = pq.read_table(path)
+    if not column_stays:
+        pq.write_table(rows.drop_columns(["kind", "spent"]), path)
+        return
     for column in ("kind", "spent"):
         place = rows.column_names.index(column)
         rows = rows.set_column(place, column, pa.nulls(len(rows), rows.schema.field(column).type))
     pq.write_table(rows, path)
 
 
-@pytest.mark.parametrize("changes", [{}, {"task_type": "regression"}, {"split": {"by": "stratified"}}])
-def test_data_without_a_label_is_prepared(tmp_path: Path, home: Home, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{}, {"task_type": "regression"}, {"split": {"by": "stratified"}}, {"num_classes": 2}]
+)
+@pytest.mark.parametrize("column_stays", [True, False])
+def test_data_without_a_label_is_prepared(
+    tmp_path: Path, home: Home, changes: dict[str, Any], column_stays: bool
+) -> None:
     write_customers(tmp_path, count=90)
-    without_labels(tmp_path)
+    without_labels(tmp_path, column_stays=column_stays)
     recipe: Recipe = customers(tmp_path, "preprocess.transforms=[]", **changes)
     with pytest.raises(GraphmillError):
         Line(home).run(recipe, until="ingest")

@@ -97,6 +97,10 @@ class LabelStore:
         Raises:
             DataError: there are not two classes.
         """
+        if not self._parts:  # nothing trains, and the table has no such column
+            width = len(self._table.label)
+            none = label_codes(np.empty((0, width)), LabelKind(self._kind.task_type, self._kind.num_classes, width))
+            self._parts = [(np.empty(0, np.int64), np.empty(0, np.int64) if self._named else none)]
         rows = np.concatenate([part[0] for part in self._parts])
         values = np.concatenate([part[1] for part in self._parts])
         if self._named:
