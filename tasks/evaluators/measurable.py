@@ -147,7 +147,9 @@ def _look_for_majority(
         codes = flat[flat >= 0].astype(np.int64)  # NaN is no label
         counts = np.bincount(codes)
         share, most = counts.max(initial=0) / max(1, len(codes)), int(counts.argmax()) if len(counts) else 0
-        who = f"{share:.1%} of the labelled rows of {split} are of class {_words(np.array([most]), names)}"
+        known = names is not None or label.ndim == 2  # else the code of a class that has a name elsewhere
+        which = f"class {_words(np.array([most]), names)}" if known else "one class"
+        who = f"{share:.1%} of the labelled rows of {split} are of {which}"
     else:
         yes = np.nanmean(label[:, ~np.isnan(label).all(axis=0)], axis=0)
         share = float(np.maximum(yes, 1 - yes).mean()) if len(yes) else 0.0
