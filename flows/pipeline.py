@@ -228,7 +228,7 @@ class _Run:
         self.listener = listener
         self._values = dump_recipe(recipe)
         self._storage = result_storage(home)
-        self._watch = DataWatch(home, recipe)
+        self._watch = DataWatch(home, recipe, has_champion=not leaves_champion(record.tags))
 
     def stages(self) -> None:
         """Run the selected stages in order; the record is on disk after each."""

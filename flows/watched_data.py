@@ -22,16 +22,25 @@ _READERS = {"ingest": ("preprocess",), "partition": ("preprocess", "components",
 class DataWatch:
     """Compares data after `ingest` and after `partition`."""
 
-    def __init__(self, home: Home, recipe: Recipe, model: Reference | None = None) -> None:
-        """Look at nothing yet; `model` is what is compared with, None: the champion of the recipe's."""
-        self.home, self.recipe, self._model = home, recipe, model
+    def __init__(
+        self, home: Home, recipe: Recipe, model: Reference | None = None, *, has_champion: bool = True
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            home: of artifacts.
+            recipe: of the data.
+            model: what data is compared with; None: the champion of the recipe's.
+            has_champion: False of a run beside it, a backfill's: what was is not held against what is.
+        """
+        self.home, self.recipe, self._model, self._has_champion = home, recipe, model, has_champion
 
     @cached_property
     def reference(self) -> Reference | None:
         """What is compared with; None where there is no champion, or where nobody can be asked now."""
         from tasks.publish.expectations import champion_of
 
-        if self._model is not None:
+        if self._model is not None or not self._has_champion:
             return self._model
         try:
             return champion_of(self.recipe, self.home)
@@ -52,7 +61,10 @@ class DataWatch:
                 parents |= load_parents(load_stage(reader), self.home, dict(keys))
         except ParentGoneError:
             return  # the next stage notices
+        expect = self.recipe.expect
         if stage == "ingest":
+            if self._has_champion and self.reference is None and (expect.rows is not None or expect.drift is not None):
+                say("no version of this model is champion yet: what `expect` says beside one's data holds from then on")
             check_arrival(self.recipe, parents["ingest"], self.reference, say, warn)
         else:
             check_drift(self.recipe, parents, self.reference, say, warn)

@@ -94,22 +94,13 @@ def check_arrival(recipe: Recipe, ingest: Parent, reference: Reference | None, s
     _check_ages(recipe, DatasetStore(ingest.folder, manifest), say)
     before = None if reference is None else reference.profile
     same = reference is not None and reference.was_made_of(ingest)
-    if not same:
-        _say_what_is_missing(recipe, reference, before, say, warn)
-    _check_counts(recipe, counts, before, "" if reference is None else reference.name, None if same else warn)
-
-
-def _say_what_is_missing(
-    recipe: Recipe, reference: Reference | None, before: SnapshotSummary | None, say: Say, warn: Say
-) -> None:
-    compares = recipe.expect.rows is not None or recipe.expect.drift is not None
-    if reference is None and compares:
-        say("no version of this model is champion yet: what `expect` says beside one's data holds from the next run on")
-    elif reference is not None and before is None:
+    if reference is not None and before is None and not same:
+        compares = recipe.expect.rows is not None or recipe.expect.drift is not None
         (warn if compares else say)(
             f"{reference.name} was published without a profile of its tables: nothing tells whether this data is like "
             "its own"
         )
+    _check_counts(recipe, counts, before, "" if reference is None else reference.name, None if same else warn)
 
 
 def _check_counts(

@@ -16,6 +16,7 @@ from configs.errors import DataError, RecipeError
 from configs.expectations import ExpectConfig, age_seconds, bounds_of
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
+from flows.watched_data import DataWatch
 from tasks.publish import profile
 from tasks.publish.expectations import Reference, champion_of, check_arrival, check_drift
 from tasks.stage import Parent
@@ -112,8 +113,14 @@ def test_without_a_champion_only_numbers_are_held_against_the_data(tmp_path: Pat
     write_customers(tmp_path)
     recipe = customers(tmp_path)
     ingest = line.run(recipe, until="ingest")["ingest"]
-    found = Heard().arrival(expecting(recipe, rows="90 %"), ingest, None)
-    assert any("holds from the next run on" in text for text in found.said)
+    assert Heard().arrival(expecting(recipe, rows="90 %"), ingest, None).warned == []
+    said: list[str] = []
+    for has_champion in (False, True):  # a backfill has none to compare with, whoever is champion
+        watch = DataWatch(line.home, expecting(recipe, rows="90 %"), has_champion=has_champion)
+        watch.look("ingest", {"ingest": ingest.manifest.key}, said.append, said.append)
+    assert [text for text in said if "no version" in text] == [
+        "no version of this model is champion yet: what `expect` says beside one's data holds from then on"
+    ]
     with pytest.raises(DataError, match=r"node has 600 rows; the recipe expects 1000"):
         Heard().arrival(expecting(recipe, rows={"node": 1000}), ingest, None)
 
