@@ -28,9 +28,11 @@ from tasks.train.optimization.weighting import WEIGHTED_LOSSES
 from tasks.train.self_training import rounds as self_training
 from tests.preprocess.ears import Ears
 from tests.publish.line import customers, write_customers
+from tests.shop_graph import shop_graph
 from tests.support import link_graph
 from tests.train.in_process import make_trainer, own_settings
 from tests.train.test_several_tasks import graph_of_several
+from tests.train.test_several_tasks import recipe as several_recipe
 from tests.train.test_training import partition, recipe
 
 
@@ -247,3 +249,30 @@ def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, 
 def test_what_is_no_weight_is_refused(option: str, said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         recipe("node", f"train.class_weight={option}")
+
+
+@pytest.mark.parametrize("kind", ["relational", "several", "graph"])
+def test_rows_of_tables_several_tasks_and_graphs_are_weighed(tmp_path: Path, kind: str) -> None:
+    """The loss of a batch is that of its scores and labels with the weights."""
+    if kind == "graph":
+        graph, wanted = partition(tmp_path / "g", "graph"), recipe("graph", "train.epochs=1")
+    else:
+        make = graph_of_several if kind == "several" else shop_graph
+        graph, wanted = make(tmp_path / "g"), several_recipe("train.epochs=1")
+    weights = class_weights("balanced", store_of(graph), None, lambda _: None)
+    losses = []
+    for given in ((), weights):
+        job = Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / str(len(given))), None, given)
+        trainer = make_trainer(job)
+        trainer.model.eval()
+        batch = trainer.batches.make(0).with_features()
+        with torch.no_grad():
+            losses.append(float(trainer.optimization.loss(batch)))
+            scores = trainer.model(batch).float()
+    assert losses[0] != pytest.approx(losses[1], rel=1e-6)
+    if kind == "graph":
+        ((own,),) = weights
+        each = F.binary_cross_entropy_with_logits(scores, batch.target, reduction="none")
+        expected = (each * torch.where(batch.target > 0.5, own[1], own[0])).mean()
+        assert losses[1] == pytest.approx(float(expected), rel=1e-5)
+    trainer.run()
