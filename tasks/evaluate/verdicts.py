@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from configs.metric_names import ONE_CLASS
 from tasks.storage.controls import CONTROLS
 
 ERRORS = frozenset({"rmse", "mae", "mean_rank"})
@@ -69,6 +70,8 @@ def secondary_below_controls(metric: str, report: Mapping[str, Any]) -> list[str
         for split, values in splits.items() if CONTROLS[name].gates else ():
             for other in (values.keys() & report["metrics"][split].keys()) - {metric} - _BOUNDS:
                 own, bar = report["metrics"][split][other], values[other]
+                if other.rpartition(".")[2] == "accuracy" and bar >= ONE_CLASS:
+                    continue  # who finds a rare class pays with it
                 behind = own - bar if other.rpartition(".")[2] in ERRORS else bar - own
                 if behind > _noise(other, own, bar, _rows(report, split)):
                     lost.append(f"{split} {other} {own:.4f} against {bar:.4f}")
@@ -138,7 +141,7 @@ def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) ->
         "rare; take another threshold (graphmill predict --threshold; the report has some, chosen on valid), or weigh "
         "classes (train.class_weight=balanced)"
         if ranks_well
-        else f"{metric} says nothing of the others; weigh classes (train.class_weight=balanced), train longer, or look "
+        else "it learnt nothing beyond the majority; weigh classes (train.class_weight=balanced), train longer, or look "
         "at the labels and the learning rate"
     )
     return f"the model predicts class {only} for every row of {report['split']}: {why}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from configs.errors import DataError
+from configs.metric_names import ONE_CLASS
 from configs.schema import EvaluateConfig
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.metrics import Array
@@ -22,8 +23,6 @@ from tasks.storage.ids import class_names
 from tasks.storage.manifests import GraphManifest
 
 _LISTED = 5
-_MAJORITY = 0.9
-"""Share of the most frequent class from which accuracy is no measure of the others."""
 
 
 def check_graph(
@@ -154,7 +153,7 @@ def _look_for_majority(
         yes = np.nanmean(label[:, ~np.isnan(label).all(axis=0)], axis=0)
         share = float(np.maximum(yes, 1 - yes).mean()) if len(yes) else 0.0
         who = f"on average {share:.1%} of a column's labels of {split} are alike"
-    if _MAJORITY <= share < 1:
+    if ONE_CLASS <= share < 1:
         warn(
             f"{who}: {metric} {share:.3f} is what a model has that always says so, and {metric} tells nothing of the "
             "others. Average precision tells (evaluate.evaluator=average_precision), and so does macro F1 "
