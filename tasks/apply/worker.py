@@ -116,7 +116,7 @@ class Serving:
         """Write what is wanted, predictions as Parquet first where CSV is wanted of them."""
         found, ending = self._write_files(), COMPLETION_ENDINGS.get(self.job.format, "")
         if self.job.what == "predictions" and FILE_NAME in found["files"] and ending.startswith(".csv"):
-            as_csv(self.job.work / FILE_NAME, self.job.work / f"predictions{ending}")
+            as_csv(self.job.work / FILE_NAME, self.job.work / file_name(f"predictions{ending}"))
             found["files"] = [f"predictions{ending}"]
         return found
 

@@ -141,7 +141,7 @@ def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) ->
         "rare; take another threshold (graphmill predict --threshold; the report has some, chosen on valid), or weigh "
         "classes (train.class_weight=balanced)"
         if ranks_well
-        else "it learnt nothing beyond the majority; weigh classes (train.class_weight=balanced), train longer, or look "
-        "at the labels and the learning rate"
+        else "it learnt nothing beyond the majority; weigh classes (train.class_weight=balanced), train longer, or "
+        "look at the labels and the learning rate"
     )
     return f"the model predicts class {only} for every row of {report['split']}: {why}"
