@@ -62,3 +62,5 @@ def test_other_data_sets_are_left_as_they_are(tmp_path: Path) -> None:
     drawn = build_recipe({"name": "x", "dataset": "synthetic", "model": "gcn"})
     assert without_splits(links) == links
     assert without_splits(drawn) == drawn
+    with pytest.raises(GraphmillError, match=r"split\.by: none is for nodes and graphs"):
+        customers(tmp_path, task="link", nodes={"files": "x.parquet"}, split={"by": "none"})
