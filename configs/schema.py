@@ -16,6 +16,7 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
+from configs.expectations import ExpectConfig
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
@@ -190,6 +191,8 @@ class Recipe(ConfigModel):
     """Where the graph comes from (`graphmill datasets`)."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """As of when."""
+    expect: ExpectConfig = ExpectConfig()
+    """What the data has to be for a run or a prediction to go on."""
     preprocess: PreprocessConfig = Field(default=PreprocessConfig(), validate_default=True)
     """Edges and features."""
     components: ComponentsConfig = ComponentsConfig()

@@ -41,6 +41,7 @@ from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
 from flows.vectors import make_vectors
+from flows.watched_data import DataWatch
 from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
@@ -227,6 +228,7 @@ class _Run:
         self.listener = listener
         self._values = dump_recipe(recipe)
         self._storage = result_storage(home)
+        self._watch = DataWatch(home, recipe, has_champion=not leaves_champion(record.tags))
 
     def stages(self) -> None:
         """Run the selected stages in order; the record is on disk after each."""
@@ -236,7 +238,29 @@ class _Run:
             if self.here is not None:
                 self.here.note(name, str(self.record.stages[name]["key"]))
             if name == "preprocess" and "train" in self.selection.stages:
-                check_labels(self.recipe, self.record.parent_keys(("ingest", "preprocess")), self.home)
+                self._check_labels()
+            if name in ("ingest", "partition") and name in self.selection.stages:
+                self._watch_data(name)
+
+    def _check_labels(self) -> None:
+        """Refuse what labels do not allow, before more is made of them."""
+        keys = self.record.parent_keys(("ingest", "preprocess"))
+        check_labels(self.recipe, keys, self.home)
+        if getattr(self.recipe.train, "class_weight", "none") != "none":
+            from tasks.train.class_weights import check_class_weights
+
+            check_class_weights(self.recipe, keys, self.home)
+
+    def _watch_data(self, name: str) -> None:
+        """Compare data with the champion's as far as it is prepared. Raises UserError where the recipe says so."""
+
+        def warn(text: str) -> None:
+            self.record.stages[name]["warnings"].append(text)  # shown again at the end
+            self.listener.warning(name, text)
+
+        keys = self.record.parent_keys(tuple(self.record.stages))
+        self._watch.look(name, keys, partial(self.listener.message, name), warn)
+        self.record.write(self.home)
 
     def _find_existing(self, name: str) -> dict[str, Any]:
         """Find an artifact that the selected stages build on."""

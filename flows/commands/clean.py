@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError
+from configs.expectations import age_seconds
 from configs.schema import STAGES
 from flows.parameters import BACKFILL_TAG
 from flows.run_records import RunRecord, all_runs, is_alive, lock_path, record_path
@@ -22,8 +22,6 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import VECTORS
 from tasks.storage.temporary import PREFIX
 from tasks.storage.temporary import lock_path as lock_path_of_temporary
-
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,10 @@ class Removed:
 
 def parse_age(text: str, option: str = "--older-than") -> float:
     """Return `7d`, `12h`, `30m`, `4w` in seconds. Raises RecipeError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
-    if match is None:
-        raise RecipeError(f"{option} {text!r} is not an age such as 12h, 7d or 4w (s, m, h, d, w)")
-    return float(match.group(1)) * _UNIT_SECONDS[match.group(2)]
+    try:
+        return age_seconds(text)
+    except ValueError as error:
+        raise RecipeError(f"{option} {error}") from None
 
 
 def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:

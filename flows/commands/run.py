@@ -129,7 +129,7 @@ def _show(home: Home, request: RunRequest, record: RunRecord) -> None:
 
 def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
     """Look whether anything is to be made; returns None where it is, else the run that it came to."""
-    from flows.cached_run import find_all_stages, record_cached_run
+    from flows.cached_run import find_all_stages, is_expected, record_cached_run
 
     recipe = load_own_recipe(request.recipe, request.overrides)
     if selection.force or request.verbose:
@@ -141,11 +141,16 @@ def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> Ru
     record = new_record(recipe, request.recipe, request.overrides, request.tags, selection.stages)
     found = find_all_stages(home, recipe, selection, reporter.progress)
     parameters = {**_parameters(home, request), "snapshot": None, "options": None, "parent_run": None}
+    said: list[str] = []
+    if found is not None and not is_expected(home, recipe, found, said.append):
+        return None  # the flow says it, and its record
     done = None if found is None else record_cached_run(home, recipe, record, parameters, found)
     if done is None:
         return None
     for name, stage in done.stages.items():
         reporter.finish(name, describe(stage))
+    for text in said:
+        reporter.message("ingest", text)
     reporter.close()
     return done
 

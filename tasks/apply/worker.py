@@ -24,9 +24,10 @@ from tasks.apply.given import check_known, file_columns, ids_are_texts, naming, 
 from tasks.apply.job import ServeJob
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
-from tasks.evaluate.predictions import PredictionWriter
+from tasks.evaluate.predictions import FILE_NAME, PredictionWriter
 from tasks.evaluate.ranked import list_length
 from tasks.inference.opened import open_model
+from tasks.storage.csv_output import as_csv
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
@@ -70,6 +71,14 @@ class Serving:
             return {**self._write(), "kept": kept.told.record()}
 
     def _write(self) -> dict[str, Any]:
+        """Write what is wanted, predictions as Parquet first where CSV is wanted of them."""
+        found, ending = self._write_files(), COMPLETION_ENDINGS.get(self.job.format, "")
+        if self.job.what == "predictions" and FILE_NAME in found["files"] and ending.startswith(".csv"):
+            as_csv(self.job.work / FILE_NAME, self.job.work / file_name(f"predictions{ending}"))
+            found["files"] = [f"predictions{ending}"]
+        return found
+
+    def _write_files(self) -> dict[str, Any]:
         if self.job.what == "layout":
             return self._lay_out()
         task, embeddings = self.manifest.task, self.job.what == "embeddings"
@@ -222,6 +231,7 @@ class Serving:
             return {"files": [path.name for path in matrix.files], "classes": self.job.classes}
         splits, labels = self._splits(), self.store["graph_label" if self.manifest.task == "graph" else "label"]
         with PredictionWriter(work, task_type, self.job.classes, self.data_classes, heads) as writer:
+            writer.threshold = self.job.threshold
             for part, ids, scores in outputs:
                 split = _SPLIT_NAMES.take(pa.array(splits[items[part]]))
                 writer.items(ids, split, np.asarray(labels[items[part]]), scores)
@@ -229,8 +239,8 @@ class Serving:
 
     def _write_lists(self, tasks: Array) -> dict[str, Any]:
         """Write what is recommended to tasks, a row for each place of their lists."""
-        if self.job.format != "parquet":
-            raise RecipeError("recommendations are lists: write a Parquet file (--output FILE.parquet)")
+        if self.job.format == "npy":
+            raise RecipeError("recommendations are lists: write Parquet or CSV (--output FILE.parquet)")
         splits, k = self._splits(), list_length(self.manifest.metric)
         with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
             for part in slices(len(tasks), _ROWS):
@@ -244,13 +254,15 @@ class Serving:
         """Return the split of each node or graph: int8, its place in `_SPLIT_NAMES`."""
         count = self.manifest.num_nodes if self.manifest.task == "node" else self.manifest.num_graphs
         codes = np.full(count, len(SPLITS), np.int8)
-        for code, split in enumerate(SPLITS):
+        for code, split in enumerate(SPLITS if self.job.names_splits else ()):
             index = self.store.get(f"{split}_idx")
             if index is not None:
                 codes[index] = code
         return codes
 
     def _write_pairs(self) -> dict[str, Any]:
+        if self.job.format == "npy":
+            raise RecipeError("pairs have a score each: write Parquet or CSV (--output FILE.parquet)")
         source_type, target_type = self._end_types()
         path = self.job.given["pairs"]
         sources, targets = self._read_id_file(path, source=f"ids/{source_type}", target=f"ids/{target_type}")

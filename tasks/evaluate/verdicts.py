@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from configs.metric_names import ONE_CLASS
 from tasks.storage.controls import CONTROLS
 
 ERRORS = frozenset({"rmse", "mae", "mean_rank"})
@@ -69,6 +70,8 @@ def secondary_below_controls(metric: str, report: Mapping[str, Any]) -> list[str
         for split, values in splits.items() if CONTROLS[name].gates else ():
             for other in (values.keys() & report["metrics"][split].keys()) - {metric} - _BOUNDS:
                 own, bar = report["metrics"][split][other], values[other]
+                if other.rpartition(".")[2] == "accuracy" and bar >= ONE_CLASS:
+                    continue  # who finds a rare class pays with it
                 behind = own - bar if other.rpartition(".")[2] in ERRORS else bar - own
                 if behind > _noise(other, own, bar, _rows(report, split)):
                     lost.append(f"{split} {other} {own:.4f} against {bar:.4f}")
@@ -90,10 +93,26 @@ def hardly_above_controls(metric: str, report: Mapping[str, Any]) -> list[str]:
         for name, (low, high) in found["above"].items():
             if CONTROLS[name].gates and low <= 0 <= high:
                 lines.append(
-                    f"{split}: that {metric} is better than that of {CONTROLS[name].what} may be chance: on other rows "
-                    f"like these they differ by {low:.4f} to {high:.4f} (95 %)"
+                    f"{split}: that {metric} is better than that of {CONTROLS[name].what} may be chance: in at least "
+                    f"95 % of draws of its rows they differ by {low:.4f} to {high:.4f}"
                 )
     return lines
+
+
+def sureness(split: str, metric: str, intervals: Mapping[str, Any]) -> str:
+    """Say how surely a split's rows tell a metric; `intervals` as of `SureMetrics.intervals`."""
+    draws, defined, rows, size = (intervals[name] for name in ("draws", "defined", "rows", "drawn_rows"))
+    if intervals["metric"] is None:
+        lacking = f"{draws - defined:,} of {draws:,} draws of its {rows:,} rows have no {metric}"
+        return f"{split}: {lacking}: there are too few rows, or of one kind, to say how sure it is"
+    low, high = intervals["metric"]
+    some = f"{defined:,} draws" if defined == draws else f"the {defined:,} draws that define it, of {draws:,},"
+    if low == high:
+        return f"{split}: {some} of its {rows:,} rows all have {metric} {low:.4f}: they cannot say how sure it is"
+    if size < rows:
+        some = f"draws of its {rows:,} rows (judged by {some} of {size:,})"
+        return f"{split}: at least 95 % of {some} have {metric} {low:.4f} to {high:.4f}"
+    return f"{split}: at least 95 % of {some} of its {rows:,} rows have {metric} {low:.4f} to {high:.4f}"
 
 
 def _above(report: Mapping[str, Any], split: str, name: str) -> tuple[float, float] | None:
@@ -119,8 +138,10 @@ def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) ->
     ranks_well = metric in ("rocauc", "ap") and not lost
     why = (
         f"it ranks them well ({metric}), but all scores lie on one side of the threshold, as they may where a class is "
-        "rare; take a threshold on the column score (the report has some, chosen on valid), or train longer"
+        "rare; take another threshold (graphmill predict --threshold; the report has some, chosen on valid), or weigh "
+        "classes (train.class_weight=balanced)"
         if ranks_well
-        else "it learnt nothing beyond the majority; train longer, or look at the labels and the learning rate"
+        else "it learnt nothing beyond the majority; weigh classes (train.class_weight=balanced), train longer, or "
+        "look at the labels and the learning rate"
     )
     return f"the model predicts class {only} for every row of {report['split']}: {why}"

@@ -118,7 +118,9 @@ class Trainer:
         self.steps = -(-self.batches.batches_per_round // self.config.accumulate_steps)  # a round
         total_steps = self.steps * self.batches.rounds
         wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
-        self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
+        self.optimization = Optimization(
+            self.config, self.model, wrapped, task_type, ranks, total_steps, job.class_weights
+        )
         self.checkpoints = Checkpoints(job, self.model, self.optimization, ranks, strategy.ranges)
         self._checkpoint_at = time.monotonic()
         self.progress = self.checkpoints.restore() or self.progress

@@ -325,6 +325,8 @@ def test_a_difference_that_is_sure_is_told(higher: bool, interval: Any, control:
         ("f1_micro", 0.0, 0.049, "beside rocauc, by which the model is judged, it is below the majority class: "),
         ("f1_micro", 0.048, 0.049, ""),  # noise
         ("f1_micro", 0.6, 0.049, ""),
+        ("accuracy", 0.6, 0.8, "valid accuracy 0.6000 against 0.8000"),
+        ("accuracy", 0.86, 0.98, ""),  # a rare class, of which accuracy tells nothing
         ("rmse", 2.0, 1.0, "valid rmse 2.0000 against 1.0000"),
         ("rmse", 1.0, 2.0, ""),
         ("r2", -0.8, 0.0, "valid r2 -0.8000 against 0.0000"),

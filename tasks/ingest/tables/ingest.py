@@ -24,7 +24,7 @@ from tasks.ingest.tables.link_splits import LinkSplitter
 from tasks.ingest.tables.memberships import Memberships
 from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.tables.splits import node_splits
-from tasks.ingest.tables.table_configs import EdgesConfig
+from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType, TaskType
@@ -151,6 +151,13 @@ def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
     return LabelStore(config)
 
 
+def _has_labels(config: TablesConfig, table: NodesConfig) -> bool:
+    """Whether a table's labels are to be read: where nothing trains they may be missing, columns and all."""
+    if config.split.by != "none" or not table.files:
+        return bool(table.label)
+    return bool(table.label) and set(table.label) <= set(table_files(table).column_names())
+
+
 def _say_what_was_not_read(config: TablesConfig, context: StageContext, intake: Intake) -> None:
     intake.find_unread([*config.nodes, *config.edges])
     for table, columns in intake.unread.items():
@@ -236,7 +243,7 @@ def _scan(
     split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
     for kind, node_set in nodes.items():
         if node_set.config is not None:
-            inside = labels if kind == target and node_set.config.label else None
+            inside = labels if kind == target and _has_labels(config, node_set.config) else None
             unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
             with intake.problems.gathering(unread) as ended:
                 found = scan_nodes(node_set, intake, inside, split if kind == target else None)
