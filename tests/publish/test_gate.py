@@ -116,15 +116,16 @@ def test_a_champion_that_cannot_score_gives_way_with_a_loud_word() -> None:
     assert decision.promote
     assert decision.loud
     assert decision.reason == (
-        "version 1, champion so far, cannot score the data of demo: it knows its own nodes only. So this version takes "
-        "over: valid/accuracy 0.5000 beats the majority class (0.4000)"
+        "nothing was compared, because version 1, champion so far, cannot score the data of demo: it knows its own "
+        "nodes only. So this version takes over: valid/accuracy 0.5000 beats the majority class (0.4000)"
     )
     below = Candidate("2", "valid/accuracy", 0.5, True, controls={"majority": 0.5})
     assert not decide(below, OLD, unasked).promote
     other = decide(new, OLD, scored(0.5, None, why_not="It knows others not. Train anew.", other_graph=True))
     assert (other.promote, other.loud, other.short) == (True, True, "v1 is of another graph")
     assert other.reason == (
-        "version 1 is of another graph; this one takes over: valid/accuracy 0.5000 beats the majority class (0.4000)"
+        "nothing was compared, because version 1 is of another graph; this one takes over: valid/accuracy 0.5000 beats "
+        "the majority class (0.4000)"
     )
 
 

@@ -237,15 +237,16 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
         if compared.other_graph:
             return Decision(
                 True,
-                f"version {old.version} is of another graph; this one takes over: {new.shown} {beaten}",
+                f"nothing was compared, because version {old.version} is of another graph; this one takes over: "
+                f"{new.shown} {beaten}",
                 f"v{old.version} is of another graph",
                 loud=True,
                 compared=compared,
             )
         return Decision(
             True,
-            f"version {old.version}, champion so far, cannot score {compared.data}: {compared.why_not.rstrip('.')}. So "
-            f"this version takes over: {new.shown} {beaten}",
+            f"nothing was compared, because version {old.version}, champion so far, cannot score {compared.data}: "
+            f"{compared.why_not.rstrip('.')}. So this version takes over: {new.shown} {beaten}",
             f"v{old.version} cannot score",
             loud=True,
             compared=compared,
