@@ -162,6 +162,9 @@ class TrackingConfig(ConfigModel):
     """Name in the model registry; null: the recipe's name."""
     gate_metric: str | None = None
     """Metric that decides who is champion, as `valid/metric`; null: the evaluator's."""
+    gate_controls: Literal["all", "simple", "none"] = "all"
+    """Which controls keep a model that is below them from becoming champion: all that the report shows, the simple ones
+    (the majority, a linear model on the rows' own features, popularity), or none."""
     system_metrics: bool = True
     """Log the use of CPU, memory, disk, network and GPU while training."""
 

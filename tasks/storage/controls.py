@@ -13,7 +13,7 @@ class Control(NamedTuple):
     what: str
     """In a sentence."""
     gates: bool = True
-    """Whether a model that does not beat it is kept from becoming champion; else it is shown and warned about."""
+    """Whether it is one of the simple ones, which a model has to beat; of the others it must not be worse than them."""
 
 
 FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"

@@ -163,6 +163,21 @@ def test_controls_are_those_of_the_gate_metric_on_the_validation_split() -> None
     }
     assert controls_of("valid/accuracy", controls) == {"majority": 0.2}
     assert controls_of("valid/accuracy", {}) == {}
+    boosted = controls | {"boosted": {"valid": {"accuracy": 0.3}}}
+    assert controls_of("valid/accuracy", boosted) == {"majority": 0.2, "boosted": 0.3}
+    assert controls_of("valid/accuracy", boosted, "simple") == {"majority": 0.2}
+    assert controls_of("valid/accuracy", boosted, "none") == {}
+
+
+def test_other_controls_than_the_simple_ones_must_not_be_better() -> None:
+    equal = Candidate("1", "valid/map", 0.1, True, controls={"popular": 0.09, "own_past": 0.1})
+    assert decide(equal, None, unasked).promote, "the dot product of a model's own vectors is the model"
+    below = replace(equal, controls={"popular": 0.05, "own_past": 0.102})
+    decision = decide(below, None, unasked)
+    assert (decision.promote, decision.loud) == (False, True)
+    assert decision.reason.startswith(
+        "valid/map 0.1000 does not beat what the entity itself was linked to most before, then what is popular (0.1020)"
+    )
 
 
 def test_what_is_not_comparable_stays_and_says_so() -> None:

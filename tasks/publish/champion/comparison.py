@@ -79,13 +79,13 @@ class Challenge:
         As evaluated, else measured now (`evaluate.splits=[test]`). Raises RecipeError: there is no such metric.
         """
         evaluation = self.parents["evaluate"].manifest
-        value = recorded_value(self.metric, evaluation.metrics)
+        value, which = recorded_value(self.metric, evaluation.metrics), self.recipe.tracking.gate_controls
         if value is not None:
-            return value, controls_of(self.metric, evaluation.controls)
+            return value, controls_of(self.metric, evaluation.controls, which)
         outcome = self.measure([self.own()], None, controls=True)
         split, _, name = self.metric.partition("/")
         measured = {control: {split: {name: value}} for control, value in outcome["controls"].items()}
-        return float(outcome["models"][0]["value"]), controls_of(self.metric, measured)
+        return float(outcome["models"][0]["value"]), controls_of(self.metric, measured, which)
 
     def against(self, tracker: Tracker, new: Candidate, champion: ModelVersion) -> Compared:
         """Compare with the champion, whose metric is the same.

@@ -5,7 +5,8 @@ Models are compared on the same rows of the same data or not at all. In order:
 1. The version that is champion already stays.
 2. A run that was not asked to choose (a backfill's) leaves the champion alone.
 3. A metric that is not a number decides nothing.
-4. A model that does not beat its controls (the majority, a linear model on the rows' own features) is not promoted.
+4. A model that does not beat the simple controls (the majority, a linear model on the rows' own features), or is below
+   another one (boosting, neighbours of pairs), is not promoted. `tracking.gate_controls` says which count.
 5. The first version of a name becomes champion.
 6. A layout predicts nothing that two could be compared on: the newer data's takes over.
 7. A champion that was chosen by another metric, or by none, stays.
@@ -67,8 +68,12 @@ class Candidate:
 
     @property
     def unbeaten(self) -> dict[str, float]:
-        """The controls that are as good as this model, or better."""
-        return {name: value for name, value in self.controls.items() if not self.beats(value)}
+        """The controls that are better than this model; of the simple ones (`Control.gates`) also those as good."""
+        return {
+            name: value
+            for name, value in self.controls.items()
+            if not self.beats(value) and (_is_simple(name) or value != self.value)
+        }
 
 
 @dataclass(frozen=True)
@@ -136,10 +141,16 @@ def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> flo
     return metric_of(name, metrics[split], split) if split in metrics else None
 
 
-def controls_of(gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
-    """Return the gate metric's value of each control that has one and gates (see `EvalReport.controls`)."""
+def controls_of(
+    gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]], which: str = "all"
+) -> dict[str, float]:
+    """Return the gate metric's value of each control that has one and counts (see `EvalReport.controls`).
+
+    `which`: `tracking.gate_controls`.
+    """
     split, _, name = gate.partition("/")
-    found = {control: values.get(split, {}).get(name) for control, values in controls.items() if _gates(control)}
+    counting = [control for control in controls if which == "all" or (which == "simple" and _is_simple(control))]
+    found = {control: controls[control].get(split, {}).get(name) for control in counting}
     return {control: value for control, value in found.items() if value is not None and not math.isnan(value)}
 
 
@@ -179,7 +190,8 @@ def decide(
     if new.unbeaten:
         return Decision(
             False,
-            f"{new.shown} does not beat {controls_text(new.unbeaten)}; by hand all the same: {by_hand} --force",
+            f"{new.shown} does not beat {controls_text(new.unbeaten)}; by hand all the same: {by_hand} --force "
+            "(tracking.gate_controls says which controls count)",
             f"not above {next(iter(new.unbeaten))}",
             loud=True,
         )
@@ -233,7 +245,8 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
             compared=compared,
         )
     if compared.old is None:
-        beaten = f"beats {controls_text(new.controls)}" if new.controls else "has no controls to beat"
+        below = {name: value for name, value in new.controls.items() if new.beats(value)}
+        beaten = f"beats {controls_text(below)}" if below else "has no controls to beat"
         if compared.other_graph:
             return Decision(
                 True,
@@ -266,7 +279,7 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
     )
 
 
-def _gates(control: str) -> bool:
+def _is_simple(control: str) -> bool:
     return control not in CONTROLS or CONTROLS[control].gates
 
 
