@@ -165,6 +165,9 @@ class TrackingConfig(ConfigModel):
     gate_controls: Literal["all", "simple", "none"] = "all"
     """Which controls keep a model that is below them from becoming champion: all that the report shows, the simple ones
     (the majority, a linear model on the rows' own features, popularity), or none."""
+    publish: Literal["model", "best"] = "model"
+    """What becomes a version of the registered model: the model; or the best of the model and those controls that can
+    score new rows (boosting, popularity, the past), which then serves in its place."""
     system_metrics: bool = True
     """Log the use of CPU, memory, disk, network and GPU while training."""
 

@@ -72,6 +72,8 @@ class RunRecord(BaseModel):
     """Path of the page that shows the layout; empty: the run has none."""
     champion: str = ""
     """What its publication did about the champion, in words."""
+    becoming: str = ""
+    """`NAME@VERSION` that was about to become champion when the run was last heard of."""
     mlflow_run_id: str | None = None
     mlflow_run_url: str = ""
     process: int = 0
@@ -223,6 +225,12 @@ def earlier_failure(home: Home, run_id: str) -> str:
         return ""
     record = settled(home, record)
     return record.error if record.status == "failed" else record.failed_before
+
+
+def earlier_champion(home: Home, run_id: str) -> str:
+    """Return what an earlier start of a run did about the champion, or an empty text."""
+    record = read_record(home, run_id)
+    return "" if record is None else record.champion
 
 
 def settled(home: Home, record: RunRecord) -> RunRecord:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import RecipeError
 from flows.terminal.console import out, table
 from tasks.publish.champion.gate import CHAMPION, controls_text
-from tasks.publish.champion.history import TAG, read_history
+from tasks.publish.champion.history import TAG, happened, read_history
 from tasks.publish.tracking.registered import ModelVersion, find_version, model_versions
 from tasks.publish.tracking.registry import open_registry, open_tracker
 from tasks.storage.home import Home
@@ -30,10 +30,8 @@ def champion_history(home: Home, name: str) -> list[dict[str, Any]]:
     """Return the moves of a model's champion, oldest first, each with its `reason`; empty where none is known."""
     registry = open_registry(home)
     reasons = {one.version: one.reason for one in model_versions(registry, name)}
-    return [
-        asdict(move) | {"reason": reasons.get(move.version, "") if move.how == "gate" else ""}
-        for move in read_history(registry.model_tags(name).get(TAG))
-    ]
+    moves = happened(read_history(registry.model_tags(name).get(TAG)), registry.aliases(name).get(CHAMPION))
+    return [asdict(move) | {"reason": reasons.get(move.version, "") if move.how == "gate" else ""} for move in moves]
 
 
 def promote(home: Home, reference: str, *, force: bool = False) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tasks.apply.states import read_values, write_values
 from tasks.preprocess.stage import snapshot_view
 from tasks.preprocess.transforms.base import State
 from tasks.stage import Parent, StageContext
+from tasks.storage.controls import BOOSTED_NEARBY_CONTROL
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names, structure_digest
 from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, NodeType
@@ -58,8 +59,11 @@ class DataNeeds:
     """What names its nodes' number and its edges (`tasks.storage.ids.structure_digest`), where it is known."""
 
     @classmethod
-    def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> DataNeeds:
-        """Take down what a training saw; `parents` has its `ingest` and `preprocess`."""
+    def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent], control: str = "") -> DataNeeds:
+        """Take down what a training saw; `parents` has its `ingest` and `preprocess`.
+
+        `control` is published in place of the model.
+        """
         ingest: DatasetManifest = parents["ingest"].manifest
         store = DatasetStore(parents["ingest"].folder, ingest)
         learned = tuple(learn(context, recipe, parents))
@@ -74,7 +78,7 @@ class DataNeeds:
             learned,
             label_columns(ingest, store),
             edge_category_names(store),
-            *_reads_of_edges(recipe),
+            *((control == BOOSTED_NEARBY_CONTROL,) * 2 if control else _reads_of_edges(recipe)),
             structure_digest(ingest),
         )
 

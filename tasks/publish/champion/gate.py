@@ -20,7 +20,7 @@ A decision by few rows, and one for a model of older data than the champion's, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from configs.metric_names import metric_of
@@ -56,11 +56,14 @@ class Candidate:
     """What the times of its data count."""
     is_layout: bool = False
     """Whether it is looked at, and predicts nothing."""
+    control: str = ""
+    """The control that is published in place of the model."""
 
     @property
     def shown(self) -> str:
-        """Metric and value."""
-        return f"{self.metric} {self.value:.4f}"
+        """Metric and value, and of what where that is a control."""
+        of = f" of {controls_named([self.control])}, published in place of the model" if self.control else ""
+        return f"{self.metric} {self.value:.4f}{of}"
 
     def beats(self, value: float) -> bool:
         """Whether its value is better than another one of the same metric."""
@@ -141,16 +144,15 @@ def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> flo
     return metric_of(name, metrics[split], split) if split in metrics else None
 
 
-def controls_of(
-    gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]], which: str = "all"
-) -> dict[str, float]:
-    """Return the gate metric's value of each control that has one and counts (see `EvalReport.controls`).
+def counts(control: str, which: str) -> bool:
+    """Whether a control keeps a model below it from becoming champion; `which`: `tracking.gate_controls`."""
+    return which == "all" or (which == "simple" and _is_simple(control))
 
-    `which`: `tracking.gate_controls`.
-    """
+
+def controls_of(gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
+    """Return the gate metric's value of each control that has one (see `EvalReport.controls`)."""
     split, _, name = gate.partition("/")
-    counting = [control for control in controls if which == "all" or (which == "simple" and _is_simple(control))]
-    found = {control: controls[control].get(split, {}).get(name) for control in counting}
+    found = {control: values.get(split, {}).get(name) for control, values in controls.items()}
     return {control: value for control, value in found.items() if value is not None and not math.isnan(value)}
 
 
@@ -264,7 +266,7 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
             loud=True,
             compared=compared,
         )
-    same_rows = Candidate(new.version, new.metric, compared.new, new.higher_is_better)
+    same_rows = replace(new, value=compared.new)
     better = same_rows.beats(compared.old)
     word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
     sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
@@ -285,5 +287,29 @@ def _is_simple(control: str) -> bool:
 
 def controls_text(controls: Mapping[str, float]) -> str:
     """Say what controls are, and their values; the names may be a server's."""
-    said = {name: CONTROLS[name].what if name in CONTROLS else name for name in controls}
-    return ", ".join(f"{said[name]} ({value:.4f})" for name, value in controls.items())
+    return ", ".join(f"{controls_named([name])} ({value:.4f})" for name, value in controls.items())
+
+
+def controls_named(names: Iterable[str]) -> str:
+    """Say what controls are."""
+    return ", ".join(CONTROLS[name].what if name in CONTROLS else name for name in names)
+
+
+def best_control(
+    metric: str, higher: bool, value: float, controls: Mapping[str, float], *, is_link: bool
+) -> tuple[str | None, list[str]]:
+    """Return the best control that can serve in place of a model of this value, and better ones that cannot.
+
+    Args:
+        metric: of the gate.
+        higher: whether more of it is better.
+        value: the model's.
+        controls: each one's, see `controls_of`.
+        is_link: pairs have no control that serves but those of their ends' neighbours.
+    """
+    model = Candidate("", metric, value, higher)
+    better = {name: bar for name, bar in controls.items() if not model.beats(bar) and bar != value}
+    order = sorted(better, key=lambda name: -better[name] if higher else better[name])
+    serves = [one for one in order if one in CONTROLS and CONTROLS[one].serves and not (is_link and _is_simple(one))]
+    best = serves[0] if serves else None
+    return best, order if best is None else order[: order.index(best)]
