@@ -96,6 +96,14 @@ class RunRecord(BaseModel):
         return [key for key in found if isinstance(key, str)]
 
     @property
+    def models(self) -> list[str]:
+        """Registered models (`NAME@VERSION`) that its features come from."""
+        section = self.config.get("preprocess")
+        transforms = section.get("transforms") if isinstance(section, dict) else None
+        listed = transforms if isinstance(transforms, list) else []
+        return [one["model"] for one in listed if isinstance(one, dict) and isinstance(one.get("model"), str)]
+
+    @property
     def cached(self) -> bool:
         """Whether it ended well and found all that it was asked for, without making anything."""
         made = [stage["status"] for stage in self.stages.values()]

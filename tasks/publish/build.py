@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -211,6 +212,8 @@ def _register(
     recipe, train = challenge.recipe, challenge.parents["train"].manifest
     tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
     tags |= vector_tags(challenge.parents)
+    if not math.isnan(judge.new.value):  # MLflow's list of versions has a column of tags, and none of metrics
+        tags[judge.new.metric] = f"{judge.new.value:.4f}"
     text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
     if judge.new.control:
         text = f"{controls_named([judge.new.control])}: a control of recipe {recipe.name}, in place of its model"

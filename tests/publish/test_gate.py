@@ -197,7 +197,7 @@ def test_a_backfill_leaves_the_champion_alone() -> None:
     for old in (None, OLD):
         decision = decide(Candidate("2", "valid/accuracy", 1.0, True), old, unasked, leave_alone=True)
         assert not decision.promote
-        assert "a backfill leaves the champion alone" in decision.reason
+        assert "a run with --no-promote leaves the champion alone, and so does a backfill" in decision.reason
         assert "--promote" in decision.reason
     assert decide(OLD, OLD, unasked, leave_alone=True).promote, "it is champion already"
 

@@ -183,8 +183,8 @@ def decide(
     if leave_alone:
         return Decision(
             False,
-            f"{new.shown}; a backfill leaves the champion alone (graphmill backfill create ... --promote lets the gate "
-            f"choose; by hand: {by_hand})",
+            f"{new.shown}; a run with --no-promote leaves the champion alone, and so does a backfill (graphmill "
+            f"backfill create ... --promote lets the gate choose; by hand: {by_hand})",
             "left alone",
         )
     if math.isnan(new.value):
