@@ -32,7 +32,7 @@ from tasks.publish.report import Published, render
 from tasks.publish.tracking.description import describe, parameters
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.records import flatten, read_records, thin
+from tasks.publish.tracking.records import flatten, metric_key, read_records, thin
 from tasks.publish.tracking.store_uris import how_to_open
 from tasks.publish.tracking.version_tags import gate_tags
 from tasks.publish.vectors import vector_notes, vector_tags
@@ -213,7 +213,7 @@ def _register(
     tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
     tags |= vector_tags(challenge.parents)
     if not math.isnan(judge.new.value):  # MLflow's list of versions has a column of tags, and none of metrics
-        tags[judge.new.metric] = f"{judge.new.value:.4f}"
+        tags[metric_key(judge.new.metric)] = f"{judge.new.value:.4f}"
     text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
     if judge.new.control:
         text = f"{controls_named([judge.new.control])}: a control of recipe {recipe.name}, in place of its model"

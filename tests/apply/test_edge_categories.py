@@ -15,6 +15,7 @@ from configs.schema import Recipe
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tests.apply.test_needs import Prepared, adapted
+from tests.ingest.small_databases import ROWS, database, write
 
 N = 12
 """Nodes; edge i goes from i to i + 1, so that edges are known by their ends."""
@@ -113,3 +114,28 @@ def test_relations_are_found_by_their_names(home: Home, tmp_path: Path, caplog: 
     blind = Prepared(home, recipe_of(old, "gcn", relation=True))  # tells no relations apart
     blind_needs = blind.needs(tmp_path / "blind")
     assert adapted(home, blind, blind_needs, recipe_of(others, "gcn", relation=True)).graph.manifest.num_edges == 9
+
+
+def test_link_tables_of_a_database_have_the_codes_of_the_training(home: Home, tmp_path: Path) -> None:
+    """Numbered by rows older than the first moment that validates; later ones are unknown."""
+
+    def recipe_with(folder: Path, kinds: str) -> Recipe:
+        folder.mkdir()
+        write(folder, lines={"number": None, "kind": list(kinds)})
+        section = database(**{name: {"files": f"{folder}/{name}.csv"} for name in ROWS})
+        return build_recipe({"name": "demo", "dataset": section, "model": "heterosage", "preprocess": {"workers": 1}})
+
+    trained = Prepared(home, recipe_with(tmp_path / "old", "xyxyxxxxx"))
+    needs = trained.needs(tmp_path / "model")
+    assert needs.edge_categories == {"lines.kind": ["x", "y"]}
+    other = adapted(home, trained, needs, recipe_with(tmp_path / "new", "wxyxwxxxx"))
+    table = other.dataset.read("edges/buys__lines__things")["lines.kind"].to_pylist()
+    number = {other.dataset.read("edge_categories/lines.kind")["code"][i].as_py(): name for i, name in enumerate("wxy")}
+    expected = sorted({"w": 2, "x": 0, "y": 1}[number[code]] for code in table)
+    relations = [
+        other.graph.manifest.edge_types.index(name) for name in other.graph.manifest.edge_types if "lines" in name
+    ]
+    mine = np.isin(np.asarray(other.graph["edge_type"]), relations)
+    codes_here = np.asarray(other.graph["edge_feat_cat"])[mine][:, 0]
+    assert sorted(codes_here.tolist()) == sorted(expected * len(relations))
+    assert other.graph.manifest.edge_categories == trained.graph.manifest.edge_categories

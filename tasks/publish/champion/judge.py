@@ -135,8 +135,8 @@ def facts(version: str, gate: dict[str, Any]) -> list[tuple[str, str]]:
     if not gate:
         return []
     this, other = f"version {version}", f"version {gate['against']}"
-    rows = [("published", f"{controls_named([gate['control']])}, a control, in place of the model")]
-    rows = rows if gate.get("control") else []
+    control = gate.get("control", "")
+    rows = [("published", f"{controls_named([control])}, a control, in place of the model")] if control else []
     rows += [("decision", f"{this} is {'' if gate['promoted'] else 'not '}champion: {gate['reason']}")]
     if gate.get("champion") is not None:
         rows += [
