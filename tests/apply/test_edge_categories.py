@@ -16,6 +16,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tests.apply.test_needs import Prepared, adapted
 from tests.ingest.small_databases import ROWS, database, write
+from tests.ingest.test_table_graphs import EDGES, NODES, section
 
 N = 12
 """Nodes; edge i goes from i to i + 1, so that edges are known by their ends."""
@@ -139,3 +140,21 @@ def test_link_tables_of_a_database_have_the_codes_of_the_training(home: Home, tm
     codes_here = np.asarray(other.graph["edge_feat_cat"])[mine][:, 0]
     assert sorted(codes_here.tolist()) == sorted(expected * len(relations))
     assert other.graph.manifest.edge_categories == trained.graph.manifest.edge_categories
+
+
+def test_nodes_and_edges_of_graphs(home: Home, tmp_path: Path) -> None:
+    def recipe_with(folder: Path, orders: list[str], kinds: list[str]) -> Recipe:
+        folder.mkdir()
+        tables = {"edges": {**EDGES, "order": orders}, "nodes": {**NODES, "kind": kinds}}
+        data = section(
+            folder, tables, edges={"files": str(folder / "edges.csv"), "categorical": ["order"], "features": []}
+        )
+        return build_recipe({"name": "demo", "dataset": data, "model": "gin", "preprocess": {"workers": 1}})
+
+    trained = Prepared(home, recipe_with(tmp_path / "old", ["s", "d", "s", "t", "s"], NODES["kind"]))
+    needs = trained.needs(tmp_path / "model")
+    new = recipe_with(tmp_path / "new", ["t", "a", "t", "s", "a"], ["B", "N", "C", "O", "C", "C", "N", "O"])
+    other = adapted(home, trained, needs, new)
+    assert other.graph.manifest.edge_categories == trained.graph.manifest.edge_categories == (4,)
+    assert np.asarray(other.graph["feat_cat"])[:, 0].tolist() == [3, 1, 0, 2, 0, 0, 1, 2]
+    assert set(np.asarray(other.graph["edge_feat_cat"])[:, 0].tolist()) == {1, 2, 3}  # s, t, and a, which is new

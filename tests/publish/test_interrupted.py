@@ -76,7 +76,7 @@ def test_alias_and_record_say_the_same(tracked_home: Home, tmp_path: Path, monke
         assert registry.aliases("customers") == {"champion": "2" if moved else "1"}, (step, after)
         if record.becoming:
             assert step.startswith("set_registered_model")
-            assert record.champion == "customers version 2 was about to become champion"
+            assert record.champion.startswith("customers version 2 was about to become champion (graphmill versions")
             settle_champion(home, record)
             word = "champion" if moved else "not champion, as the run was killed before it was"
             assert (record.champion, record.becoming) == (f"customers version 2: {word}", "")

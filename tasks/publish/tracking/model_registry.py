@@ -90,7 +90,8 @@ class ModelRegistry:
                 # Killed in between, the record says that it does not know, and the next run asks.
                 with ending.held_back():
                     reference = f"{self.name}@{version}"
-                    note(f"{self.name} version {version} was about to become champion", reference)
+                    hint = f"graphmill versions {self.name} says whether it did"
+                    note(f"{self.name} version {version} was about to become champion ({hint})", reference)
                     self._move(champion, version, "gate")
                     note(f"{self.name} version {version}: champion, {decision.reason}", "")
         return True
