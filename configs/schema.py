@@ -163,6 +163,12 @@ class TrackingConfig(ConfigModel):
     """Name in the model registry; null: the recipe's name."""
     gate_metric: str | None = None
     """Metric that decides who is champion, as `valid/metric`; null: the evaluator's."""
+    gate_controls: Literal["all", "simple", "none"] = "all"
+    """Which controls keep a model that is below them from becoming champion: all that the report shows, the simple ones
+    (the majority, a linear model on the rows' own features, popularity), or none."""
+    publish: Literal["model", "best"] = "model"
+    """What becomes a version of the registered model: the model; or the best of the model and those controls that can
+    score new rows (boosting, popularity, the past), which then serves in its place."""
     system_metrics: bool = True
     """Log the use of CPU, memory, disk, network and GPU while training."""
 

@@ -26,6 +26,7 @@ from flows.hooks import (
     leave_map,
     log_cached_publication,
     mark_killed_runs,
+    note_champion,
     open_tracking,
     report_crash,
     result_text,
@@ -35,7 +36,16 @@ from flows.machines.ssh import machines_by_ssh
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
-from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, new_record, read_record, recorded
+from flows.run_records import (
+    RunRecord,
+    earlier_champion,
+    earlier_failure,
+    ending_of,
+    finished_record,
+    new_record,
+    read_record,
+    recorded,
+)
 from flows.services.addresses import prefect_page
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
@@ -121,6 +131,7 @@ def train_graph(
     record = new_record(checked, source, overrides, runtime.flow_run.tags, selection.stages)
     record.id, record.deployment = runtime.flow_run.id, _deployment()
     record.failed_before = earlier_failure(place, record.id)
+    record.champion = earlier_champion(place, record.id)
     listener = RunListener(current_reporter())
     context = RunContext(
         flow_run_id=record.id,
@@ -128,6 +139,7 @@ def train_graph(
         name=runtime.flow_run.name or "",
         parent_run=parent_run or "",
         leave_champion=leaves_champion(record.tags),
+        note_champion=partial(note_champion, place, record),
     )
     with ExitStack() as stack:
         stack.enter_context(ending.prompt_ending())

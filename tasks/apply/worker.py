@@ -27,6 +27,7 @@ from tasks.apply.row_ids import find_rows as find_learnt_rows
 from tasks.evaluate.predictions import FILE_NAME, PredictionWriter
 from tasks.evaluate.ranked import list_length
 from tasks.inference.opened import open_model
+from tasks.inference.rule import Rule
 from tasks.storage.csv_output import as_csv
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
@@ -54,6 +55,10 @@ class Serving:
         self.manifest, self.dataset, self.data_classes = self.store.manifest, opened.dataset, opened.names
         check_facts(self.model, self.manifest)
         self.warnings: list[str] = []
+        if isinstance(self.model, Rule):
+            if job.what != "predictions" or job.keep is not None:
+                raise RecipeError(f"this is {self.model.what}, published in place of a model: it has predictions only")
+            self.warnings.append(f"scored by {self.model.what}, which was published in place of a model")
         if not job.own_graph and job.mapped is None:
             refuse_node_embeddings(self.model)
             self.warnings += find_learnt_rows(self.model, job.model, self.dataset)
@@ -187,6 +192,12 @@ class Serving:
 
     def _node_outputs(self, nodes: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of nodes, int64 (n,), some at a time."""
+        if isinstance(self.model, Rule):
+            distinct, rows = np.unique(nodes, return_inverse=True)
+            scores = self.predictor.node_scores(self.model, distinct)
+            for part in slices(len(nodes), _ROWS):
+                yield part, self.ids.columns(nodes[part]), finite(scores[rows[part]])
+            return
         keeps = self.job.keep is not None
         if (keeps or 2 * len(nodes) > self.manifest.num_nodes) and not self._samples:
             vectors, rows = self.predictor.node_vectors(self.model), nodes
@@ -203,6 +214,11 @@ class Serving:
 
     def _graph_outputs(self, graphs: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of graphs, int64 (n,), some at a time."""
+        if isinstance(self.model, Rule):
+            scores = self.predictor.graph_scores(self.model, graphs)
+            for part in slices(len(graphs), _ROWS):
+                yield part, self.ids.graph_columns(graphs[part]), finite(scores[part])
+            return
         pooled = self.job.what == "embeddings"
         for part, batch in self.predictor.graph_batches(self.model, graphs):
             values = self.predictor.pooled(self.model, batch) if pooled else self.model(batch)
@@ -274,7 +290,10 @@ class Serving:
                 ends.append(self.ids.find(ids, kind, rows, row_column))
             check_known(path, column, ids, ends[-1])
         pairs = np.stack(ends, 1)
-        if self.job.keep is not None:
+        vectors: Any = None
+        if isinstance(self.model, Rule):
+            place = pairs
+        elif self.job.keep is not None:
             vectors, place = self.predictor.node_vectors(self.model), pairs
         else:
             distinct, place = np.unique(pairs, return_inverse=True)
@@ -282,7 +301,9 @@ class Serving:
         with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
             for part in slices(len(pairs), _ROWS):
                 named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
-                if self.model.scores_relations:
+                if isinstance(self.model, Rule):
+                    writer.pairs(named, finite(self.model.pair_scores(pairs[part])))
+                elif self.model.scores_relations:
                     self._write_by_relation(writer, named, vectors, place[part])
                 else:
                     writer.pairs(named, finite(self.predictor.pair_scores(self.model, vectors, place[part])))

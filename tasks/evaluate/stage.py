@@ -127,9 +127,9 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
         context.message(f"{split}: " + ", ".join(f"{name} {values[name]:.4f}" for name in telling(values)))
         context.message(sureness(split, fields["metric"], intervals[split]))
     lost = lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields)
-    one_class = one_class_predicted(fields["metric"], fields["report"], lost)
+    one_class = one_class_predicted(fields, lost)
     below = secondary_below_controls(fields["metric"], fields)
-    for text in [*lost, *below, *([one_class] if one_class else [])]:
+    for text in [*lost.values(), *below, *([one_class] if one_class else [])]:
         context.warn(text)
     for text in [] if lost else hardly_above_controls(fields["metric"], fields):
         context.message(text)

@@ -92,7 +92,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         for kind, node_set in nodes.items():
             files = node_set.config.names if node_set.config else ""
             with intake.problems.gathering("" if node_set.broken else f"the features of {files} behind that mistake"):
-                features = write_nodes(node_set, intake, writer, column if kind == target else None)
+                features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
         readers, sizes = _write_edges(config, nodes, writer, context, intake)
@@ -322,6 +322,7 @@ def _write_edges(
             reader = EdgeReader(edges, nodes, intake)
             if config.task == "link":
                 splitter = LinkSplitter(config, reader, writer)
+            reader.others = [one for one in config.edges if one is not edges]
             reader.read(writer, context, taken, splitter)
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now
