@@ -12,6 +12,7 @@ from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
 from configs.versioned_tables import is_versioned, parse_reference
+from tasks.readers.duckdb_tables import log_of
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -28,6 +29,8 @@ def files_of(patterns: Sequence[str]) -> list[Path]:
         path = user_path(pattern)
         if is_folder(path):
             matches = [entry for entry in names_in(path) if not entry.name.startswith((".", "_"))]
+            logs = {f"{entry}.wal" for entry in matches}  # of a database beside
+            matches = [entry for entry in matches if str(entry) not in logs]
             if not matches:
                 raise DataError("is a folder without files", path=pattern)
         elif look_up(path) is None and glob.has_magic(pattern):
@@ -82,8 +85,10 @@ def _versioned(files: Sequence[str]) -> bool:
 
 
 def named_files(patterns: Sequence[str]) -> list[tuple[str, Path]]:
-    """Return name and path of each file in order; none where one is missing."""
+    """Return name and path of each file in order, and of the write-ahead logs beside; none where one is missing."""
     try:
-        return [(path.name, path) for path in files_of(patterns)]
+        files = files_of(patterns)
+        logs = [(f"{path.name}.wal", log) for path in files if (log := log_of(path)) is not None]
+        return [*((path.name, path) for path in files), *logs]
     except DataError:
         return []

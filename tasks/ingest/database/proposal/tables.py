@@ -182,9 +182,19 @@ def _look_for_key(facts: ColumnFacts, values: pa.Array) -> None:
         facts.index = None
         return
     before = facts.index.count
-    codes = facts.index.add(values.cast(pa.int64()) if whole else values)
+    in_range = _in_int64(values)
+    if len(in_range) < len(values):
+        facts.index = None
+        return
+    codes = facts.index.add(in_range.cast(pa.int64()) if whole else values)
     if facts.index.count - before < len(codes) or facts.index.count > MOST_KEYS:
         facts.index = None
+
+
+def _in_int64(values: pa.Array) -> pa.Array:
+    """Return values without unsigned ones that no id can be."""
+    is_wide = pa.types.is_uint64(values.type)
+    return values.filter(compute.less_equal(values, np.uint64(np.iinfo(np.int64).max))) if is_wide else values
 
 
 def share_of_known(
@@ -200,6 +210,7 @@ def share_of_known(
             if pa.types.is_floating(values.type):
                 values = values.cast(pa.int64(), safe=False)
             whole = pa.types.is_integer(values.type)
+            values = _in_int64(values)
             for target, index in keys.items():
                 there, known = found.get((column, target), (0, 0))
                 fits = index.is_text is not None and index.is_text != whole and len(values)
