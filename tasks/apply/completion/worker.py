@@ -34,6 +34,7 @@ from tasks.evaluators.metrics import sigmoid
 from tasks.inference.opened import Opened
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.types import ANY, OF_RELATION, EntityTypes
+from tasks.readers.formulas import guarded
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.storage.parquet_output import ParquetOutput
@@ -190,7 +191,8 @@ class _CsvOutput:
 
     def write(self, table: pa.Table) -> None:
         """Append rows."""
+        safe = guarded(table)
         if self._writer is None:
-            self._writer = pc.CSVWriter(self._path, table.schema)
-        self._writer.write_table(table)
+            self._writer = pc.CSVWriter(self._path, safe.schema)
+        self._writer.write_table(safe)
         self.num_rows += table.num_rows

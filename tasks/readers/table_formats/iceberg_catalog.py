@@ -63,7 +63,7 @@ def open_catalog(name: str, path: Path) -> Catalog:
         _check(properties, conf, path, "the table's own properties, or the catalog's answer, set")
         return TableFiles({**catalog.properties, **properties}, _folder_of(location, path), conf, path)
 
-    catalog._load_file_io = load_file_io  # type: ignore[method-assign,assignment]
+    catalog._load_file_io = load_file_io  # type: ignore[method-assign]
     return catalog
 
 
