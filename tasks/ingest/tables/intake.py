@@ -187,8 +187,8 @@ class Intake:
             if not _is_of_kinds(error) and str(error.column) not in times:
                 raise
             first = error
-        # Some cell is no number, or yes or no. Read on, numbers as texts: each such cell is named. Batches have the same rows both
-        # times, for they end where blocks of the file do; those that were good have been given out already.
+        # Some cell is no number, or is yes or no. Read on, numbers as texts: each such cell is named. Batches have the
+        # same rows both times, for they end where blocks of the file do; those that were good have been given out.
         are_truths = dict.fromkeys(numbers, False) if done else {}
         try:
             for place, batch in enumerate(files.batches(columns, (*texts, *numbers, *times))):
@@ -197,7 +197,9 @@ class Intake:
         except DataError as error:
             hint = "; the cells before are of another kind: if these are ids, dataset.text_ids=true reads all as texts"
             raise DataError(f"{error}{hint if _is_of_kinds(error) else ''}") from first
-        if not self.problems and not times and not any(are_truths.values()):  # the cell that stopped Arrow must not pass without a word
+        if (
+            not self.problems and not times and not any(are_truths.values())
+        ):  # the cell that stopped Arrow must not pass without a word
             raise first
 
     def find_unread(self, tables: Iterable[FilesConfig]) -> None:

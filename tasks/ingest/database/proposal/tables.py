@@ -18,6 +18,7 @@ from tasks.ingest.database.survey import Profile
 from tasks.ingest.database.table_configs import DatabaseTableConfig
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.tables.first_lines import with_header_found
+from tasks.ingest.tables.folder_keys import has_keys
 from tasks.ingest.tables.intake import Intake
 from tasks.readers.duckdb_tables import duckdb_tables
 
@@ -89,7 +90,9 @@ def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for place in places:
         path = user_path(place)
-        if is_folder(path):
+        if is_folder(path) and has_keys(path):
+            _add(found, {path.resolve().name: (place,)})
+        elif is_folder(path):
             _add(found, _tables_of_folder(path, place))
         elif path.suffix == _DUCKDB:
             _add(found, dict.fromkeys(duckdb_tables(path), (place,)))
@@ -130,7 +133,7 @@ def _tables_of_folder(folder: Path, given: str) -> dict[str, tuple[str, ...]]:
         if path.name.startswith((".", "_")):
             continue
         if is_folder(path):
-            if any(is_table(entry.name) for entry in names_in(path)):
+            if has_keys(path) or any(is_table(entry.name) for entry in names_in(path)):
                 found[path.name] = (place,)
         elif path.suffix == _DUCKDB:
             found |= dict.fromkeys(duckdb_tables(path), (place,))
