@@ -62,4 +62,4 @@ def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, **fields}
 
 
-STAGE: Stage[DatasetManifest] = Stage("ingest", 4, DatasetManifest, (), config, build, source=source)
+STAGE: Stage[DatasetManifest] = Stage("ingest", 5, DatasetManifest, (), config, build, source=source)

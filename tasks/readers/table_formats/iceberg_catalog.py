@@ -25,7 +25,7 @@ _CODE = re.compile(r"^py-|(^|[.-])impl$")
 _JAVA = frozenset({"io-impl", "metrics-reporter-impl", "write.location-provider.impl"})
 """Classes for Java, which nothing here reads."""
 _ACCESS = re.compile(
-    r"^(s3|s3tables|gcs|adls|hdfs|hf|oss|client|glue|dynamodb|rest|header|auth|ssl|uri|token|credential|oauth2)\b"
+    r"^(s3|s3tables|gcs|adls|hdfs|hf|oss|client|glue|dynamodb|rest\.|header|auth|ssl|uri|token|credential|oauth2)\b"
     r"|endpoint|secret|password|token|credential|access-key|signer|proxy"
 )
 _HARMLESS = re.compile(r"(s3|client)\.(region=[a-z0-9-]+|path-style-access=\w+)")
@@ -138,7 +138,7 @@ def _plain(location: str, path: Path) -> str:
 def _check(properties: Mapping[str, Any], conf: Mapping[str, Any], path: Path, who: str) -> None:
     """Raise DataError for a property that the configuration does not have, and that only it may set."""
     for name, value in properties.items():
-        if name in conf and conf[name] == value:
+        if name in conf and str(conf[name]).rstrip("/") == str(value).rstrip("/"):
             continue
         is_code = bool(_CODE.search(name.lower())) and name not in _JAVA
         if is_code or (_ACCESS.search(name.lower()) and not _HARMLESS.fullmatch(f"{name}={value}")):
