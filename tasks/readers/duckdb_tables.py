@@ -14,9 +14,9 @@ from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from configs.source_files import open_file
 from tasks.readers.columns import check_columns, check_names, plain_batch
+from tasks.readers.duckdb_files import MAGIC
 
 _BATCH_ROWS = 1 << 16
-_MAGIC = b"DUCK"
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -51,21 +51,12 @@ def _check_magic(path: Path) -> None:
     """Raise DataError for a file of another kind: DuckDB would fetch an extension for it from the network."""
     with open_file(path) as file:
         start = file.read(16)
-    if start[8:12] != _MAGIC:
+    if start[8:12] != MAGIC:
         kinds = {b"SQLite format 3\0": "an SQLite database", b"PAR1": "a Parquet file"}
         what = next((kind for magic, kind in kinds.items() if start.startswith(magic)), "something else")
         raise DataError(f"is no DuckDB file, but {what}; export its tables as Parquet or CSV", path=path)
     if "?" in os.path.realpath(path):  # options begin there
         raise DataError("DuckDB opens no file with ? in its name or folder; rename it", path=path)
-
-
-def log_of(path: Path) -> Path | None:
-    """Return the write-ahead log beside a DuckDB file, whose rows are read too; None where there is none."""
-    log = Path(os.path.realpath(path) + ".wal")
-    if not log.exists():
-        return None
-    with open_file(path) as file:
-        return log if file.read(12).endswith(_MAGIC) else None
 
 
 def duckdb_tables(path: Path) -> list[str]:

@@ -62,6 +62,7 @@ def test_each_type_is_read_or_refused_by_name(name: str, tmp_path: Path) -> None
     (tmp_path / "in").mkdir()
     ids = pa.array(range(ROWS))
     people = {"id": ids, "x": pa.array([0.5 * i for i in range(ROWS)]), "y": pa.array([i % 2 for i in range(ROWS)])}
+    people["at"] = pa.array(range(ROWS), pa.date32())
     pq.write_table(pa.table({**people, "c": COLUMNS[name]}), tmp_path / "in/people.parquet")
     pq.write_table(pa.table({"person": ids, "src": ids, "dst": ids}), tmp_path / "in/visits.parquet")
     files, other = f"{tmp_path}/in/people.parquet", f"{tmp_path}/in/visits.parquet"
@@ -71,7 +72,7 @@ def test_each_type_is_read_or_refused_by_name(name: str, tmp_path: Path) -> None
     datasets = [{"name": "tables", "task": "node", "nodes": one, "edges": edges} for one in tables] + [
         {
             "name": "database",
-            "tables": {"people": {"files": files, "key": "id", "columns": columns}, "visits": visits},
+            "tables": {"people": {"files": files, "key": "id", "time": "at", "columns": columns}, "visits": visits},
             "predict": {"table": "people", "label": label, **predict},
         }
         for columns, label in (

@@ -15,7 +15,7 @@ import pyarrow.csv as pc
 from configs.errors import DataError
 from configs.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.edge_lists import EdgeList
-from tasks.ingest.tables.folder_keys import key_columns, keys_of, with_keys
+from tasks.ingest.tables.folder_keys import key_columns, keys_of
 from tasks.ingest.tables.paths import files_of
 from tasks.readers.csv_tables import Watched, as_texts, check_delimiter, open_table, read_rows, refuse_hexadecimal
 from tasks.readers.duckdb_tables import duckdb_columns, read_duckdb
@@ -122,8 +122,15 @@ class TableFiles:
                 read = _read_csv(path, self._delimiter(kind), self.header, convert)
             named = path / self.table if kind == "duckdb" else path
             for data in read:
-                yield Batch(named, row, with_keys(data, keys_of(path, self.patterns), kinds) if kinds else data)
+                yield Batch(named, row, self._with_keys(data, path, kinds))
                 row += data.num_rows
+
+    def _with_keys(self, data: pa.RecordBatch, path: Path, kinds: dict[str, pa.DataType]) -> pa.RecordBatch:
+        """Return a batch with the keys of its file's folders as columns."""
+        for key, kind in kinds.items():
+            value = pa.scalar(keys_of(path, self.patterns)[key], pa.string()).cast(kind)
+            data = data.append_column(key, pa.repeat(value, data.num_rows))
+        return data
 
     def _conversion(self, wanted: list[str], texts: Sequence[str], numbers: Sequence[str]) -> pc.ConvertOptions:
         """Say how the cells of a CSV are read."""
@@ -145,7 +152,8 @@ class TableFiles:
         """Columns that stand in the names of the files' folders."""
         if self.versioned is not None or not any(keys_of(path, self.patterns) for path in self.paths()):
             return {}
-        return key_columns(self.paths(), self.patterns, self._own_columns())
+        keys = key_columns(self.paths(), self.patterns, self._own_columns())
+        return {key: pa.int64() if is_whole else pa.string() for key, is_whole in keys.items()}
 
     def _own_columns(self) -> list[str]:
         path = self.paths()[0]

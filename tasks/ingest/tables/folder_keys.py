@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
-
-import pyarrow as pa
 
 from configs.errors import DataError
 from configs.source_files import is_folder, names_in, user_path
@@ -42,8 +40,8 @@ def keys_of(path: Path, patterns: Sequence[str]) -> dict[str, str | None]:
     return found
 
 
-def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[str]) -> dict[str, pa.DataType]:
-    """Return the keys that files have as columns, int64 where all are whole numbers, else texts.
+def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[str]) -> dict[str, bool]:
+    """Return the keys that files have as columns, and whether all values of each are whole numbers.
 
     A key that is a column `there` too is left out, as some writers keep both.
 
@@ -64,16 +62,8 @@ def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[
         values = [own[key] for own in keys if own[key] is not None]
         is_whole = all(re.fullmatch(r"-?[0-9]{1,18}", str(value)) for value in values)
         if key not in there:
-            found[key] = pa.int64() if is_whole else pa.string()
+            found[key] = is_whole
     return found
-
-
-def with_keys(data: pa.RecordBatch, keys: Mapping[str, str | None], kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    """Return a batch with columns of its file's keys, in the types `kinds`."""
-    for key, kind in kinds.items():
-        value = pa.scalar(keys[key], pa.string()).cast(kind)
-        data = data.append_column(key, pa.repeat(value, data.num_rows))
-    return data
 
 
 def _below(path: Path, patterns: Sequence[str]) -> tuple[str, ...]:

@@ -152,11 +152,11 @@ def _check(properties: Mapping[str, Any], conf: Mapping[str, Any], path: Path, w
 
 def _refuse_current_folder(path: Path) -> None:
     """Raise DataError where pyiceberg would take its configuration from the folder where a command happens to run."""
-    name = ".pyiceberg.yaml"
-    places = [Path(place) / name for place in (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~")) if place]  # noqa: PTH111 -- as pyiceberg does
-    if Path(name).is_file() and not any(place.is_file() for place in places):
+    here = Path.cwd() / ".pyiceberg.yaml"
+    folders = (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~"))  # noqa: PTH111 -- as pyiceberg does
+    if here.is_file() and not any((Path(folder) / ".pyiceberg.yaml").is_file() for folder in folders if folder):
         raise DataError(
-            f"pyiceberg's configuration in the current folder ({Path(name).resolve()}) is not read, for it may have "
+            f"pyiceberg's configuration in the current folder ({here}) is not read, for it may have "
             "come with the data; move it to ~, or name its folder by PYICEBERG_HOME",
             path=path,
         )
