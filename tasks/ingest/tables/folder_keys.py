@@ -34,6 +34,8 @@ def files_in(folder: Path) -> Iterator[Path]:
 def keys_of(path: Path, patterns: Sequence[str]) -> dict[str, str | None]:
     """Return the keys of the folders between what a recipe names and a file; None for an empty one."""
     found: dict[str, str | None] = {}
+    if not any("=" in part for part in path.parts[:-1]):
+        return found
     for part in _below(path, patterns)[:-1]:
         if (match := _KEY.fullmatch(part)) is not None:
             found[unquote(match[1])] = None if match[2] == _NONE else unquote(match[2])
