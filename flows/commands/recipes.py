@@ -233,12 +233,13 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a recipe, for editors (`# yaml-language-server: $schema=FILE`)."""
     from configs.errors import RecipeError
+    from configs.source_files import user_path
     from flows.commands.recipe_schema import recipe_schema
 
     text = json.dumps(recipe_schema(), indent=1)
     if output is None:
         print(text)
-    elif output.is_dir() or not output.parent.is_dir():
+    elif (output := user_path(output)).is_dir() or not output.parent.is_dir():
         raise RecipeError(f"--output {output} is no name of a file in a folder that there is")
     else:
         output.write_text(text + "\n", encoding="utf-8")

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
+from tasks.readers.formulas import guarded
+
 
 class CsvOutput:
     """A CSV file with a first line of names; a column of lists of one length becomes one for each place in them."""
@@ -33,8 +35,8 @@ class CsvOutput:
             self._file.close()
 
     def write(self, table: pa.Table) -> None:
-        """Append rows; the first table decides the types."""
-        table = _flat(table)
+        """Append rows, no cell of which is a formula; the first table decides the types."""
+        table = guarded(_flat(table))
         if self._writer is None:
             compression = "gzip" if self._path.suffix == ".gz" else None
             self._file = pa.output_stream(self._path, compression=compression)
