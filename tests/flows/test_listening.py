@@ -1,0 +1,93 @@
+"""Every socket that others can connect to while stages run is listed here, and is on the loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flows.conftest import command, environment, write_recipe
+from tests.flows.listening import Listener, watching
+from tests.warm_python import forked_processes
+
+EXPECTED = {
+    "flows.cli": "the socket of the run's own Prefect server: the run opens it, and keeps it where a server is killed",
+    "flows.services.temporary_server": "the run's own Prefect server, which asks for a password",
+    "tasks.train.worker": "gloo: a rank waits here for the others (only where there are several)",
+    "tasks.evaluate.worker": "the same, where ranks that hold parts of a graph evaluate together",
+}
+
+
+def unexpected(seen: set[Listener]) -> list[Listener]:
+    return [one for one in seen if one.program not in EXPECTED or not one.on_loopback]
+
+
+def run(home: Path, recipe: Path, *changes: str, before: tuple[str, ...] = ()) -> set[Listener]:
+    """Run a recipe's stages; return who has listened."""
+    with watching(home) as watch, forked_processes():
+        done = subprocess.run(
+            [*before, *command(home, "run", str(recipe), *changes)],
+            env={**environment(), "GRAPHMILL_TEST_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return watch.seen
+
+
+@pytest.mark.parametrize(
+    ("changes", "rank"),
+    [
+        ((), None),
+        (("train.num_ranks=2",), "tasks.train.worker"),
+        (("train.num_ranks=2", "train.strategy=partitioned", "train.loader=neighbor"), "tasks.evaluate.worker"),
+    ],
+    ids=["alone", "two-ranks", "parts"],
+)
+def test_what_a_run_listens_on(tmp_path: Path, changes: tuple[str, ...], rank: str | None) -> None:
+    seen = run(tmp_path / "home", write_recipe(tmp_path), *changes)
+    assert not unexpected(seen)
+    programs = {one.program for one in seen}
+    assert "flows.cli" in programs  # the test sees what it looks for
+    assert rank is None or rank in programs
+    assert rank is not None or not programs & {"tasks.train.worker", "tasks.evaluate.worker"}
+
+
+def _unshared() -> tuple[str, ...]:
+    """What runs a command under a name of this machine that nothing knows; empty: not possible here."""
+    tool = shutil.which("unshare")
+    for options in (("--uts",), ("--user", "--map-root-user", "--uts")):
+        words = (tool or "unshare", *options, "sh", "-c", 'hostname no-such-host.invalid && exec "$@"', "sh")
+        if tool is not None and subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
+            return words
+    return ()
+
+
+def test_ranks_of_one_machine_need_no_name_that_resolves(tmp_path: Path) -> None:
+    before = _unshared()
+    if not before:
+        pytest.skip("a namespace with another host name is not allowed here")
+    assert not unexpected(run(tmp_path / "home", write_recipe(tmp_path), "train.num_ranks=2", before=before))
+
+
+PROXIES: dict[str, dict[str, Any]] = {
+    "http": dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"),
+    "all": {"ALL_PROXY": "http://127.0.0.1:9", "NO_PROXY": "example.org,[::1],10.0.0.0/8"},
+    "socks": {"all_proxy": "socks5h://127.0.0.1:9", "no_proxy": ""},
+}
+
+
+@pytest.mark.parametrize("proxies", PROXIES.values(), ids=PROXIES)
+def test_a_proxy_is_not_asked_for_what_is_on_this_machine(
+    tmp_path: Path, proxies: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in proxies.items():
+        monkeypatch.setenv(name, value)
+    run(tmp_path / "home", write_recipe(tmp_path))
