@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.processes.children import MEETING_FILE
+from tasks.processes.doors import closing_doors
 from tasks.train.ranks.heartbeat import begin_heartbeat
 from tasks.train.ranks.messages import from_message, to_message
 from tasks.train.strategies.base import Ranks
@@ -50,7 +51,7 @@ def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> It
         yield
         return
     by_nccl = device.type == "cuda" and not share_gpu
-    with _impatient(ranks):
+    with _impatient(ranks), closing_doors(deaf=not by_nccl):
         place = _meeting_place(ranks)
         if by_nccl:
             dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT, device_id=device, **place)
