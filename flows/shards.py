@@ -38,7 +38,7 @@ _PRIVATE: dict[str, dict[str, Any]] = {
         "scheduler_kwargs": {"dashboard": False},
     }
 }
-_NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+_NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 
 
 def make_map_shards(config: PreprocessConfig) -> MapShards:
