@@ -13,6 +13,8 @@ from tests.flows.conftest import command, environment, write_recipe
 from tests.flows.listening import Listener, watching
 from tests.warm_python import forked_processes
 
+pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+
 EXPECTED = {
     "flows.cli": "the socket of the run's own Prefect server: the run opens it, and keeps it where a server is killed",
     "flows.services.temporary_server": "the run's own Prefect server, which asks for a password",
@@ -33,7 +35,7 @@ def run(home: Path, recipe: Path, *changes: str, before: tuple[str, ...] = (), f
             env={**environment(), "GRAPHMILL_TEST_HOME": str(home)},
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=800,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     return watch.seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from flows.environment.proxies import reach_directly
 from tests.flows.conftest import ROOT, environment
 
 NOWHERE = "http://127.0.0.1:9"
@@ -78,3 +80,18 @@ def test_servers_of_this_machine_are_asked_directly(port: int, host: str, proxie
     assert codes == [200, 200, 200]
     for text in said:
         assert text.startswith(f"{kept}localhost,127.0.0.1")
+
+
+def test_what_no_proxy_says_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*os.environ.keys() - without_proxies({**os.environ}).keys()]:
+        monkeypatch.delenv(name)
+    assert reach_directly("10.1.2.3") == {}
+    monkeypatch.setenv("NO_PROXY", "*")
+    assert reach_directly() == {"NO_PROXY": "*", "no_proxy": "*"}
+    monkeypatch.setenv("http_proxy", NOWHERE)
+    monkeypatch.setenv("NO_PROXY", "A.org,127.0.0.1")
+    monkeypatch.setenv("no_proxy", "b.org")
+    assert reach_directly("10.1.2.3", "[fd00::5]") == {
+        "NO_PROXY": "A.org,127.0.0.1,localhost,::1,10.1.2.3,fd00::5",
+        "no_proxy": "b.org,localhost,127.0.0.1,::1,10.1.2.3,fd00::5",
+    }

@@ -43,7 +43,6 @@ def test_what_up_and_its_runs_listen_on(tmp_path: Path, monkeypatch: pytest.Monk
             graphmill("up")
             graphmill("deploy", str(recipe), "--name", "night")
             graphmill("start", "night", "--watch")
-            graphmill("doctor")
             status = json.loads(graphmill("status", "--json").splitlines()[-1])
             assert {service["healthy"] for service in status["services"].values()} == {True}
         finally:
