@@ -38,7 +38,7 @@ class _Connection:
 def closing_doors(*, deaf: bool = True) -> Iterator[None]:
     """Connect ranks during the block; after it nobody else can connect to what this process began to listen on.
 
-    Does nothing where ranks of several machines connect, who are not told by their users.
+    Does nothing where ranks of several machines connect: theirs may be different users, and kernels.
 
     `deaf`: with False more connections may come, as NCCL makes them when it needs them; it asks for a secret.
 
@@ -84,8 +84,9 @@ def _sockets() -> dict[int, int]:
 def _stop_accepting(descriptor: int) -> None:
     """Have the kernel drop what arrives for a listening socket; what is connected stays.
 
-    Closed, or shut down, it would be an error to gloo, which ends the process.
+    Closed, or shut down, it would be an error to gloo, which ends the process. A kernel that has no filters, as in some
+    sandboxes, goes on to accept.
     """
     code = ctypes.create_string_buffer(_DROP_ALL, len(_DROP_ALL))
-    with socket.socket(fileno=os.dup(descriptor)) as listener:
+    with socket.socket(fileno=os.dup(descriptor)) as listener, contextlib.suppress(OSError):
         listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(code)))
