@@ -29,7 +29,7 @@ class TrainBase(ConfigModel):
     auto_takes_gpu: ClassVar[bool] = True
     """Whether device=auto is a GPU where there is one."""
     num_ranks: int = Field(default=1, ge=1, le=4096)
-    """Processes on this machine, one device each; more than one run under torchrun."""
+    """Processes on this machine, one device each; more than one train together."""
     num_machines: int = Field(default=1, ge=1, le=4096)
     """Machines in the job; each runs the same command."""
     hosts: StrTuple = ()

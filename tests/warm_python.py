@@ -48,6 +48,7 @@ _PROGRAMS = frozenset(
         "flows.services.bootstrap",
         "flows.services.temporary_server",
         "tasks.supervise",
+        "tasks.train.ranks.one_machine",
         "tasks.train.ranks.torchrun",
         "tasks.train.worker",
         "tests.evaluate.ranked_evaluation",

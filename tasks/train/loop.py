@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from configs.errors import RecipeError
 from configs.registry import LOADERS, STRATEGIES
+from models.facts import GraphFacts
 from tasks.processes.device import choose_device, use_threads, wait_for
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
@@ -81,7 +82,10 @@ class Trainer:
         labelled = self._labelled(store)
         graph = strategy.open(labelled)
         torch.manual_seed(job.seed)
-        facts = training_facts(graph, over_ranks=True) if strategy.makes_together else from_main(training_facts(store))
+        if strategy.makes_together:
+            facts = training_facts(graph, over_ranks=True)
+        else:
+            facts = GraphFacts(**from_main(asdict(training_facts(store))))
         # Resolved on the whole graph: on a part of it `auto` might choose another loader.
         options = resolve_loader(self.config, job.model, store.manifest)
         facts = replace(facts, **options.facts(job.model, store.manifest))
