@@ -99,16 +99,16 @@ os._exit(0)
 
 def test_committed_rows_beside_the_file_are_part_of_what_it_is(tmp_path: Path) -> None:
     path = write(tmp_path / "t.duckdb", "CREATE TABLE t AS SELECT 1 AS a")
-    assert named_files((str(path),)) == [("t.duckdb", path)]
+    assert named_files((str(path),), []) == [("t.duckdb", path)]
     subprocess.run([sys.executable, "-c", KILLED, str(path)], check=True)
     log = tmp_path / "t.duckdb.wal"
-    assert named_files((str(path),)) == [("t.duckdb", path), ("t.duckdb.wal", log)]
+    assert named_files((str(path),), []) == [("t.duckdb", path), ("t.duckdb.wal", log)]
     assert rows(path) == {"a": [1, 2]}
-    assert named_files((str(tmp_path),)) == [("t.duckdb", path), ("t.duckdb.wal", log)]
+    assert named_files((str(tmp_path),), []) == [("t.duckdb", path), ("t.duckdb.wal", log)]
     (tmp_path / "links").mkdir()
     link = tmp_path / "links" / "l.duckdb"
     link.symlink_to(path)
-    assert named_files((str(link),)) == [("l.duckdb", link), ("l.duckdb.wal", log)]
+    assert named_files((str(link),), []) == [("l.duckdb", link), ("l.duckdb.wal", log)]
     assert rows(link) == {"a": [1, 2]}
 
 
