@@ -28,6 +28,7 @@ from tasks.processes.children import (
     describe_exit,
     die_with_parent,
     end_group,
+    inherited_environment,
     killed_ranks,
 )
 from tasks.processes.imports import leave_pandas_out
@@ -139,7 +140,7 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
     Raises WorkerDiedError: the message ends with what it said last. OSError: its disk is full (see `disk_errors`).
     """
     command = [sys.executable, *launcher.arguments, "-m", "tasks.supervise", module, str(argument)]
-    environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), PARENT: str(os.getpid())}
+    environment = {**WORKER_ENVIRONMENT, **inherited_environment(), **for_children(), PARENT: str(os.getpid())}
     environment |= launcher.environment
     last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(

@@ -43,6 +43,14 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return this process's environment without what makes a rank: a command in a pod of Kubernetes' PyTorchJob, or
+    under a torchrun, has it, and its workers would wait for ranks that nobody starts.
+    """
+    return {name: value for name, value in os.environ.items() if name not in _OF_A_RANK}
 
 
 def die_with_parent(expected: int | None = None) -> None:

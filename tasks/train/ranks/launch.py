@@ -20,7 +20,16 @@ from typing import Any
 from configs.errors import StageError
 from configs.training import TrainBase
 from configs.trust import for_children
-from tasks.processes.children import PARENT, ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, killed_ranks, tail
+from tasks.processes.children import (
+    PARENT,
+    ROOT,
+    WORKER_ENVIRONMENT,
+    describe_exit,
+    end_group,
+    inherited_environment,
+    killed_ranks,
+    tail,
+)
 from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
 from tasks.train.job import DIGEST_LENGTH, ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
@@ -233,7 +242,7 @@ def environment(train: TrainBase) -> dict[str, str]:
     return {
         **WORKER_ENVIRONMENT,
         **({"GLOO_SOCKET_IFNAME": interface} if interface else {}),
-        **os.environ,
+        **inherited_environment(),
         **(LOOPBACK if train.num_machines == 1 else {}),
         **for_children(),
         PARENT: str(os.getpid()),
