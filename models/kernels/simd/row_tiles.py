@@ -146,6 +146,16 @@ def multiply_add(typing, a, b, c):  # type: ignore[no-untyped-def]
 
 
 @instruction
+def fused(typing, a, b, c):  # type: ignore[no-untyped-def]
+    """fused(a, b, c) -> a b + c, lane by lane, rounded once on every processor and never reordered."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _llvm.call(builder, f"llvm.fma.v{signature.return_type.lanes}f32", args[0].type, args)
+
+    return a(a, a, a), generate
+
+
+@instruction
 def sum_of_products(typing, tile, a, b, first):  # type: ignore[no-untyped-def]
     """sum_of_products(tile, a, b, first) -> vector: first, and the sum over rows of a b, lane by lane."""
 
