@@ -102,8 +102,8 @@ def reference_convolve(
 def _maps_first(adj: Adjacency, weight: Tensor) -> bool:
     """Whether to map all sources and sum narrower rows, or to sum wider rows and map the destinations alone.
 
-    A column of an edge costs about as much as 40 multiplications (Zen 4, November 2026). Where rows must not follow from
-    their batch, widths alone decide.
+    A column of an edge costs about as much as 40 multiplications (Zen 4, November 2026). Where rows must not
+    follow from their batch, widths alone decide.
     """
     out, width = weight.shape
     if rows_are_stable():

@@ -25,7 +25,6 @@ from models.kernels.memory import empty
 from models.kernels.processor import processor
 from models.kernels.threads import run_parts
 
-
 _MKLDNN: Any = torch.backends.mkldnn
 _IS_AMD = any("AuthenticAMD" in line for line in processor())
 _PREFERS_ONEDNN = _MKLDNN.is_available() and torch.cpu._is_avx2_supported() and _IS_AMD

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.kernels.memory import empty
-from models.kernels.simd.roots import HAS_AVX512
+from models.kernels.simd._llvm import HAS_AVX512
 from models.kernels.simd.row_tiles import RowTile, fused, repeated, spread_rows, store_rows
 from models.kernels.simd.vector import Lanes, load, storage
 from models.kernels.threads import even_rows, run_rows
@@ -55,13 +55,13 @@ def stable_rows() -> Iterator[None]:
     global _stable
     _stable += 1
     try:
-        with _Products():
+        with _Products():  # type: ignore[no-untyped-call]
             yield
     finally:
         _stable -= 1
 
 
-class _Products(TorchDispatchMode):
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(kwargs or {})
         packet = func.overloadpacket
@@ -99,8 +99,8 @@ def _multiply_add(
         bias, before = before, None
     else:
         bias = None
-    terms = (one if one is None else one.float() for one in (x, matrix, bias))
-    y = multiply_by_rows(*terms, None if before is not None else out)
+    bias = None if bias is None else bias.float()
+    y = multiply_by_rows(x.float(), matrix.float(), bias, None if before is not None else out)
     if alpha != 1:
         y *= alpha
     if before is not None and beta != 0:
@@ -121,7 +121,7 @@ def multiply_by_rows(x: Tensor, matrices: Tensor, bias: Tensor | None = None, ou
     rows, result = storage(x.contiguous()), storage(y)
     start = torch.zeros(columns) if bias is None else bias
     whole = columns - columns % _WIDEST
-    if 16 < columns - whole:
+    if columns - whole > 16:
         whole = columns
     for first, last, lanes in ((0, whole, _WIDEST), (whole, columns, 16)):
         if first < last:
@@ -137,7 +137,8 @@ def _panels(matrices: Tensor, lanes: int) -> NDArray[Any]:
     """Cut columns into panels: (..., k, m) -> flat (..., panels, k, lanes), the last one filled up with zeros."""
     missing = -matrices.shape[-1] % lanes
     filled = torch.nn.functional.pad(matrices, (0, missing))
-    return storage(filled.unflatten(-1, (-1, lanes)).transpose(-2, -3).contiguous())
+    panels = filled.view(*filled.shape[:-1], filled.shape[-1] // lanes, lanes)
+    return storage(panels.transpose(-2, -3).contiguous())
 
 
 @njit(cache=True, nogil=True)

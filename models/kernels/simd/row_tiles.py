@@ -18,9 +18,9 @@ from llvmlite import ir
 from numba import types
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import BYTES, FLOAT, INT
+from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT
 from models.kernels.simd.constants import Constant
-from models.kernels.simd.roots import HAS_AVX512, REGISTER
+from models.kernels.simd.roots import REGISTER
 from models.kernels.simd.vector import FAST, VectorType, instruction
 
 _SIGNS = 0xA9A9A811
