@@ -3,8 +3,9 @@
 Libraries add up in an order that goes by the shapes: the same row, beside more rows, ends in other last bits. Of 338
 shapes of weights in ten chunkings each, 3,380 cases, MKL's differ from the whole's in 0 with AVX-512, 1,553 with AVX2
 and 39 with SSE4.2 (`benchmarks.row_products`, torch 2.13 on a Xeon, November 2026); MKL and oneDNN by turns in 238 of
-2,170 on a Zen 4. Here a number is s_K of s_0 = its bias or 0, s_k = fma(x_k, w_k, s_{k-1}), each step rounded once as IEEE
-754 says: no choice is left to shapes, threads, libraries or instruction sets, and nothing has to be tried at run time.
+2,170 on a Zen 4. Here a number is s_K of s_0 = its bias or 0, s_k = fma(x_k, w_k, s_{k-1}), each step rounded once as
+IEEE 754 says: no choice is left to shapes, threads, libraries or instruction sets, and nothing has to be tried at run
+time.
 
 GFLOP/s of one thread, this and MKL (Emerald Rapids, November 2026): 15,000 x 256 times 256 x 256 136 and 133, 20,000 x
 100 times 100 x 128 118 and 108, 8,000 x 602 times 602 x 256 133 and 147, 20,000 x 500 times 500 x 16 44 and 58.
