@@ -33,8 +33,8 @@ from tasks.storage.graph_store import Array, GraphStore, create_array, slices
 ENCODED = "encoded.npy"
 _AUDITED = (1, 65, 256)
 """Rows of chunks, as of a day on which little changed, in which a full pass computes some rows of each layer again."""
-_AUDITED_EDGES = 1 << 17
-"""In-edges, and rows, of a chunk that is computed again, at most: a tenth of a second a layer."""
+_LEAST_AUDITED, _MOST_AUDITED, _AUDITED_SHARE = 1 << 13, 1 << 17, 32
+"""Rows and in-edges of a chunk that is computed again, at most: that part of the graph's within these bounds."""
 _ROWS = 1 << 16
 Compute = Callable[[Array], Array]
 """From nodes, int64 (n,), to their rows, float32 (n, D)."""
@@ -200,13 +200,14 @@ class KeptLayers(RowStable):
         return [draw.choice(nodes, count, replace=False) for count in counts if count]
 
     def _audit(self, after: Array, chunks: list[Array], compute: Compute) -> None:
-        """Compute chunks once more, without what goes beyond `_AUDITED_EDGES`.
+        """Compute chunks once more, of large ones the beginning.
 
         Raises AuditError where a row differs in a pass that takes rows over; a full one goes on with a warning.
         """
+        most = min(max(int(self.indptr[-1]) // _AUDITED_SHARE, _LEAST_AUDITED), _MOST_AUDITED)
         for chunk in chunks:
             work = (self.indptr[chunk + 1] - self.indptr[chunk] + 1).cumsum()
-            some = chunk[: max(1, int(np.searchsorted(work, _AUDITED_EDGES, side="right")))]
+            some = chunk[: max(1, int(np.searchsorted(work, most, side="right")))]
             wrong = int((~rows_equal(compute(some), after[some])).sum())
             if wrong:
                 text = f"{wrong:,} of {len(some):,} rows that were computed in another chunk too differ"
