@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 from configs.errors import IntegrityError, RecipeError
@@ -25,6 +26,8 @@ from tasks.storage.manifests import LAYERS, LayersManifest
 from tasks.train.job import OWN_MODEL
 
 _VERSION = 2
+_LIBRARIES = ("torch", "numpy", "numba", "llvmlite", "dgl")
+"""What computes rows."""
 
 
 def check_keeps(published: Published, device: str) -> None:
@@ -119,8 +122,7 @@ def _config(published: Published) -> dict[str, Any]:
     """Return what outputs follow from beside the graph: the model's files, and who computes."""
     paths = (published.folder / name for name in (WEIGHTS, MODEL, OWN_MODEL))
     files = {path.name: file_digest(path) for path in paths if path.exists()}
-    names = ["torch", "numpy", "numba", "llvmlite", *(["dgl"] if published.recipe.model.name.startswith("dgl") else [])]
-    libraries = {name: version(name) for name in names}
+    libraries = {name: version(name) for name in _LIBRARIES if find_spec(name)}
     processor = hashlib.sha256("\n".join(instructions()).encode()).hexdigest()[:16]
     return {"model": files, "libraries": libraries, "processor": processor, "code": code_digest()}
 

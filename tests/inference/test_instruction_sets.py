@@ -8,13 +8,16 @@ from tests.instruction_sets import SETS, can_run, run_tests
 
 QUICK = (
     "tests/kernels/test_row_products.py",
+    "tests/inference/test_row_functions.py",
     "tests/inference/test_kept_layers.py::test_the_bits_of_a_row_do_not_follow_from_its_chunk",
     "tests/inference/test_kept_layers.py::test_wide_features_are_taken_over",
 )
 """A dozen seconds each."""
 ALL = (
+    "tests/apply/test_kept_layers.py",
     "tests/inference/test_kept_layers.py",
     "tests/inference/test_kept_rows.py",
+    "tests/inference/test_row_functions.py",
     "tests/kernels/test_row_products.py",
     "tests/kernels/test_similarity_threads.py",
     "tests/layout/test_place.py",
