@@ -94,8 +94,10 @@ def test_whoever_asks_torch_for_a_product(n: int, k: int, m: int) -> None:
     with torch.no_grad(), stable_rows():
         for number, product in enumerate(products):
             found = product()
+            rtol = 1.6e-2 if found.dtype == torch.bfloat16 else 1e-4
             with _disable_current_modes():  # type: ignore[no-untyped-call]
-                torch.testing.assert_close(found, product(), msg=lambda text, i=number: f"{i}: {text}")
+                by_torch = product()
+            torch.testing.assert_close(found, by_torch, rtol=rtol, atol=1e-4, msg=lambda text, i=number: f"{i}: {text}")
 
 
 def test_threads_do_not_matter_and_it_ends() -> None:
