@@ -82,6 +82,11 @@ class GraphModel(nn.Module):
         """Whether a model with these options reads edge features."""
         return cls.uses_edge_features
 
+    @classmethod
+    def reads_relations(cls, config: Any) -> bool:
+        """Whether a model with these options tells relations apart."""
+        return cls.uses_edge_types
+
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution: forward(block, x (num_src, in_dim)) -> (num_dst, out_dim)."""
         raise TypeError(f"{type(self).__name__} must define make_conv(in_dim, out_dim)")

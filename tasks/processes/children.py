@@ -19,6 +19,10 @@ from tasks.processes.memory import process_bytes, sharing
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+PARENT = "GRAPHMILL_PARENT_PID"
+"""Variable with the process that a worker ends with."""
+MEETING_FILE = "GRAPHMILL_MEETING_FILE"
+"""Variable with the file in which the ranks of one machine meet; those of several machines do at torchrun's store."""
 _PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]
 """Folder that the packages are imported from; children run there."""

@@ -120,7 +120,7 @@ def test_the_bits_of_a_row_do_not_follow_from_its_chunk(tmp_path: Path, name: st
             assert np.array_equal(by_rows(model.score, torch.from_numpy(found)).numpy(), scores[some])
 
 
-@pytest.mark.skipif(WITHOUT_DGL, reason="DGL is not installed")
+@pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 @pytest.mark.parametrize("conv", [name for name in CONVOLUTIONS if name not in ("TWIRLSConv", "APPNPConv")])
 def test_rows_of_dgl_convolutions_follow_from_no_other_row(tmp_path: Path, conv: str) -> None:
     graph, _ = write(tmp_path, first_night(300, 3, 33), seed=1, typed=True)
