@@ -187,14 +187,6 @@ class GraphModel(nn.Module):
         """Whether `represent` is the layers, one after the other, each for all nodes, and `collect`."""
         return type(self).represent is GraphModel.represent
 
-    @property
-    def maps_by_type(self) -> bool:
-        """Whether a layer multiplies rows of each type or relation apart, as many as a batch has of it.
-
-        A product of few rows ends in other last bits than one of many, so a row's follow from those beside it.
-        """
-        return False
-
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores that the batch asks for: (n, out_dim), or (n,) for pairs; higher is likelier.
 

@@ -111,11 +111,6 @@ class Dgl(GraphModel):
         """Whether one block holds all that a layer reads."""
         return not self.config.reason_for_whole(symmetric=self.facts.symmetric)
 
-    @property
-    def maps_by_type(self) -> bool:
-        """DGL's TypedLinear does."""
-        return bool({"node_types", "relations"} & set(find_convolution(self.config.conv).reads))
-
     def represent(self, batch: Batch) -> Tensor:
         """Return nodes as vectors; convolutions that count a graph's nodes are told the graphs of a batch."""
         if batch.graph_offsets is not None and batch.blocks:
