@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -22,7 +22,6 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
 
 if TYPE_CHECKING:
-    from tasks.inference.predictor import Predictor
     from tasks.inference.ranked import Lists
 
 CodesAsTrained = Callable[[DatasetStore], dict[str, Array]]
@@ -38,8 +37,8 @@ class Rule(GraphModel):
         self.config = SimpleNamespace(name=name, edge_weights=False)
         self.what, self.facts, self.codes = what, facts, codes
 
-    def open(self, store: GraphStore, dataset: DatasetStore, ids: IdMap, predictor: Predictor, scratch: Path) -> None:
-        """Take the graph whose rows are scored; `scratch` has room for their features."""
+    def open(self, store: GraphStore, dataset: DatasetStore, ids: IdMap, predictor: Any, scratch: Path) -> None:
+        """Take the graph whose rows are scored by a `Predictor`; `scratch` has room for their features."""
         raise AssertionError
 
     def node_scores(self, nodes: Array) -> Array:
