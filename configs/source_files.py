@@ -10,6 +10,7 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,6 +31,7 @@ DATA_SET_FILES = {
 }
 """Endings of files that are no tables: the data set that reads them, and its option for the file."""
 
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "is a folder, not a file"),
     (stat.S_ISFIFO, "is a pipe, and nothing is waited for; write what comes out of it to a file"),
@@ -40,7 +42,15 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def user_path(text: str | Path) -> Path:
-    """Return a path as a user wrote it, with `~` resolved. Raises DataError for a user that does not exist."""
+    """Return a path as a user wrote it, with `~` resolved; whatever is read or written goes through here.
+
+    Raises:
+        DataError: a user that does not exist, or an address such as `s3://bucket/x`, of which a path would make a
+            folder called `s3:`.
+    """
+    if (scheme := _ADDRESS.match(str(text))) is not None:
+        way_out = "name the path alone" if scheme[1] == "file" else "copy it to or from a file of this machine"
+        raise DataError(f"is an address, and graphmill reads and writes files: {way_out}", path=text)
     try:
         return Path(text).expanduser()
     except RuntimeError as error:

@@ -15,7 +15,7 @@ from prefect.cache_policies import NO_CACHE
 from configs.load import dump_recipe
 from configs.schema import Recipe
 from flows.hooks import leave_artifact
-from flows.model_use import Data, ModelUse, given_files, layout_options, record_text
+from flows.model_use import Data, ModelUse, given_files, layout_options, names_splits, record_text
 from flows.results import result_storage
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
@@ -48,6 +48,8 @@ def predict_nodes(
     any_type: bool | None = None,
     output: str | None = None,
     format: str | None = None,
+    threshold: str | None = None,
+    split: str | None = None,
     keep_layers: bool = False,
     recipe: str | None = None,
     overrides: list[str] | None = None,
@@ -70,7 +72,10 @@ def predict_nodes(
         type: complete by entities of this type only; none: of the types that the relation has had at that end.
         any_type: complete by entities of all types.
         output: file to write; default `NAME-vVERSION-predictions.parquet` in the current folder.
-        format: `parquet` or `npy`, of completions `parquet` or `csv`; default by the output's ending.
+        format: `parquet`, `csv`, `csv.gz`, or of all probabilities `npy`; default by the output's ending.
+        threshold: probability from which class 1 is predicted, or of one of several classes `NAME=P`; none: the
+            likeliest class is.
+        split: `none`: no row is called one of a split, and tables need no labels; none: as the data set deals them out.
         keep_layers: keep the outputs of all layers in the home; rows that are those of an earlier graph, for which they
             were kept, are taken from there.
         recipe: name or file of a recipe with other data, of which the `dataset` and the `snapshot` matter; none: the
@@ -84,7 +89,16 @@ def predict_nodes(
     """
     given = given_files(nodes=nodes, pairs=pairs, graphs=graphs, queries=queries)
     asked = Asked(head, relation, tail, k, known, type, any_type)
-    request = OutputRequest("predictions", output, format, given, asked=asked, keep_layers=keep_layers)
+    request = OutputRequest(
+        "predictions",
+        output,
+        format,
+        given,
+        asked=asked,
+        keep_layers=keep_layers,
+        threshold=threshold,
+        names_splits=names_splits(split),
+    )
     return _run(model, request, Data(recipe, overrides, snapshot), home)
 
 

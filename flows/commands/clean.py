@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import os
 import shutil
 import time
 from collections import Counter
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError
+from configs.expectations import age_seconds
 from configs.schema import STAGES
 from flows.parameters import BACKFILL_TAG
 from flows.run_records import RunRecord, all_runs, is_alive, lock_path, record_path
@@ -22,8 +23,6 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import VECTORS
 from tasks.storage.temporary import PREFIX
 from tasks.storage.temporary import lock_path as lock_path_of_temporary
-
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,10 @@ class Removed:
 
 def parse_age(text: str, option: str = "--older-than") -> float:
     """Return `7d`, `12h`, `30m`, `4w` in seconds. Raises RecipeError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
-    if match is None:
-        raise RecipeError(f"{option} {text!r} is not an age such as 12h, 7d or 4w (s, m, h, d, w)")
-    return float(match.group(1)) * _UNIT_SECONDS[match.group(2)]
+    try:
+        return age_seconds(text)
+    except ValueError as error:
+        raise RecipeError(f"{option} {error}") from None
 
 
 def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
@@ -73,9 +72,27 @@ def _needed_runs(home: Home, records: list[RunRecord], younger_than: float) -> I
             yield record
 
 
-def clean_home(home: Home, age_seconds: float, *, dry_run: bool) -> list[Removed]:
-    """Remove (or only find) what is not needed; what another process holds a lock on stays."""
-    return _Cleaning(home, time.time() - age_seconds, dry_run).run()
+def clean_home(home: Home, age_seconds: float, *, dry_run: bool, keep_versions: int | None = None) -> list[Removed]:
+    """Remove (or only find) what is not needed; what another process holds a lock on stays.
+
+    With `keep_versions` also versions of registered models beyond the last so many of each, with their MLflow runs.
+    Raises StageError: MLflow cannot be reached.
+    """
+    limit = time.time() - age_seconds
+    versions = [] if keep_versions is None else _old_versions(home, keep_versions, limit, dry_run=dry_run)
+    return [*_Cleaning(home, limit, dry_run).run(), *versions]
+
+
+def _old_versions(home: Home, keep: int, limit: float, *, dry_run: bool) -> list[Removed]:
+    """Remove versions of registered models that no alias, no recipe of a run and no rollback names."""
+    from tasks.publish.tracking.old_versions import remove_old_versions
+
+    if not (home.mlflow / "mlflow.db").exists() and "MLFLOW_TRACKING_URI" not in os.environ:
+        return []
+    in_use = {model for record in all_runs(home) for model in record.models}
+    reason = f"beyond the last {keep}, and no alias names it"
+    found = remove_old_versions(home, keep, limit, in_use, dry_run=dry_run)
+    return [Removed("version", Path(reference), size, reason) for reference, size in found]
 
 
 class _Cleaning:
@@ -232,7 +249,7 @@ def show_removed(removed: list[Removed], *, dry_run: bool) -> None:
     console = out()
     shown = table("what", "size", "why", "where", right=("size",))
     for item in removed:
-        if item.what in ("artifact", "work", "model"):
+        if item.what in ("artifact", "work", "model", "version"):
             shown.add_row(item.what, format_bytes(item.num_bytes), item.reason, str(item.path))
     for what in ("pickle", "result", "record", "lock"):
         of_kind = [item for item in removed if item.what == what]

@@ -183,6 +183,8 @@ def _preprocess(
     if not recipe.is_layout:
         with found.recording_mistakes():
             check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
+        with found.recording_mistakes():
+            _weigh_classes(recipe, graph, dataset, found)
     of_graphs = graph.manifest.task == "graph"
     label = graph.get("graph_label" if of_graphs else "label")
     if label is not None:
@@ -193,6 +195,14 @@ def _preprocess(
         largest = int(np.bincount(component).max(initial=0))
         isolated = int(graph.manifest.report["degrees"]["isolated"])
         found.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
+
+
+def _weigh_classes(recipe: Recipe, graph: GraphStore, dataset: DatasetStore, found: DataCheck) -> None:
+    """Note the weights of classes, where the recipe has some. Raises RecipeError."""
+    from tasks.train.class_weights import class_weights
+
+    option: Any = getattr(recipe.train, "class_weight", "none")
+    class_weights(option, graph, class_names(dataset), found.notes.append)
 
 
 def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:

@@ -16,6 +16,7 @@ from configs.metric_names import telling
 from configs.schema import Recipe
 from flows.hooks import describe
 from flows.machines.placement import check_begins_here, place_run, take_part
+from flows.parameters import leaves_champion
 from flows.run_records import RunRecord, all_runs, new_record, now_text
 from flows.services.addresses import (
     check_answers,
@@ -33,6 +34,7 @@ from flows.terminal.room import check_home
 from flows.terminal.selection import Selection, select_stages
 from flows.terminal.waiting import waiting
 from tasks.processes import ending
+from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.vectors import with_versions
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
@@ -129,7 +131,7 @@ def _show(home: Home, request: RunRequest, record: RunRecord) -> None:
 
 def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
     """Look whether anything is to be made; returns None where it is, else the run that it came to."""
-    from flows.cached_run import find_all_stages, record_cached_run
+    from flows.cached_run import find_all_stages, is_expected, record_cached_run
 
     recipe = load_own_recipe(request.recipe, request.overrides)
     if selection.force or request.verbose:
@@ -139,13 +141,19 @@ def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> Ru
     recipe = with_versions(recipe, home)
     reporter = Reporter(err())
     record = new_record(recipe, request.recipe, request.overrides, request.tags, selection.stages)
-    found = find_all_stages(home, recipe, selection, reporter.progress)
+    with publishing_from(RunContext(leave_champion=leaves_champion(request.tags))):
+        found = find_all_stages(home, recipe, selection, reporter.progress)
     parameters = {**_parameters(home, request), "snapshot": None, "options": None, "parent_run": None}
+    said: list[str] = []
+    if found is not None and not is_expected(home, recipe, found, said.append):
+        return None  # the flow says it, and its record
     done = None if found is None else record_cached_run(home, recipe, record, parameters, found)
     if done is None:
         return None
     for name, stage in done.stages.items():
         reporter.finish(name, describe(stage))
+    for text in said:
+        reporter.message("ingest", text)
     reporter.close()
     return done
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption
+from flows.terminal.options import HomeOption, JsonOption, NoPromoteOption
 
 if TYPE_CHECKING:
     from tasks.storage.home import Home
@@ -35,6 +35,7 @@ def deploy(
         typer.Option("--snapshot", metavar="MOMENT", help="Graph as of a moment; `scheduled`: of each run's start."),
     ] = None,
     pool: Annotated[str, typer.Option("--pool", metavar="P", help="Prefect work pool.")] = "graphmill",
+    no_promote: NoPromoteOption = False,
     home: HomeOption = None,
 ) -> None:
     """Give a recipe a place on the server: a schedule, a form in Prefect's pages, backfills.
@@ -47,7 +48,7 @@ def deploy(
     from flows.deploy.tables import show_deployed
     from flows.services.environment import open_connected_home
 
-    request = DeployRequest(recipe, name, settings or [], cron, timezone, every, snapshot, pool)
+    request = DeployRequest(recipe, name, settings or [], cron, timezone, every, snapshot, pool, no_promote)
     make(open_connected_home(home), request)
     show_deployed(name)
 

@@ -14,7 +14,7 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.matching import did_you_mean
-from flows.parameters import check_moment, requested_overrides
+from flows.parameters import NO_PROMOTE_TAG, check_moment, requested_overrides
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
@@ -42,6 +42,8 @@ class DeployRequest:
     every: str | None = None
     snapshot: str | None = None
     pool: str = "graphmill"
+    no_promote: bool = False
+    """Its runs leave the champion alone."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def deploy(home: Home, request: DeployRequest) -> str:
                 parameters=parameters,
                 description=f"**{recipe.name}**: {recipe.description or 'a graphmill recipe'}\n\nRecipe: `{source}`",
                 work_pool_name=request.pool,
-                tags=[RUN_TAG, f"recipe:{recipe.name}"],
+                tags=[RUN_TAG, f"recipe:{recipe.name}", *([NO_PROMOTE_TAG] if request.no_promote else [])],
                 entrypoint=ENTRYPOINT,
                 parameter_openapi_schema=form_schema(recipe, source),
                 enforce_parameter_schema=True,

@@ -15,7 +15,7 @@ ENDINGS = {
     "word2vec-binary": ".bin",
 }
 """How files' names end."""
-COMPLETION_ENDINGS = {"parquet": ".parquet", "csv": ".csv"}
+COMPLETION_ENDINGS = {"parquet": ".parquet", "csv": ".csv", "csv.gz": ".csv.gz"}
 """Of completions of triples."""
 HAS_IDS_BESIDE = frozenset({"npy", "safetensors"})
 

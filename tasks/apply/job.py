@@ -9,6 +9,7 @@ from typing import Literal
 from configs.layout_options import LayoutOptions
 from tasks.apply.completion.asked import Asked
 from tasks.apply.mapped_data import MappedData
+from tasks.evaluate.threshold import Threshold
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob
 
@@ -37,6 +38,10 @@ class ServeJob(ScoringJob):
     """Whether completions of triples are returned, not written."""
     keep: KeepJob | None = None
     """Where outputs of all layers are kept, and those of an earlier graph; None: nowhere."""
+    threshold: Threshold | None = None
+    """From which probability a class is predicted; None: the likeliest is."""
+    names_splits: bool = True
+    """Whether predictions say of each row which split it is in."""
     label_order: list[int] | None = None
     """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
     layout: LayoutOptions = field(default_factory=LayoutOptions)

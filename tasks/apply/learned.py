@@ -8,7 +8,7 @@ shards, as a rule), the published model brings that along, and `learned_transfor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import Field
@@ -16,8 +16,9 @@ from pydantic import Field
 from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
 from tasks.apply.states import keep_states, states_of
-from tasks.preprocess.transforms.base import Column, ColumnTransform, State
+from tasks.preprocess.transforms.base import Column, ColumnTransform, ReadsAsTrained, State
 from tasks.storage.graph_store import Array
+from tasks.storage.manifests import DatasetManifest, EdgeType, Table
 
 
 @dataclass(frozen=True)
@@ -77,22 +78,78 @@ class LearnedTransform(_FittedTransform):
         return self.inner.describe(column, state)
 
 
+@dataclass(frozen=True)
+class Recoding:
+    """How other data becomes what a training saw."""
+
+    nodes: dict[str, State]
+    """Categorical column of nodes to `codes`, the training's code for each code here, int32 (number of codes,), and
+    `cardinalities`, how many codes the training had."""
+    edges: dict[str, State]
+    """The same of edges."""
+    relations: list[dict[str, Any]]
+    """The training's relations (`EdgeType`), where others are here or they come in another order."""
+    notes: list[str]
+
+
 @TRANSFORMS.register("recode", listed=False)
-class Recode(_FittedTransform):
+class Recode(_FittedTransform, ReadsAsTrained):
     """Turn codes of categories into those of a model's training data; `graphmill predict` puts it into recipes."""
 
     Config = FittedConfig
 
     takes = ("categorical",)
 
+    def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
+        """Columns of nodes that are recoded."""
+        return tuple(states_of(self.config)["nodes"])
+
+    def fit(self, partials: list[State], column: Column) -> State:
+        """Return what is known beforehand."""
+        found: State = states_of(self.config)["nodes"][column.name]
+        return found
+
     def output(self, column: Column, state: State) -> Column:
-        """As many codes as the training data had, and one for others where a later transform takes them."""
+        """As many codes as the training data had."""
         return Column(column.name, "categorical", column.dim, tuple(state["cardinalities"]))
 
     def apply(self, x: Array, state: State) -> Array:
         """Look each code up: int32 (n, 1)."""
         codes: Array = state["codes"]
         return codes[x]
+
+    @property
+    def edge_codes(self) -> dict[str, State]:
+        """See the base class."""
+        return states_of(self.config)["edges"]
+
+    def notes(self) -> list[str]:
+        """See the base class."""
+        return list(states_of(self.config)["notes"])
+
+    def relations_as_trained(self, data: DatasetManifest) -> DatasetManifest:
+        """See the base class."""
+        trained = [EdgeType.model_validate(one) for one in states_of(self.config)["relations"]]
+        if not trained:
+            return data
+        here = {one.name: one for one in data.edge_types}
+        columns = {feature.column: feature for one in data.edge_types for feature in one.features}
+        empty = {
+            f"edges/{one.name}": Table(
+                num_rows=0,
+                columns={"src": "int32", "dst": "int32"} | {f.column: "int32" for f in one.features},
+                shards=(),
+                shard_rows=(),
+            )
+            for one in trained
+            if one.name not in here
+        }
+        absent = [
+            one.model_copy(update={"num_edges": 0, "features": tuple(columns.get(f.column, f) for f in one.features)})
+            for one in trained
+        ]
+        types = tuple(here.get(one.name, one) for one in absent)
+        return data.model_copy(update={"edge_types": types, "tables": data.tables | empty})
 
 
 def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
@@ -117,11 +174,6 @@ def _served(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "name": "served_embedding"} if registered else config
 
 
-def recode_transform(codes: dict[str, Array], cardinalities: dict[str, int]) -> ComponentConfig:
-    """Return a transform that looks codes up.
-
-    `codes`: column to the training data's code for each code here, int32 (number of codes,); `cardinalities`: column to
-    the number of codes afterwards.
-    """
-    states = {name: {"codes": table, "cardinalities": [cardinalities[name]]} for name, table in codes.items()}
-    return TRANSFORMS.config({"name": "recode", "sha256": keep_states(states)})
+def recode_transform(recoding: Recoding) -> ComponentConfig:
+    """Return a transform that reads data as a training did."""
+    return TRANSFORMS.config({"name": "recode", "sha256": keep_states(asdict(recoding))})

@@ -146,7 +146,10 @@ class AveragePrecision(Evaluator):
         """Average precision in 0..1; rows of equal score enter together."""
         if prediction.positive is not None:
             return metrics.average_precision_of_pairs(*prediction.pairs())
-        return metrics.mean_over_tasks(*prediction.columns(), metrics.average_precision)
+        label, score = prediction.columns()
+        if self.graph.task_type == "multiclass" and label.shape[1] == 1:  # neither of two classes is the positive one
+            label, score = np.hstack([1 - label, label]), np.hstack([-score, score])
+        return metrics.mean_over_tasks(label, score, metrics.average_precision)
 
 
 @EVALUATORS.register("pr_auc")

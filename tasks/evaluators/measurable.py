@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from configs.errors import DataError
+from configs.metric_names import ONE_CLASS
 from configs.schema import EvaluateConfig
 from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.making import make_evaluator
@@ -86,6 +87,7 @@ def check_splits(
             ) from error
     if "valid" in labels and evaluator.metric in _EVEN:
         _name_thin_classes(labels["valid"], graph.task_type, evaluator.metric, warn, names)
+    _look_for_majority(evaluator.metric, labels, warn, names)
     if graph.task_type in ("multiclass", "binary"):
         _compare_classes(labels, warn, names)
     elif "train" in labels:
@@ -175,6 +177,35 @@ def _name_thin(counts: Array, what: str, names: list[str] | None, why: str, warn
         warn(
             f"the validation split has fewer than {_FEWEST} rows of {len(thin):,} of {int((counts > 0).sum()):,} "
             f"{what} ({', '.join(shown)}{more}): {why}"
+        )
+
+
+def _look_for_majority(
+    metric: str, labels: Mapping[str, Array], warn: Callable[[str], None], names: list[str] | None
+) -> None:
+    """Warn where who always says the same is right so often that accuracy tells models hardly apart."""
+    split = "valid" if "valid" in labels else "train"
+    label = labels.get(split)
+    single = label is not None and (label.ndim == 1 or label.shape[1] == 1)
+    if label is None or not (metric == "accuracy" or (metric == "f1_micro" and label.ndim == 1)):
+        return
+    if single:
+        flat = label.reshape(len(label))
+        codes = flat[flat >= 0].astype(np.int64)  # NaN is no label
+        counts = np.bincount(codes)
+        share, most = counts.max(initial=0) / max(1, len(codes)), int(counts.argmax()) if len(counts) else 0
+        known = names is not None or label.ndim == 2  # else the code of a class that has a name elsewhere
+        which = f"class {_words(np.array([most]), names)}" if known else "one class"
+        who = f"{share:.1%} of the labelled rows of {split} are of {which}"
+    else:
+        yes = np.nanmean(label[:, ~np.isnan(label).all(axis=0)], axis=0)
+        share = float(np.maximum(yes, 1 - yes).mean()) if len(yes) else 0.0
+        who = f"on average {share:.1%} of a column's labels of {split} are alike"
+    if ONE_CLASS <= share < 1:
+        warn(
+            f"{who}: {metric} {share:.3f} is what a model has that always says so, and {metric} tells nothing of the "
+            "others. Average precision tells (evaluate.evaluator=average_precision), and so does macro F1 "
+            "(evaluate.evaluator=f1); train.class_weight=balanced has a rare class count as much as the others"
         )
 
 

@@ -30,8 +30,16 @@ class Home:
 
     @classmethod
     def open(cls, root: str | Path | None = None) -> Home:
-        """Resolve and create the home folder (mode 0700: it holds the key that pickles are trusted by)."""
+        """Resolve and create the home folder (mode 0700: it holds the key that pickles are trusted by).
+
+        Raises UserError for a name that cannot be one.
+        """
         path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
+        if "?" in str(path):  # SQLAlchemy has no way to write it: what follows are options
+            raise UserError(
+                f"{path} has a question mark in its name, where the addresses of the databases in it would end; choose "
+                "another with --home DIR"
+            )
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(path)
 

@@ -19,7 +19,7 @@ from tasks.evaluate.measuring import secondary_evaluators
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.measurable import check_graph, check_splits, representatives
-from tasks.stage import Parent, run_stage
+from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
@@ -195,6 +195,7 @@ def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("flows.pipeline.check_labels", refuse)
     monkeypatch.setattr("flows.pipeline._Run._run", lambda _, name: done.append(name))
     run: Any = _Run.__new__(_Run)
+    run._watch, run.listener = SimpleNamespace(look=lambda *_: None), Listener()
     run.home, run.recipe, run.selection, run.record, run.here = None, None, selection, record, None
     with pytest.raises(DataError):
         run.stages()
@@ -269,3 +270,35 @@ def test_classes_that_hardly_validate_are_named(
     check_splits(config, nodes, {"train": valid, "valid": valid, "test": valid}, told.append, ["a", "b", "c"])
     assert said in " ".join(told)
     assert bool(told) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "metric", "rare", "said"),
+    [
+        ("multiclass", "accuracy", 2, "98.0% of the labelled rows of valid are of class a: accuracy 0.980 is what"),
+        ("multiclass", "f1_micro", 2, "98.0% of the labelled rows of valid are of class a: f1_micro 0.980"),
+        ("multiclass", "accuracy", 20, ""),
+        ("multiclass", "f1", 2, ""),
+        ("multiclass", "rocauc", 2, ""),
+        ("binary", "accuracy", 2, "98.0% of the labelled rows of valid are of class 0: accuracy 0.980"),
+        ("binary", "ap", 2, ""),
+        ("multilabel", "accuracy", 2, "on average 99.0% of a column's labels of valid are alike: accuracy 0.990"),
+        ("multilabel", "f1_micro", 2, ""),
+    ],
+)
+def test_where_accuracy_tells_nothing_it_is_said(task_type: str, metric: str, rare: int, said: str) -> None:
+    label: Any = (np.arange(100) < rare).astype(np.int64)
+    if task_type == "binary":
+        label = np.append(label, [-1]).astype(np.float64)[:, None]
+        label[-1] = np.nan
+    if task_type == "multilabel":
+        label = np.stack([label, np.roll(label, 3), np.full(100, np.nan)], 1).astype(np.float64)
+        label[50:, 1], label[3:5, 1] = 0, 0
+    recipe = build_recipe({"name": "x", "dataset": "synthetic", "model": "gcn"}, [])
+    warned: list[str] = []
+    names = list("ab") if task_type == "multiclass" else None
+    manifest = graph(task_type=task_type, metric=metric)
+    check_splits(recipe.evaluate, manifest, {"train": label, "valid": label}, warned.append, names)
+    found = [text for text in warned if "says nothing of the others" in text or "tells nothing" in text]
+    assert len(found) == (said != "")
+    assert not said or (found[0].startswith(said) and "evaluate.evaluator=average_precision" in found[0])

@@ -13,7 +13,7 @@ import pyarrow.compute as compute
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.files import Batch
-from tasks.ingest.tables.intake import TableBatch, plain_batch, with_nulls
+from tasks.ingest.tables.intake import TableBatch, plain_batch, truths, with_nulls
 
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""
@@ -178,6 +178,10 @@ def _flatten(batch: TableBatch, column: str, lists: pa.Array, rows: Array, width
 
 def _as_float(batch: TableBatch, column: str, values: pa.Array, rows: Array | None) -> Array:
     """Return flat values as float64, NaN for null. `rows`: of lists' values, the row of each."""
+    if is_text(values.type) and rows is None:
+        replaced, found = truths(values)
+        if found.any() and (found | np.asarray(compute.is_null(values))).all():
+            values = replaced.cast(pa.float64())
     kind = values.type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not plain and not pa.types.is_null(kind):

@@ -24,7 +24,7 @@ from tasks.ingest.tables.link_splits import LinkSplitter
 from tasks.ingest.tables.memberships import Memberships
 from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.tables.splits import node_splits
-from tasks.ingest.tables.table_configs import EdgesConfig
+from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType, TaskType
@@ -92,7 +92,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         for kind, node_set in nodes.items():
             files = node_set.config.names if node_set.config else ""
             with intake.problems.gathering("" if node_set.broken else f"the features of {files} behind that mistake"):
-                features = write_nodes(node_set, intake, writer, column if kind == target else None)
+                features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
         readers, sizes = _write_edges(config, nodes, writer, context, intake)
@@ -149,6 +149,13 @@ def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
     if config.labels is not None and config.labels.form != "nodes":
         return Memberships(config.labels)
     return LabelStore(config)
+
+
+def _has_labels(config: TablesConfig, table: NodesConfig) -> bool:
+    """Whether a table's labels are to be read: where nothing trains they may be missing, columns and all."""
+    if config.split.by != "none" or not table.files:
+        return bool(table.label)
+    return bool(table.label) and set(table.label) <= set(table_files(table).column_names())
 
 
 def _say_what_was_not_read(config: TablesConfig, context: StageContext, intake: Intake) -> None:
@@ -236,7 +243,7 @@ def _scan(
     split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
     for kind, node_set in nodes.items():
         if node_set.config is not None:
-            inside = labels if kind == target and node_set.config.label else None
+            inside = labels if kind == target and _has_labels(config, node_set.config) else None
             unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
             with intake.problems.gathering(unread) as ended:
                 found = scan_nodes(node_set, intake, inside, split if kind == target else None)
@@ -315,6 +322,7 @@ def _write_edges(
             reader = EdgeReader(edges, nodes, intake)
             if config.task == "link":
                 splitter = LinkSplitter(config, reader, writer)
+            reader.others = [one for one in config.edges if one is not edges]
             reader.read(writer, context, taken, splitter)
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now

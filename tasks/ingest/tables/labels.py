@@ -30,6 +30,7 @@ class LabelStore:
         width = len(config.labels.label) if config.labels else 1
         self._kind = LabelKind(config.task_type, config.num_classes or 2, width)
         self._named = config.task_type == "multiclass" and config.num_classes is None
+        self._fewest = 0 if config.split.by == "none" else 2
         self._classes = IdIndex()
         self._parts: list[tuple[Array, Array]] = []
         self._path: object = None
@@ -100,6 +101,10 @@ class LabelStore:
         Raises:
             DataError: there are not two classes.
         """
+        if not self._parts:  # nothing trains, and the table has no such column
+            width = len(self._table.label)
+            none = label_codes(np.empty((0, width)), LabelKind(self._kind.task_type, self._kind.num_classes, width))
+            self._parts = [(np.empty(0, np.int64), np.empty(0, np.int64) if self._named else none)]
         rows = np.concatenate([part[0] for part in self._parts])
         values = np.concatenate([part[1] for part in self._parts])
         if self._named:
@@ -151,7 +156,7 @@ class LabelStore:
                 values = " and ".join(map(str, first[:none]))
                 note = f" beside {values}, which stands for no label; to make it a class, number them from 0"
             order = order[none:]
-        if len(order) < 2:
+        if len(order) < self._fewest:
             found = f"has 1 class ({keys[order[0]]}){note}" if len(order) else f"has no labelled row{note}"
             raise DataError(f"{found}; at least two classes are needed", path=self._path, column=self._column)
         rank = np.full(self._classes.count, -1, np.int64)

@@ -20,6 +20,7 @@ from tasks.ingest.database.table_configs import DatabaseTableConfig
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.ids.node_set import occurred_earlier
 from tasks.ingest.tables.first_lines import with_header_found
+from tasks.ingest.tables.folder_keys import has_keys
 from tasks.ingest.tables.intake import Intake
 from tasks.readers.duckdb_tables import duckdb_tables
 
@@ -100,7 +101,9 @@ def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for place in places:
         path = user_path(place)
-        if is_folder(path):
+        if is_folder(path) and has_keys(path):
+            _add(found, {path.resolve().name: (place,)})
+        elif is_folder(path):
             _add(found, _tables_of_folder(path, place))
         elif path.suffix == _DUCKDB:
             _add(found, dict.fromkeys(duckdb_tables(path), (place,)))
@@ -141,7 +144,7 @@ def _tables_of_folder(folder: Path, given: str) -> dict[str, tuple[str, ...]]:
         if path.name.startswith((".", "_")):
             continue
         if is_folder(path):
-            if any(is_table(entry.name) for entry in names_in(path)):
+            if has_keys(path) or any(is_table(entry.name) for entry in names_in(path)):
                 found[path.name] = (place,)
         elif path.suffix == _DUCKDB:
             found |= dict.fromkeys(duckdb_tables(path), (place,))
@@ -193,7 +196,11 @@ def _look_for_key(facts: ColumnFacts, values: pa.Array) -> None:
         facts.index = None
         return
     before = facts.index.count
-    codes = facts.index.add(values.cast(pa.int64()) if whole else values)
+    in_range = _in_int64(values)
+    if len(in_range) < len(values):
+        facts.index = None
+        return
+    codes = facts.index.add(in_range.cast(pa.int64()) if whole else values)
     if facts.index.count - before < len(codes):
         again = np.flatnonzero(occurred_earlier(codes, before))
         if len(facts.repeated) + len(again) <= min(facts.index.count / 2, max(_FEW, _SHARE * facts.index.count)):
@@ -202,6 +209,12 @@ def _look_for_key(facts: ColumnFacts, values: pa.Array) -> None:
             facts.index = None
     if facts.index is not None and facts.index.count > MOST_KEYS:
         facts.index = None
+
+
+def _in_int64(values: pa.Array) -> pa.Array:
+    """Return values without unsigned ones that no id can be."""
+    is_wide = pa.types.is_uint64(values.type)
+    return values.filter(compute.less_equal(values, np.uint64(np.iinfo(np.int64).max))) if is_wide else values
 
 
 def share_of_known(
@@ -217,6 +230,7 @@ def share_of_known(
             if pa.types.is_floating(values.type):
                 values = values.cast(pa.int64(), safe=False)
             whole = pa.types.is_integer(values.type)
+            values = _in_int64(values)
             for target, index in keys.items():
                 there, known = found.get((column, target), (0, 0))
                 fits = index.is_text is not None and index.is_text != whole and len(values)
