@@ -39,7 +39,8 @@ class GraphModel(nn.Module):
     norm and dropout, on link tasks it is the bare convolution (both as in OGB's examples), as it is with head=none.
     """
 
-    uses_edge_features: ClassVar[bool] = False
+    uses_edge_features: bool = False
+    """Whether the model reads edge features, where the graph has some; see `reads_edge_features`."""
     uses_edge_types: ClassVar[bool] = False
     uses_node_types: ClassVar[bool] = False
     """Whether each type of nodes has its own map from numeric features to hidden_dim, where there are several types."""
@@ -63,6 +64,7 @@ class GraphModel(nn.Module):
         super().__init__()
         self.config = config
         self.facts = facts
+        self.uses_edge_features = self.reads_edge_features(config)
         self.label_mean: Tensor
         self.label_scale: Tensor
         if facts.label_scale:
@@ -79,8 +81,13 @@ class GraphModel(nn.Module):
 
     @classmethod
     def reads_edge_features(cls, config: Any) -> bool:
-        """Whether a model with these options reads edge features."""
-        return cls.uses_edge_features
+        """Whether a model with these options reads edge features, where the graph has some."""
+        return cls.uses_edge_features and getattr(config, "edge_features", True)
+
+    @property
+    def edge_facts(self) -> GraphFacts | None:
+        """The facts, where edge features are there and read; else None."""
+        return self.facts if self.uses_edge_features and self.facts.has_edge_features else None
 
     @classmethod
     def reads_relations(cls, config: Any) -> bool:

@@ -111,13 +111,20 @@ class ModelConfig(ComponentConfig):
         """
 
 
+class EdgeFeaturesConfig(ModelConfig):
+    """Options of models that read what edges carry, and need not."""
+
+    edge_features: bool = True
+    """Read edges' features and categories (dataset.edges.features and categorical), where there are some."""
+
+
 @MODELS.options("gcn", "gcn")
-class GcnConfig(ModelConfig):
+class GcnConfig(EdgeFeaturesConfig):
     """GCN: symmetrically normalised sum over neighbours and the node itself."""
 
 
 @MODELS.options("graphsage", "graphsage")
-class GraphSageConfig(ModelConfig):
+class GraphSageConfig(EdgeFeaturesConfig):
     """GraphSAGE: own features and a mean, max or sum of the neighbours'; the robust first choice."""
 
     aggregator: Literal["mean", "max", "sum"] = "mean"
@@ -132,7 +139,7 @@ class GinConfig(ModelConfig):
     """Join all nodes of a graph to one more node (graph tasks)."""
 
 
-class AttentionConfig(ModelConfig):
+class AttentionConfig(EdgeFeaturesConfig):
     """Options of attention over neighbours."""
 
     heads: int = Field(default=8, ge=1, le=1024)

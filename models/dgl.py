@@ -38,7 +38,6 @@ class Dgl(GraphModel):
         """Raises RecipeError where the convolution, its options, the graph and the model's options do not fit."""
         spec = find_convolution(config.conv)
         reads = set(spec.reads)
-        self.uses_edge_features = self.reads_edge_features(config)  # type: ignore[misc]
         self.uses_edge_types = self.reads_relations(config)  # type: ignore[misc]
         self.uses_node_types = "node_types" in reads  # type: ignore[misc]
         self.uses_edge_weights = spec.takes_weights  # type: ignore[misc]

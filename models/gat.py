@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
@@ -13,10 +14,15 @@ from models.base import GraphModel
 from models.block import Block
 from models.configs import AttentionConfig, GatConfig
 from models.dropout import draw_key
+from models.edge_features import AttendedEdges
 from models.facts import GraphFacts
+from models.kernels.attention.edge_dropout import EdgeDropout
+from models.kernels.attention.end_sums import sum_ends
 from models.kernels.attention.gat import gat_attention
 from models.kernels.dense.linear import Linear, linear_pair
 from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.edge_softmax import edge_softmax
+from models.kernels.sparse.spmm import weighted_sum
 from models.layers import own_rows
 
 
@@ -43,6 +49,7 @@ class AttentionModel(GraphModel):
 
     conv: ClassVar[type[nn.Module]]
     """The convolution of one layer."""
+    uses_edge_features = True
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError where heads do not divide a layer's width."""
@@ -60,24 +67,32 @@ class AttentionModel(GraphModel):
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return a convolution whose heads stand side by side."""
         heads: int = self.config.heads
-        return self.conv(in_dim, heads, out_dim // heads, mean=False, config=self.config)
+        return self.conv(in_dim, heads, out_dim // heads, mean=False, config=self.config, edges=self.edge_facts)
 
     def make_last_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return the last convolution."""
-        heads, mean = self.output_heads, self.output == "mean"
-        return self.conv(in_dim, heads, out_dim if mean else out_dim // heads, mean=mean, config=self.config)
+        heads, mean, edges = self.output_heads, self.output == "mean", self.edge_facts
+        dim = out_dim if mean else out_dim // heads
+        return self.conv(in_dim, heads, dim, mean=mean, config=self.config, edges=edges)
 
 
 class Heads(nn.Module):
-    """What attention convolutions share: which edges, dropout's key, how heads combine, the bias."""
+    """What attention convolutions share: which edges, dropout's key, how heads combine, the bias, edge features.
+
+    Where edges carry features f, <e^h, U^h f_uv> is added to a head's score and U^h f_uv to its message.
+    """
 
     returns_own_rows = True
 
-    def __init__(self, heads: int, dim: int, *, mean: bool, config: AttentionConfig) -> None:
+    def __init__(
+        self, heads: int, dim: int, *, mean: bool, config: AttentionConfig, edges: GraphFacts | None = None
+    ) -> None:
+        """`edges`: of a graph whose edge features are read."""
         super().__init__()
         self.heads, self.dim, self.mean = heads, dim, mean
         self.rate, self.slope, self.self_loops = config.attention_dropout, config.negative_slope, config.self_loops
         self.bias = nn.Parameter(torch.zeros(dim if mean else heads * dim))
+        self.carried = None if edges is None else AttendedEdges(edges, heads, dim)
 
     def split(self, x: Tensor) -> Tensor:
         """View (n, heads * dim) as (n, heads, dim)."""
@@ -92,6 +107,18 @@ class Heads(nn.Module):
         active = self.training and self.rate > 0
         return {"dropout": self.rate if active else 0.0, "key": draw_key() if active else 0}
 
+    def attend(self, block: Block, z: Tensor, scores: Tensor) -> Tensor:
+        """Sum messages z (num_src, H, dim) and those of edge features by scores of nodes, float32 (E, H).
+
+        Numbers for each edge and head are kept, which attention without edge features does not.
+        """
+        assert self.carried is not None
+        adj, drop = self.edges(block), self.drop()
+        attention = edge_softmax(adj, scores)
+        if drop["dropout"]:
+            attention = attention * EdgeDropout.of(drop["dropout"], drop["key"]).mask(attention)
+        return weighted_sum(adj, z, attention) + self.carried.messages(block, adj, attention).to(z.dtype)
+
     def combine(self, y: Tensor) -> Tensor:
         """Combine heads: (n, heads, dim) -> (n, dim) or (n, heads * dim)."""
         return (y.mean(1) if self.mean else y.flatten(1)) + self.bias.to(y.dtype)
@@ -100,8 +127,10 @@ class Heads(nn.Module):
 class GatConv(Heads):
     """y_v = combine_h sum_{u in N(v) + v} a_uv^h W^h x_u, a = softmax_u LeakyReLU(<s^h, W^h x_u> + <t^h, W^h x_v>)."""
 
-    def __init__(self, in_dim: int, heads: int, dim: int, *, mean: bool, config: AttentionConfig) -> None:
-        super().__init__(heads, dim, mean=mean, config=config)
+    def __init__(
+        self, in_dim: int, heads: int, dim: int, *, mean: bool, config: AttentionConfig, edges: GraphFacts | None = None
+    ) -> None:
+        super().__init__(heads, dim, mean=mean, config=config, edges=edges)
         self.linear = Linear(in_dim, heads * dim, bias=False)
         self.source = nn.Parameter(torch.empty(heads, dim))
         self.target = nn.Parameter(torch.empty(heads, dim))
@@ -116,6 +145,10 @@ class GatConv(Heads):
         z, scores = linear_pair(x, self.linear.weight, folded)
         z, (score_src, score_dst) = self.split(z), scores.chunk(2, 1)
         score_dst = own_rows(block, score_dst)
+        if self.carried is not None:
+            adj = self.edges(block)
+            sums = sum_ends(adj, score_src, score_dst) + self.carried.scores(block, adj)
+            return self.combine(self.attend(block, z, F.leaky_relu(sums, self.slope)))
         y = gat_attention(self.edges(block), z, score_src, score_dst, self.slope, **self.drop())
         return self.combine(y)
 

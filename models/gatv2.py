@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.block import Block
 from models.configs import Gatv2Config
+from models.facts import GraphFacts
 from models.gat import AttentionModel, Heads
 from models.kernels.attention.gatv2 import gatv2_attention
+from models.kernels.attention.gatv2_scores import gatv2_scores
 from models.kernels.dense.linear import Linear
 from models.layers import own_rows
 
@@ -17,8 +19,10 @@ from models.layers import own_rows
 class Gatv2Conv(Heads):
     """y_v = combine_h sum_{u in N(v) + v} a_uv^h W_s^h x_u, a = softmax_u <a^h, LeakyReLU(W_s^h x_u + W_t^h x_v)>."""
 
-    def __init__(self, in_dim: int, heads: int, dim: int, *, mean: bool, config: Gatv2Config) -> None:
-        super().__init__(heads, dim, mean=mean, config=config)
+    def __init__(
+        self, in_dim: int, heads: int, dim: int, *, mean: bool, config: Gatv2Config, edges: GraphFacts | None = None
+    ) -> None:
+        super().__init__(heads, dim, mean=mean, config=config, edges=edges)
         self.source = Linear(in_dim, heads * dim)
         self.target = self.source if config.share_weights else Linear(in_dim, heads * dim)
         self.attention = nn.Parameter(torch.empty(heads, dim))
@@ -32,6 +36,10 @@ class Gatv2Conv(Heads):
             target = own_rows(block, source)
         else:
             target = self.split(self.target(own_rows(block, x)))
+        if self.carried is not None:
+            adj = self.edges(block)
+            scores = gatv2_scores(adj, source, target, self.attention, self.slope) + self.carried.scores(block, adj)
+            return self.combine(self.attend(block, source, scores))
         y = gatv2_attention(self.edges(block), source, target, self.attention, self.slope, **self.drop())
         return self.combine(y)
 

@@ -9,6 +9,8 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block
 from models.configs import GcnConfig
+from models.edge_features import Scales, SummedEdges
+from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers import own_rows
@@ -21,25 +23,45 @@ def propagate(block: Block, x: Tensor) -> Tensor:
     degrees alone, as in DGL's GraphConv). On sampled blocks d are the degrees of the whole graph and the sum is scaled
     to its full expectation, so that training and layer-wise inference normalise alike (DGL takes the block's own).
     """
-    norm = (block.degrees + 1).rsqrt()
+    norm, scale = _scales(block)
     own = norm[: block.num_dst]
-    scale = own if block.scale is None or block.weight is not None else own * block.scale
     y = weighted_sum(block.adjacency, x, block.weight, source_scale=norm, target_scale=scale)
     return y + own_rows(block, x) * own.square().unsqueeze(1).to(x.dtype)
 
 
-class GcnConv(nn.Module):
-    """y = P x W + b, P the symmetrically normalised adjacency matrix with self-loops (`propagate`)."""
+def _scales(block: Block) -> tuple[Tensor, Tensor]:
+    """Return what sources (num_src,) and sums over in-edges (num_dst,) are multiplied by."""
+    norm = (block.degrees + 1).rsqrt()
+    own = norm[: block.num_dst]
+    return norm, own if block.scale is None or block.weight is not None else own * block.scale
 
-    def __init__(self, in_dim: int, out_dim: int) -> None:
+
+def _edge_scales(block: Block) -> Scales:
+    """Return the same for edges (E,) and destinations."""
+    norm, scale = _scales(block)
+    of_edges = norm[block.indices.long()]
+    return of_edges if block.weight is None else of_edges * block.weight, scale
+
+
+class GcnConv(nn.Module):
+    """y = P x W + b, P the symmetrically normalised adjacency matrix with self-loops (`propagate`).
+
+    Where edges carry features f, messages are W x_u + U f_uv, normalised alike.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, edges: GraphFacts | None = None) -> None:
+        """`edges`: of a graph whose edge features are read."""
         super().__init__()
         self.linear = Linear(in_dim, out_dim, bias=False)
         self.bias = nn.Parameter(torch.zeros(out_dim))
         self.map_first = out_dim < in_dim
+        self.edges = None if edges is None else SummedEdges(edges, out_dim)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
         y = propagate(block, self.linear(x)) if self.map_first else self.linear(propagate(block, x))
+        if self.edges is not None:
+            y = y + self.edges(block, "gcn", lambda: _edge_scales(block)).to(y.dtype)
         return y + self.bias.to(y.dtype)
 
 
@@ -48,14 +70,15 @@ class Gcn(GraphModel):
     """GCN: symmetrically normalised sum over neighbours and the node itself."""
 
     uses_edge_weights = True
+    uses_edge_features = True
 
     Config = GcnConfig
 
     @property
     def convolves_padded(self) -> bool:
-        """Without weights."""
-        return not self.config.edge_weights
+        """Without weights, and features of edges."""
+        return not self.config.edge_weights and self.edge_facts is None
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""
-        return GcnConv(in_dim, out_dim)
+        return GcnConv(in_dim, out_dim, self.edge_facts)

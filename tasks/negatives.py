@@ -1,4 +1,4 @@
-"""Negative pairs to evaluate links against: drawn uniformly, and none of them an edge of any split.
+"""Negative pairs to evaluate links against: drawn uniformly from what could be an edge, and none of them is one.
 
 In a dense graph many uniform pairs are edges, and a model that knows them would be told that it is wrong. (Negatives
 that a model trains on are drawn in `tasks/train/loaders/links/negatives.py`: those know nothing of what is held out.)
@@ -6,7 +6,7 @@ that a model trains on are drawn in `tasks/train/loaders/links/negatives.py`: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,23 +15,22 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError
 from tasks.counter_random import below
+from tasks.edge_ends import ANY, EdgeEnds, GetArray, Pairs, are_never_joined, end_at, never_joined
 from tasks.pair_set import PairSet
 from tasks.sizes import BYTES_A_PAIR, need_memory
 from tasks.storage.graph_store import id_dtype, slices
 from tasks.storage.manifests import SPLITS
 
 Array = NDArray[Any]
-Pairs = Callable[[], Iterator[tuple[Array, Array]]]
-"""Returns all edges anew, in chunks of sources and targets."""
-GetArray = Callable[[str], Array | None]
-"""Returns an array of a graph by name, or None (`GraphStore.get`)."""
-
 NEGATIVE = 17
 """Stream of random numbers (`tasks/counter_random.py`)."""
 _ROUNDS = 32
+_MOST_ROUNDS = 3 * _ROUNDS
 _CHUNK_ROWS = 1 << 20
 _IS_EDGE = 1
 _STREAMS_A_ROUND = 1000
+_TRIES = 8
+"""To find two ends that can be joined, before edges are looked at: each fails half of the time in a bipartite graph."""
 
 
 def draw_negatives(
@@ -43,11 +42,12 @@ def draw_negatives(
     edges: Pairs,
     *,
     directed: bool,
+    ends: EdgeEnds = ANY,
     keep_src: bool = False,
 ) -> Array:
-    """Fill in pairs of different nodes that are no edges; return the places of those that still are after 32 draws.
+    """Fill in pairs that could be edges and are none; return the places where hundreds of draws gave none.
 
-    (Their nodes are joined to nearly all others.) Memory: some 40 bytes a pair and a chunk of edges, which are read
+    Memory: some 40 bytes a pair and a chunk of edges, which are read
     once a round.
 
     Args:
@@ -58,48 +58,78 @@ def draw_negatives(
         seed: of the draws.
         edges: those of all splits.
         directed: whether the reverse of an edge is none.
-        keep_src: draw targets only.
+        ends: what can be joined.
+        keep_src: draw targets only; of a source that is joined to all of them the source too.
     """
     places = np.arange(len(src))
-    for number in range(_ROUNDS):
-        _draw(split, number, places, src, dst, num_nodes, seed, keep_src)
-        places = places[among_edges(src[places], dst[places], num_nodes, edges, directed=directed)]
+    last = _ROUNDS * (2 if keep_src else 1)
+    for number in range(last + _ROUNDS):
+        if number == last:
+            if not len(ends.sources) and not len(ends.targets):
+                break
+            ends = ends.wider(num_nodes)
+        _draw(split, number, places, src, dst, num_nodes, seed, ends, keep_src and number < _ROUNDS)
+        drawn = src[places], dst[places]
+        wrong = among_edges(*drawn, num_nodes, edges, directed=directed) | are_never_joined(*drawn, ends.side)
+        places = places[wrong]
         if not len(places):
             break
     return places
 
 
 def draw_pool(
-    split: int, count: int, num_nodes: int, seed: int, edges: Pairs, *, directed: bool = False, path: object = None
+    split: int,
+    count: int,
+    num_nodes: int,
+    seed: int,
+    edges: Pairs,
+    *,
+    directed: bool = False,
+    ends: EdgeEnds = ANY,
+    path: object = None,
 ) -> dict[str, Array]:
-    """Return up to `count` pairs of different nodes that are no edges, `src` and `dst`, id (n,) each.
+    """Return up to `count` pairs that could be edges and are none, `src` and `dst`, id (n,) each.
 
     Fewer where the graph has hardly any others. The arguments are those of `draw_negatives`; `path` names the graph.
-    Raises DataError where
-    nearly all pairs are edges, RecipeError where so many take more memory than there is.
+    Raises DataError where nearly all pairs are edges, RecipeError where so many take more memory than there is.
     """
     need_memory(
         BYTES_A_PAIR * count, f"drawing {count:,} negative pairs", "set dataset.num_negatives lower, or hold out less"
     )
     src, dst = (np.empty(count, id_dtype(num_nodes)) for _ in range(2))
-    left = draw_negatives(split, src, dst, num_nodes, seed, edges, directed=directed)
+    left = draw_negatives(split, src, dst, num_nodes, seed, edges, directed=directed, ends=ends)
     if len(left) == count:
-        raise DataError(
-            "nearly all pairs of nodes are edges: there are no others to rank them against; leave out the edges that "
-            "mean least (those of low weight, say), or give nodes labels and predict those",
-            path=path,
-        )
+        raise no_others(path)
     return {"src": np.delete(src, left), "dst": np.delete(dst, left)}
 
 
+def no_others(path: object = None) -> DataError:
+    """Return the error of a graph in which there is nothing to rank edges against."""
+    return DataError(
+        "nearly all pairs of nodes are edges, of those that could be one: there are no others to rank them against; "
+        "leave out the edges that mean least (those of low weight, say), or give nodes labels and predict those",
+        path=path,
+    )
+
+
 @njit(cache=True, nogil=True)
-def _draw(split, number, places, src, dst, num_nodes, seed, keep_src):  # type: ignore[no-untyped-def]
-    stream = NEGATIVE + _STREAMS_A_ROUND * number
+def _draw(split, number, places, src, dst, num_nodes, seed, ends, keep_src):  # type: ignore[no-untyped-def]
+    num_sources, num_targets = len(ends.sources), len(ends.targets)
     for i in places:
         counter = 2 * (split * (np.int64(1) << np.int64(40)) + i)
-        u = np.int64(src[i]) if keep_src else below(seed, stream, counter, num_nodes)
-        v = below(seed, stream, counter + 1, num_nodes - 1)
-        src[i], dst[i] = u, v if v < u else v + 1
+        for t in range(_TRIES):
+            stream = NEGATIVE + _STREAMS_A_ROUND * (number + _MOST_ROUNDS * t)
+            u = np.int64(src[i])
+            if not keep_src:
+                u = end_at(ends.sources, below(seed, stream, counter, num_sources if num_sources else num_nodes))
+            if num_targets:
+                v = end_at(ends.targets, below(seed, stream, counter + 1, num_targets))
+            else:  # all but the source, which has no edge to itself
+                v = np.int64(below(seed, stream, counter + 1, num_nodes - 1))
+                v += v >= u
+            src[i], dst[i] = u, v
+            if not never_joined(ends.side, u, v):
+                break
 
 
 def among_edges(src: Array, dst: Array, num_nodes: int, edges: Pairs, *, directed: bool) -> Array:
@@ -111,11 +141,11 @@ def among_edges(src: Array, dst: Array, num_nodes: int, edges: Pairs, *, directe
     return wanted.marks(src, dst) == _IS_EDGE
 
 
-def split_pairs(get: GetArray) -> Pairs:
-    """Return the reader of the edges of all splits of a link task's graph."""
+def split_pairs(get: GetArray, splits: Sequence[str] = SPLITS) -> Pairs:
+    """Return the reader of the edges of some splits of a link task's graph."""
 
     def read() -> Iterator[tuple[Array, Array]]:
-        for split in SPLITS:
+        for split in splits:
             pairs = get(f"{split}_edges")
             for part in slices(0 if pairs is None else len(pairs), _CHUNK_ROWS):
                 assert pairs is not None

@@ -57,6 +57,8 @@ def show_check(found: DataCheck) -> None:
             f"{graph['largest_component']:,} nodes; nodes that get no message: {graph['without_in_edge']:,}",
             markup=False,
         )
+    for text in found.negatives:
+        console.print(f"{'negatives':<11} {text.removeprefix('negatives ')}", markup=False)
     if found.unlabelled:
         console.print(f"{'labels':<11} {found.unlabelled:,} rows have none", markup=False)
     if found.classes:

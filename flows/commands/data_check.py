@@ -26,7 +26,7 @@ from tasks.storage.ids import class_names
 from tasks.storage.manifests import DatasetManifest, GraphManifest
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.temporary import own_folder
-from tasks.train.families import check_options
+from tasks.train.families import check_options, unread_edge_features
 
 
 @dataclass
@@ -51,6 +51,8 @@ class DataCheck:
     """Class to its rows in each split."""
     relations: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of triple tasks: relation to its triples in each split, the most frequent first."""
+    negatives: list[str] = field(default_factory=list)
+    """Of link tasks: what negatives join, for each relation that links are predicted in."""
     unlabelled: int = 0
     """Nodes of the labelled type, or graphs, without a label."""
     graph: dict[str, Any] = field(default_factory=dict)
@@ -168,6 +170,10 @@ def _preprocess(
     fields = STAGE.build(context, recipe, {"ingest": ingested})
     graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
     found.splits = {} if recipe.is_layout else graph.manifest.splits
+    unread = unread_edge_features(recipe, graph.manifest)
+    if unread is not None:
+        found.warnings.append(unread)
+    found.negatives = graph.manifest.report.get("negatives", [])
     dataset = DatasetStore(ingested.folder, ingested.manifest)
     if graph.manifest.task == "triple" and recipe.time_moment is not None:
         found.relations, found.edges = _relation_counts(dataset, graph), {}

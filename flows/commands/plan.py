@@ -141,7 +141,8 @@ def _step(
     if found is not None and name not in selection.force:
         manifest = found.manifest
         known = (manifest.num_bytes, manifest.seconds, "artifact", manifest.peak_bytes)
-        return Step(name, "cached", [], manifest.key, *known)
+        told = manifest.report.get("negatives", []) if name == "preprocess" else []
+        return Step(name, "cached", told, manifest.key, *known)
     if found is not None:
         return Step(name, runs, ["forced"], found.manifest.key, *known)
     reasons = [f"it will fail: {text}" for text in digests.missing]

@@ -20,7 +20,7 @@ def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
 
     wanted, found = model.facts, graph_facts(manifest)
     names = ["task", "feature_dim", "categories", "num_node_types"]
-    names += ["edge_feature_dim", "edge_categories"] if model.uses_edge_features else []
+    names += ["edge_feature_dim", "edge_categories"] if model.edge_facts is not None else []
     names += ["num_edge_types"] if model.uses_edge_types else []
     names += ["has_edge_weights"] if model.config.edge_weights else []
     if wanted.fanouts:

@@ -244,8 +244,8 @@ def check_tables(needs: DataNeeds, data: DatasetManifest) -> None:
     if data.num_relations and needs.reads_relations:  # pairs are asked about by the numbers of relations
         _same(data, "relations", *(_names(t.name for t in types) for types in (needs.edge_types, data.edge_types)))
     _same_columns(data, needs.node_types, data.node_types)
-    if needs.reads_edge_features:
-        _same_columns(data, needs.edge_types, data.edge_types)
+    if needs.reads_edge_features:  # what was not there when it was trained it does not read
+        _same_columns(data, [one for one in needs.edge_types if one.features], data.edge_types)
 
 
 def _same_columns(

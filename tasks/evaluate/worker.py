@@ -19,6 +19,7 @@ from configs.registry import EVALUATORS
 from tasks.evaluate.controls.several import SeveralControls
 from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.decisions import DecisionsSeen
+from tasks.evaluate.degree_rule import DegreeRule
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.intervals import SureOfEach
 from tasks.evaluate.measuring import fitted_controls, measure, secondary_evaluators
@@ -88,6 +89,7 @@ class Evaluation:
         telling: dict[str, int] = {}
         intervals: dict[str, dict[str, Any]] = {}
         splits = self.job.splits
+        degrees = DegreeRule(self.store) if self.store.manifest.task == "link" else None
         drawn = "test" if "test" in splits else splits[-1]
         decided = self._deciding(drawn)
         judges = self.evaluator.heads if isinstance(self.evaluator, SeveralTasks) else [self.evaluator]
@@ -101,9 +103,13 @@ class Evaluation:
                     sure.keep(name, values)
                 intervals[split] = sure.intervals()
                 if split == drawn:
-                    report = {"split": split, **self._diagnosed(split, prediction)}
+                    report |= {"split": split, **self._diagnosed(split, prediction)}
                 for view, one in decided:
                     one.see(split, prediction if view is None else of_head(prediction, view))
+                if degrees is not None:
+                    value = degrees.rocauc(*self.predictor.link_pairs(split))
+                    report.setdefault("degree_rule", {})[split] = value
+                    self.notes.append(degrees.note(split, value))
                 for what, found in self._tell_parts(split, prediction, controls).items():
                     by_part.setdefault(what, {}).update(found)
                 report_progress(number, len(splits), "splits", split)

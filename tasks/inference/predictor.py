@@ -20,6 +20,7 @@ from models.kernels.sparse.segment import segment_reduce
 from models.knowledge import KnowledgeModel
 from models.output_heads import GraphHead
 from models.relational.base import RelationalModel
+from tasks.edge_ends import ends_of
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.kept_layers import KeptLayers
@@ -186,7 +187,8 @@ class Predictor:
         if split not in self._negatives:
             manifest, edges = self.store.manifest, graph_pairs(self.store.get)
             number, directed = SPLITS.index(split), not manifest.symmetric
-            pool = draw_pool(number, count, manifest.num_nodes, _NEGATIVE_SEED, edges, directed=directed)
+            ends = ends_of(self.store.get("edge_role"), self.store.get("edge_side"))
+            pool = draw_pool(number, count, manifest.num_nodes, _NEGATIVE_SEED, edges, directed=directed, ends=ends)
             self._negatives[split] = np.stack([pool["src"], pool["dst"]], 1)
         return self._negatives[split]
 
@@ -263,7 +265,7 @@ class Predictor:
                 features = replace(features, guess=self._guesses(model, features, self._layerwise))
             return self._layerwise.vectors(model, features, nodes)
         carried = (
-            model.uses_edge_features,
+            model.edge_facts is not None,
             model.uses_edge_types,
             model.uses_node_types,
             model.config.edge_weights,
@@ -288,7 +290,7 @@ class Predictor:
     def _estimate(self, model: GraphModel) -> int:
         """Bytes that the whole graph takes: some layers' rows (of edges too, where they carry messages) and the CSC."""
         manifest = self.store.manifest
-        carried = manifest.num_edges if model.uses_edge_features and model.facts.has_edge_features else 0
+        carried = manifest.num_edges if model.edge_facts is not None else 0
         return 4 * 4 * (manifest.num_nodes + carried) * widest(model) + 16 * manifest.num_edges
 
     def tensor(self, values: Any) -> Tensor:

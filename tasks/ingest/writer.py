@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.parquet as pq
 
 from configs.errors import DataError
@@ -235,15 +236,21 @@ def _storage(schema: pa.Schema) -> dict[str, tuple[str, str]]:
     return found
 
 
-def written_pairs(writer: DatasetWriter) -> Callable[[], Iterator[tuple[Array, Array]]]:
-    """Return the reader of the edges of all splits and of none, whose tables are closed."""
+def written_pairs(writer: DatasetWriter, relation: int | None = None) -> Callable[[], Iterator[tuple[Array, Array]]]:
+    """Return the reader of the edges of all splits and of none, whose tables are closed; of those of a relation."""
+
+    # Edges that are left out name no relation.
+    splits = (*SPLITS, *(() if relation is not None else (LEFT_OUT,)))
+    columns = ["src", "dst", *(() if relation is None else ("relation",))]
 
     def read() -> Iterator[tuple[Array, Array]]:
-        for split in (*SPLITS, LEFT_OUT):
+        for split in splits:
             for path in sorted((writer.folder / "split" / split).glob("*.parquet")):
                 with pq.ParquetFile(path) as file:
                     for group in range(file.num_row_groups):
-                        rows = file.read_row_group(group, columns=["src", "dst"])
+                        rows = file.read_row_group(group, columns=columns)
+                        if relation is not None:
+                            rows = rows.filter(compute.equal(rows["relation"], relation))
                         yield rows["src"].to_numpy(), rows["dst"].to_numpy()
 
     return read

@@ -42,7 +42,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
     `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted),
     of a snapshot `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`), of
-    link tasks `held_out` (`HeldOut.report`), and `vectors` (of registered models as features: `take_vectors`).
+    link tasks `held_out` (`HeldOut.report`) and `negatives` (what they join, in words), and `vectors` (of registered
+    models as features: `take_vectors`).
 
     Raises:
         DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.
@@ -84,11 +85,12 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     indptr = graph["csc_indptr"]
     if ingested.task == "graph":
         check_within_graphs(indptr, graph["csc_indices"], graph["graph_offsets"])
+    negatives: list[str] = []
     if held_out is not None:
         splits = held_out.sizes
         held_out.report_counts(context)
-        of_events = bool(ingested.negative_kinds)
-        complete_negatives(context, graph, writer, directed=held_out.directed, may_be_edges=of_events)
+        names = [kind.relation for kind in ingested.edge_types[: ingested.num_relations]]
+        negatives = complete_negatives(context, graph, writer, ingested, directed=held_out.directed, names=names)
     train_rows = training_rows(ingested, graph)
     built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:
@@ -101,6 +103,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
     if held_out is not None:
         report["held_out"] = held_out.report()
+        report["negatives"] = negatives
     if taken:
         report["vectors"] = taken
     if near is not None:

@@ -41,4 +41,4 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return work.build(context, recipe, parents)
 
 
-STAGE: Stage[GraphManifest] = Stage("preprocess", 3, GraphManifest, ("ingest",), config, build)
+STAGE: Stage[GraphManifest] = Stage("preprocess", 4, GraphManifest, ("ingest",), config, build)

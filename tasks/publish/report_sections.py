@@ -92,7 +92,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     if graph is None:
         return section
     report = graph.manifest.report
-    section.facts += _held_out_facts(report)
+    section.facts += _held_out_facts(report) + [("negatives", text) for text in report.get("negatives", [])]
     section.facts += _vector_facts(report)
     words = "directed edges between entities" if graph.manifest.task == "triple" else "edges for message passing"
     section.facts += [(words, f"{graph.manifest.num_edges:,}"), *_degree_facts(report)]

@@ -20,6 +20,7 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `train_edges`, ... | id (n, 2) | positive edges of a split (link and triple tasks), source and target |
 | `valid_negative`, `test_negative` | id (n, 2) or (n, K, 2) | given or drawn: one pool, or K for each positive |
 | `train_edge_weight` | float32 (n,) | where the source gives one |
+| `edge_role`, `edge_side` | uint8, id (N,) | link tasks: what training draws negatives from (`tasks/edge_ends.py`) |
 | `train_relation`, ... | int32 (n,) | triple tasks: relations; `train_edges` are heads and tails |
 | `relation_feat` | float32 (R, D) | triple tasks: features of relations |
 | `graph_offsets` | int64 (G + 1,) | graph g holds nodes graph_offsets[g] to graph_offsets[g + 1] (graph tasks) |
@@ -52,7 +53,7 @@ MISSING_IN_EDGES = "missing_in_edges"
 ALWAYS = -(1 << 62)
 """`node_time` and `edge_time` of what has no time of its own: it was always there."""
 INT32_MAX = np.iinfo(np.int32).max
-NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
+NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids", "edge_role", "edge_side")
 """Arrays with a row for each node."""
 EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 """Arrays with a row for each edge, in CSC order."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from configs.layout_options import LAYOUT
+from configs.registry import MODELS
 from configs.training import TrainBase, TrainConfig
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tasks.sizes import Counts
     from tasks.stage import StageContext
     from tasks.storage.home import Home
-    from tasks.storage.manifests import PartitionManifest
+    from tasks.storage.manifests import GraphManifest, PartitionManifest
     from tasks.train.job import AnyJob
     from tasks.train.strategies.base import Ranks
 
@@ -76,3 +77,18 @@ def check_options(recipe: Recipe) -> None:
         from tasks.train import gnn
 
         gnn.check_options(recipe)
+
+
+def unread_edge_features(recipe: Recipe, manifest: GraphManifest) -> str | None:
+    """Say that edges carry features which the model does not read; None: it does, there are none, or it was told so."""
+    kinds = {"numbers": manifest.edge_feature_dim, "categories": len(manifest.edge_categories)}
+    there = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items() if count)
+    if not there or recipe.is_layout or recipe.model.name not in MODELS.names():
+        return None
+    reads = getattr(MODELS.get(recipe.model.name), "reads_edge_features", None)
+    if not getattr(recipe.model, "edge_features", True) or (reads is not None and reads(recipe.model)):
+        return None
+    return (
+        f"edges carry features ({there}), and model.name={recipe.model.name} reads none of them: the result is what "
+        "it would be without; graphsage, gcn, gat, gatv2, gin and deepgcn read them"
+    )

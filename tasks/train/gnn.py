@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
-from configs.registry import MODELS, STRATEGIES
+from configs.registry import STRATEGIES
 from configs.schema import Recipe
 from configs.training import TrainConfig
 from models.facts import GraphFacts
@@ -68,9 +68,6 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
             f"parts were made for {grouped} machine(s), and {train.num_machines} train: with partition.machines="
             f"{train.num_machines} fewer edges lie between them"
         )
-    has_edge_features = manifest.edge_feature_dim or manifest.edge_categories
-    if has_edge_features and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
-        context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")
 
 
 def trainings(job: GnnJob) -> list[GnnJob]:

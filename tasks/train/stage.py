@@ -16,7 +16,7 @@ from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.graph_facts import graph_facts, task_relation
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResult
-from tasks.train.families import family_of
+from tasks.train.families import family_of, unread_edge_features
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
 from tasks.train.ranks.launch import run_job
 from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
@@ -43,6 +43,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     _refuse_later_rows(recipe, graph.manifest)
     family = family_of(recipe.train)
     family.announce(context, recipe, graph.manifest)
+    unread = unread_edge_features(recipe, graph.manifest)
+    if unread is not None:
+        context.warn(unread)
     if not recipe.is_layout:
         check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
     warm = warm_start(recipe, context.home, parents[PARENT]) if PARENT in parents else None

@@ -89,14 +89,20 @@ def test_a_column_of_two_tables_has_one_numbering(home: Home, tmp_path: Path) ->
 
 
 def test_a_model_that_reads_no_edge_features_needs_none(home: Home, tmp_path: Path) -> None:
-    trained = Prepared(home, recipe_of(write_edges(tmp_path / "old", "pqrpqrpqrpq"), "gcn"))
+    trained = Prepared(home, recipe_of(write_edges(tmp_path / "old", "pqrpqrpqrpq"), "sgc"))
     needs = trained.needs(tmp_path / "model")
     new = write_edges(tmp_path / "new", "zzzzzzzzzzz")
     for columns in ((), ("relation",), ("kind",)):
-        assert adapted(home, trained, needs, recipe_of(new, "gcn", categorical=columns)).graph.manifest.num_edges == 11
+        assert adapted(home, trained, needs, recipe_of(new, "sgc", categorical=columns)).graph.manifest.num_edges == 11
     reading = replace(needs, reads_edge_features=True)
     with pytest.raises(DataError, match="feature columns of node__to__node: the model was trained on kind"):
-        adapted(home, trained, reading, recipe_of(new, "gcn", categorical=()))
+        adapted(home, trained, reading, recipe_of(new, "sgc", categorical=()))
+
+
+def test_a_model_that_learnt_without_edge_features_needs_none(home: Home, tmp_path: Path) -> None:
+    trained = Prepared(home, recipe_of(write_edges(tmp_path / "old", "pqrpqrpqrpq"), "gcn", categorical=()))
+    new = recipe_of(write_edges(tmp_path / "new", "zzzzzzzzzzz"), "gcn")
+    assert adapted(home, trained, trained.needs(tmp_path / "model"), new).graph.manifest.num_edges == 11
 
 
 def test_relations_are_found_by_their_names(home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,9 @@ from tests.leaks.cases import HOPS, learnt, opened, prepare
 NODE_WAYS = {
     "full": "train.loader=full",
     "neighbor": "train.loader=neighbor train.loader.fanout=3,3",
-    "precomputed mean": "train.loader=neighbor train.loader.first_hop=precomputed train.loader.fanout=3,-1",
+    "precomputed mean": (
+        "train.loader=neighbor train.loader.first_hop=precomputed train.loader.fanout=3,-1 model.edge_features=false"
+    ),
     "cluster": "train.loader=cluster train.loader.clusters_per_batch=2",
     "random_partition": "train.loader=random_partition train.loader.num_clusters=4",
     "saint": "train.loader=saint_walk",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,19 @@ def true_over_sampled(block: Block) -> Tensor:
     return torch.where(counts > 0, true / counts.clamp(min=1), 0.0)[:, None]
 
 
+def edge_rows(maps: Any, block: Block) -> Tensor:
+    """U f_e of each edge, (E, D), whose sums a convolution takes from sums of f."""
+    assert block.edge_feat is not None
+    assert block.edge_feat_cat is not None
+    rows = maps.categories.table[block.edge_feat_cat[:, 0]] + maps.categories.table[3 + block.edge_feat_cat[:, 1]]
+    return rows if maps.numbers is None else rows + block.edge_feat @ maps.numbers.weight.T
+
+
+def into(block: Block) -> Tensor:
+    """(num_dst, E): 1 where an edge ends."""
+    return (torch.arange(block.num_dst)[:, None] == destinations(block)[None]).double()
+
+
 def dense_sage(conv: SageConv, block: Block, x: Tensor) -> Tensor:
     a = adjacency(block)
     counts = a.sum(1, keepdim=True)
@@ -81,7 +95,11 @@ def dense_sage(conv: SageConv, block: Block, x: Tensor) -> Tensor:
         assert conv.pool is not None
         masked = torch.where(a[:, :, None] > 0, conv.pool(x)[None], float("-inf")).amax(1)
         neighbors = torch.where(counts > 0, masked, 0.0)
-    return x[: block.num_dst] @ conv.own.weight.T + conv.own.bias + neighbors @ conv.neighbor.weight.T
+    y = x[: block.num_dst] @ conv.own.weight.T + conv.own.bias + neighbors @ conv.neighbor.weight.T
+    if conv.edges is None:
+        return y
+    scale = true_over_sampled(block) if conv.aggregator == "sum" else 1 / counts.clamp(min=1)
+    return y + into(block) @ edge_rows(conv.edges, block) * scale
 
 
 def dense_gcn(conv: GcnConv, block: Block, x: Tensor) -> Tensor:
@@ -89,7 +107,11 @@ def dense_gcn(conv: GcnConv, block: Block, x: Tensor) -> Tensor:
     a = adjacency(block) * true_over_sampled(block)
     a = a + torch.eye(block.num_dst, block.num_src, dtype=torch.float64)
     norm = (degree + 1).rsqrt()
-    return (norm[: block.num_dst, None] * a * norm) @ x @ conv.linear.weight.T + conv.bias
+    y = (norm[: block.num_dst, None] * a * norm) @ x @ conv.linear.weight.T + conv.bias
+    if conv.edges is None:
+        return y
+    rows = edge_rows(conv.edges, block) * norm[block.indices.long()][:, None]
+    return y + into(block) @ rows * true_over_sampled(block) * norm[: block.num_dst, None]
 
 
 def edge_vector(encoder: EdgeEncoder | None, block: Block, e: int) -> Tensor | float:
@@ -157,11 +179,11 @@ def edge_by_edge_gen(conv: GenConv, block: Block, x: Tensor) -> Tensor:
     return conv.mlp(own + message)
 
 
-def gat_conv(kind: Any, **options: Any) -> Callable[[int, int], nn.Module]:
+def gat_conv(kind: Any, edges: GraphFacts | None = None, **options: Any) -> Callable[[int, int], nn.Module]:
     """Two heads: side by side where they fit, else their mean."""
     config = MODELS.config({"name": "gat" if kind is GatConv else "gatv2", **options})
     mean = bool(options.get("output"))
-    return lambda i, o: kind(i, 2 if mean else 1, o, mean=mean, config=config)
+    return lambda i, o: kind(i, 2 if mean else 1, o, mean=mean, config=config, edges=edges)
 
 
 def dense_attention(conv: Any, block: Block, x: Tensor) -> Tensor:
@@ -183,11 +205,49 @@ def dense_attention(conv: Any, block: Block, x: Tensor) -> Tensor:
     return (torch.stack(heads).mean(0) if conv.mean else torch.cat(heads, 1)) + conv.bias
 
 
+def edge_by_edge_attention(conv: Any, block: Block, x: Tensor) -> Tensor:
+    """Scores and messages of edges one after the other; an edge that is there for attention alone carries nothing."""
+    rows = edge_rows(conv.carried, block).view(-1, conv.heads, conv.dim)
+    if isinstance(conv, GatConv):
+        z = (x @ conv.linear.weight.T).view(-1, conv.heads, conv.dim)
+        own = z
+    else:
+        z, own = ((x @ one.weight.T + one.bias).view(-1, conv.heads, conv.dim) for one in (conv.source, conv.target))
+    scores: list[list[Tensor]] = [[] for _ in range(block.num_dst)]
+    messages: list[list[Tensor]] = [[] for _ in range(block.num_dst)]
+    edges = list(zip(block.indices.tolist(), destinations(block).tolist(), rows, strict=True))
+    loops = [(v, v, torch.zeros_like(z[0])) for v in range(block.num_dst)] if conv.self_loops else []
+    for u, v, row in edges + loops:
+        extra = (conv.carried.vector * row).sum(1)
+        if isinstance(conv, GatConv):
+            score = (conv.source * z[u]).sum(1) + (conv.target * own[v]).sum(1) + extra
+            scores[v].append(nn.functional.leaky_relu(score, 0.2))
+        else:
+            scores[v].append((conv.attention * nn.functional.leaky_relu(z[u] + own[v], 0.2)).sum(1) + extra)
+        messages[v].append(z[u] + row)
+    sums = [
+        (torch.softmax(torch.stack(scores[v]), 0)[:, :, None] * torch.stack(messages[v])).sum(0)
+        if scores[v]
+        else 0 * z.sum(0)
+        for v in range(block.num_dst)
+    ]
+    y = torch.stack(sums)
+    return (y.mean(1) if conv.mean else y.flatten(1)) + conv.bias
+
+
 CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] = {
     "sage-mean": (lambda i, o: SageConv(i, o, "mean"), dense_sage),
     "sage-sum": (lambda i, o: SageConv(i, o, "sum"), dense_sage),
     "sage-max": (lambda i, o: SageConv(i, o, "max"), dense_sage),
     "gcn": (GcnConv, dense_gcn),
+    "sage-mean-edges": (lambda i, o: SageConv(i, o, "mean", EDGE_FACTS), dense_sage),
+    "sage-sum-bonds": (lambda i, o: SageConv(i, o, "sum", BOND_FACTS), dense_sage),
+    "sage-max-edges": (lambda i, o: SageConv(i, o, "max", EDGE_FACTS), dense_sage),
+    "gcn-edges": (lambda i, o: GcnConv(i, o, EDGE_FACTS), dense_gcn),
+    "gat-edges": (gat_conv(GatConv, EDGE_FACTS), edge_by_edge_attention),
+    "gat-bonds": (gat_conv(GatConv, BOND_FACTS, output="mean", self_loops=False), edge_by_edge_attention),
+    "gatv2-edges": (gat_conv(Gatv2Conv, EDGE_FACTS, output="mean", share_weights=True), edge_by_edge_attention),
+    "gatv2-bonds": (gat_conv(Gatv2Conv, BOND_FACTS), edge_by_edge_attention),
     "rgcn": (lambda i, o: RelationalConv(i, o, 3, None), dense_relational),
     "gin": (lambda i, o: GinConv(i, o, PLAIN_FACTS), edge_by_edge_gin),
     "gin-edges": (lambda i, o: GinConv(i, o, EDGE_FACTS), edge_by_edge_gin),
@@ -227,6 +287,54 @@ def test_convolution_and_gradient(case: str, shape: str, width: tuple[int, int])
         outcomes.append((y.detach(), x.grad, gradients))
     assert outcomes[0][0].shape == (block.num_dst, width[1])
     torch.testing.assert_close(*outcomes, rtol=1e-5, atol=1e-6)  # degrees and scales are float32
+
+
+@pytest.mark.parametrize("shape", ["whole", "sampled"])
+@pytest.mark.parametrize("case", [case for case in CASES if case.endswith(("-edges", "-bonds")) and case[:3] != "gin"])
+def test_kernels_say_what_plain_torch_says_of_edge_features(case: str, shape: str) -> None:
+    """In float32, weighted where that can be, and with dropout of attention."""
+    torch.manual_seed(1)
+    conv, block = CASES[case][0](16, 8).train(), BLOCKS[shape]()
+    if hasattr(conv, "rate"):
+        conv.rate = 0.3
+    block.edge_feat = block.edge_feat.float()  # type: ignore[union-attr]
+    if case.startswith(("gcn", "sage-mean")):
+        block.weight = torch.rand(block.num_edges)
+    x = torch.randn(block.num_src, 16)
+    outcomes = []
+    for kind in (torch.float32, torch.float64):
+        torch.manual_seed(2)
+        own, rows = conv.to(kind), x.to(kind, copy=True).requires_grad_()
+        moved = replace(block, edge_feat=block.edge_feat.to(kind))
+        own.zero_grad()
+        y = own(moved, rows)
+        y.square().sum().backward()
+        gradients = {name: p.grad.to(torch.float32, copy=True) for name, p in own.named_parameters()}  # type: ignore[union-attr]
+        outcomes.append((y.detach().float(), rows.grad.float(), gradients))  # type: ignore[union-attr]
+    torch.testing.assert_close(*outcomes, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_with_and_without_loops_reads_one_block() -> None:
+    """A graph stays in memory for several models."""
+    torch.manual_seed(1)
+    block, x = BLOCKS["whole"](), torch.randn(11, 4, dtype=torch.float64)
+    for self_loops in (True, False):
+        conv = gat_conv(GatConv, EDGE_FACTS, self_loops=self_loops)(4, 6).double()
+        torch.testing.assert_close(conv(block, x), edge_by_edge_attention(conv, BLOCKS["whole"](), x))
+
+
+@pytest.mark.parametrize("case", ["sage-mean", "gcn", "gat", "gatv2"])
+def test_edges_that_carry_zeros_are_edges_that_carry_nothing(case: str) -> None:
+    """The same weights, without their own of edges: the fused way, and the one that keeps numbers of edges."""
+    torch.manual_seed(1)
+    makers = {"sage-mean": lambda e: SageConv(8, 6, "mean", e), "gcn": lambda e: GcnConv(8, 6, e)}
+    makers |= {name: lambda e, k=kind: gat_conv(k, e)(8, 6) for name, kind in (("gat", GatConv), ("gatv2", Gatv2Conv))}
+    facts, block = GraphFacts("node", 3, 1, feature_dim=1, edge_feature_dim=2), BLOCKS["whole"]()
+    reading, plain = makers[case](facts), makers[case](None)
+    plain.load_state_dict(reading.state_dict(), strict=False)
+    block.edge_feat = torch.zeros(block.num_edges, 2)
+    x = torch.randn(block.num_src, 8)
+    torch.testing.assert_close(reading(block, x), plain(block, x))
 
 
 @pytest.mark.parametrize("shape", ["whole", "sampled", "one node"])

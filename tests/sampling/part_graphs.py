@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from tasks.edge_ends import find_ends, write_ends
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import PartitionManifest
 from tests.support import finish
@@ -47,7 +48,7 @@ def rich_graph(
         splits = _node_splits(writer, num_nodes, rng)
     else:
         edges = np.stack([matrix.indices, np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))], 1)
-        splits = _edge_splits(writer, edges.astype(np.int32), inner, rng)
+        splits = _edge_splits(writer, edges.astype(np.int32), num_nodes, inner, rng)
     return finish(
         folder,
         writer,
@@ -84,11 +85,14 @@ def _node_splits(writer: ArrayWriter, num_nodes: int, rng: np.random.Generator) 
     return {split: len(index) for split, index in cuts.items()}
 
 
-def _edge_splits(writer: ArrayWriter, edges: np.ndarray, inner: np.ndarray, rng: np.random.Generator) -> dict[str, int]:
+def _edge_splits(
+    writer: ArrayWriter, edges: np.ndarray, num_nodes: int, inner: np.ndarray, rng: np.random.Generator
+) -> dict[str, int]:
     """Some of the graph's edges to train on, by part of their targets, and pairs to measure by."""
     train = edges[rng.permutation(len(edges))[:200]]
     train = train[np.argsort(np.searchsorted(inner, train[:, 1], side="right"), kind="stable")]
     writer.write("train_edges", np.ascontiguousarray(train))
+    write_ends(find_ends(lambda: iter([(train[:, 0], train[:, 1])]), num_nodes, directed=True), num_nodes, writer)
     for split in ("valid", "test"):
         writer.write(f"{split}_edges", edges[rng.permutation(len(edges))[:77]])
         writer.write(f"{split}_negative", rng.integers(0, edges.max() + 1, (77, 3, 2)).astype(np.int32))

@@ -11,10 +11,15 @@ import scipy.sparse as sp
 import torch
 
 from models.block import Block
+from tasks.edge_ends import find_ends, write_ends
 from tasks.sampling.neighborhoods.lookup import without_pairs
+from tasks.sampling.parts.exchange import Exchange
+from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.links.negatives import NegativeSampler
+from tasks.train.loaders.links.part_negatives import PartNegatives
 from tests.loaders import make_loader
 from tests.support import finish, link_graph
 
@@ -26,8 +31,8 @@ def opened(folder: Path, seed: int = 0) -> GraphStore:
     return GraphStore(parent.folder, parent.manifest)
 
 
-def small(folder: Path, edges: list[tuple[int, int]], num_nodes: int) -> GraphStore:
-    """A directed graph of these edges, all of them for training."""
+def small(folder: Path, edges: list[tuple[int, int]], num_nodes: int, *, directed: bool | None = None) -> GraphStore:
+    """A directed graph of these edges, all of them for training; `directed`: negatives go by what edges join."""
     src, dst = np.array(edges, np.int32).reshape(-1, 2).T
     matrix = sp.csr_matrix((np.ones(len(src)), (dst, src)), shape=(num_nodes, num_nodes))
     matrix.sort_indices()
@@ -35,7 +40,12 @@ def small(folder: Path, edges: list[tuple[int, int]], num_nodes: int) -> GraphSt
     writer.write("csc_indptr", matrix.indptr.astype(np.int64))
     writer.write("csc_indices", matrix.indices.astype(np.int32))
     writer.write("train_edges", np.array(edges, np.int32).reshape(-1, 2))
-    parent = finish(folder, writer, task="link", symmetric=False, num_nodes=num_nodes, num_edges=len(edges))
+    if directed is not None:
+        write_ends(find_ends(lambda: iter([(src, dst)]), num_nodes, directed=directed), num_nodes, writer)
+    offsets = {"part_offsets": (0, num_nodes), "num_parts": 1, "partitioner": "none", "edge_cut": 0.0}
+    balance = {"node_balance": 1.0, "train_balance": 1.0}
+    fields: dict[str, Any] = {"task": "link", "symmetric": False, "num_nodes": num_nodes, "num_edges": len(edges)}
+    parent = finish(folder, writer, PartitionManifest, **fields, **offsets, **balance)
     return GraphStore(parent.folder, parent.manifest)
 
 
@@ -105,6 +115,37 @@ def test_in_batch_negatives_are_no_positives_where_the_batch_has_a_single_source
     assert set(negative[:, 1].tolist()) == set(range(1, 40)) - {5, 9}
     mixed = sampler.draw(np.array([[0, 5], [0, 9], [1, 7]]), 3)
     assert np.isin(mixed[:, 1], [5, 7, 9]).mean() > 0.99  # the batch's own while they will do
+
+
+@pytest.mark.parametrize("turn", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_negatives_of_purchases_are_a_user_and_an_item(tmp_path: Path, kind: str, turn: bool) -> None:
+    """Sources and targets apart, or rows that name their ends in any order; the last nodes have no edge."""
+    users, items = 40, 60
+    chosen = np.random.default_rng(0).choice(users * items, 600, replace=False)
+    pairs = np.stack([chosen // items, users + chosen % items], 1)
+    if turn:
+        pairs = np.where(np.arange(600)[:, None] % 3 == 0, pairs[:, ::-1], pairs)
+    store = small(tmp_path, [tuple(pair) for pair in pairs.tolist()], users + items + 5, directed=False)
+    assert ("edge_side" in store) == turn
+    positive = positives(store, 200)
+    negative = NegativeSampler(store, kind, 5).draw(positive, 3)
+    assert ((negative[:, 0] < users) != (negative[:, 1] < users)).all()
+    assert negative.max() < users + items
+    if kind == "uniform":
+        assert len(np.unique(negative)) > 90
+    graph = PartGraph(store, np.array([0, store.manifest.num_nodes]), Exchange(0, 1))
+    sampler = PartNegatives(graph, kind, 5)
+    assert np.array_equal(sampler.draw_all([(positive, 3)])[0], negative)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_directed_negatives_end_at_nodes_that_are_targets(tmp_path: Path, kind: str) -> None:
+    pairs = [(u, v) for u in range(10, 30) for v in range(u - 10, u - 5)]
+    store = small(tmp_path, pairs, 40, directed=True)
+    negative = NegativeSampler(store, kind, 20).draw(positives(store, 100), 3)
+    assert set(negative[:, 0].tolist()) <= set(range(10, 30))
+    assert set(negative[:, 1].tolist()) == set(range(24))
 
 
 @pytest.mark.parametrize("kind", KINDS)

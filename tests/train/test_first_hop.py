@@ -191,6 +191,9 @@ def test_which_way_is_taken(tmp_path: Path) -> None:
         choose_first_hop("precomputed", (3, 2), plain, reads_mean=True)
     with pytest.raises(RecipeError, match=r"take train\.loader\.first_hop=auto"):
         choose_first_hop("precomputed", (3, -1), plain, reads_mean=False)
+    carrying = FeatureSource(plain.feat, None, np.zeros((4, 2), np.float32))
+    with pytest.raises(RecipeError, match=r"reads what edges carry besides; .* or model\.edge_features=false"):
+        choose_first_hop("fused", (3, 2), carrying, reads_mean=False)
 
 
 def test_samplers_that_do_not_fit_are_refused(tmp_path: Path) -> None:

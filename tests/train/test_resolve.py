@@ -54,7 +54,7 @@ def loader(store: GraphStore, name: str = "auto", model: str = "gcn", **options:
     """What a recipe with these options trains with."""
     built = made(store, model)
     found = resolve_loader(TrainConfig(loader={"name": name, **options}), built.config, store.manifest)
-    data = TrainingData.of(built, store, FeatureSource.open(store, edges=False), seed=1)
+    data = TrainingData.of(built, store, FeatureSource.of(store, built), seed=1)
     result: Loader = LOADERS.create(found, data)
     return result
 

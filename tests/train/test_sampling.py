@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numba import njit
 
 from configs.errors import DataError
+from tasks.edge_ends import ANY
 from tasks.sampling.neighborhoods.fast_random import STEP, below_and_rest, output, stream, unit
 from tasks.sampling.neighborhoods.in_edges import Method, Sample
 from tasks.sampling.neighborhoods.lookup import find_edge
@@ -353,7 +354,7 @@ def test_excluded_pairs_carry_no_messages_either_way(method: Method, open_last: 
 def test_negatives_are_neither_edges_nor_loops_and_cover_all_nodes() -> None:
     indptr, indices = random_graph(50, 700, 2)
     out = np.empty((5000, 2), np.int64)
-    draw_negatives(indptr, indices, 9, 50, out)
+    draw_negatives(indptr, indices, ANY, 9, 50, out)
     assert (out[:, 0] != out[:, 1]).all()
     assert not any(find_edge(indptr, indices, a, b) >= 0 for a, b in out)
     assert set(out[:, 0]) == set(range(50))

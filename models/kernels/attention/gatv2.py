@@ -73,10 +73,10 @@ def gatv2_attention(
     Raises:
         ValueError: shapes or dtypes that do not fit together.
     """
-    _check(adj, x_src, x_dst, attn)
+    check_ends(adj, x_src, x_dst, attn)
     rule = EdgeDropout.of(dropout, key)
     backend = choose(x_src)
-    if backend == "torch" or x_src.shape[2] > _WIDEST_HEAD or not attn.numel():
+    if backend == "torch" or not has_fused_heads(attn):
         sources, targets, shares = widen(x_src), widen(x_dst), widen(attn)
         return reference_gatv2_attention(adj, sources, targets, shares, negative_slope, dropout, key).to(x_src.dtype)
     if backend == "triton":
@@ -86,7 +86,8 @@ def gatv2_attention(
     return _AttentionV2.apply(x_src, x_dst, attn.float(), adj, negative_slope, rule)  # type: ignore[no-untyped-call]
 
 
-def _check(adj: Adjacency, x_src: Tensor, x_dst: Tensor, attn: Tensor) -> None:
+def check_ends(adj: Adjacency, x_src: Tensor, x_dst: Tensor, attn: Tensor) -> None:
+    """Raise ValueError for shapes or dtypes that do not fit together."""
     shape = tuple(x_src.shape[1:])
     if x_src.shape != (adj.num_src, *shape) or x_dst.shape != (adj.num_dst, *shape) or attn.shape != shape:
         raise ValueError(
@@ -117,7 +118,13 @@ def reference_gatv2_attention(
     return x_src.new_zeros(adj.num_dst, *x_src.shape[1:]).index_add(0, rows, messages)
 
 
-def _tiles(x: Tensor) -> list[tuple[HeadTile, tuple[Any, ...]]]:
+def has_fused_heads(attn: Tensor) -> bool:
+    """Whether kernels take heads such as those of attn (H, D)."""
+    return attn.shape[1] <= _WIDEST_HEAD and attn.numel() > 0
+
+
+def tiles_of(x: Tensor) -> list[tuple[HeadTile, tuple[Any, ...]]]:
+    """Return the tiles of rows (n, H, D), and what kernels are told of each."""
     heads, dim = x.shape[1:]
     return [(tile, tile.arguments(heads, dim)) for tile in head_tiles(heads, dim, _WIDEST, splits_heads=False)]
 
@@ -130,7 +137,7 @@ class _AttentionV2(torch.autograd.Function):
         x_src, x_dst, attn = x_src.contiguous(), x_dst.contiguous(), attn.contiguous()
         y = empty(x_dst.shape, x_dst.dtype)
         top, inverse = (torch.empty(x_dst.shape[:2], dtype=torch.float32) for _ in range(2))
-        for _, tile in _tiles(x_src):
+        for _, tile in tiles_of(x_src):
             run_rows(
                 _forward_rows, adj.chunks(), *tile, adj.indptr.numpy(), adj.indices.numpy(),
                 storage(x_src), storage(x_dst), storage(attn), np.float32(slope), *rule.arguments(),
@@ -150,7 +157,7 @@ class _AttentionV2(torch.autograd.Function):
         rows = [storage(tensor) for tensor in (x_src, x_dst, attn, grad)]
         bounds = adj.chunks()
         sums = torch.zeros(len(bounds) - 1, *attn.shape)
-        for tile, arguments in _tiles(x_src):
+        for tile, arguments in tiles_of(x_src):
             facts = torch.empty(adj.num_dst * 3 * tile.heads.count).numpy()
             run_rows(
                 _backward_targets, bounds, *arguments, adj.indptr.numpy(), adj.indices.numpy(), *rows, slope, *rule,

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from tasks.arrays import Array, sample_rows
+from tasks.edge_ends import ANY
 from tasks.evaluate.controls import linear
 from tasks.evaluate.controls.features import (
     ControlledGraph,
@@ -25,6 +26,7 @@ from tasks.evaluate.controls.features import (
 )
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.graph_store import create_array, slices
+from tasks.train.loaders.links.negatives import NegativeSampler
 
 _MOST_NUMBERS = 20_000_000_000
 """Pairs of a split times columns; so many take about a minute."""
@@ -114,8 +116,12 @@ class PairControl:
         return control
 
     def _fit(self, true: Array) -> None:
-        draw = np.random.Generator(np.random.Philox(key=_FALSE_KEY))
-        false = np.stack([end.first + draw.integers(0, end.count, len(true)) for end in self.ends], 1)
+        sampler = NegativeSampler(self.graph.store, "uniform", 1)
+        if sampler.ends is ANY:
+            draw = np.random.Generator(np.random.Philox(key=_FALSE_KEY))
+            false = np.stack([end.first + draw.integers(0, end.count, len(true)) for end in self.ends], 1)
+        else:  # what can be joined is told by more than types
+            false = self._ids(sampler.draw(true, _FALSE_KEY).reshape(-1)).reshape(-1, 2)
         x = np.concatenate([part for pairs in (true, false) for _, part in self._parts(pairs)])
         self.model = linear.fit(x, np.repeat([1.0, 0.0], len(true)), "link", 1)
 

@@ -15,6 +15,7 @@ from numba import njit, prange
 
 from tasks.arrays import Array, blocks
 from tasks.counter_random import below, bits, permute, uniform, unpermute
+from tasks.edge_ends import find_ends
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.synthetic.difficulty import solve_delta
 from tasks.ingest.writer import DatasetWriter, TableWriter, written_pairs
@@ -209,8 +210,9 @@ def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
             check = _write_edges(config, layout, writer, splits, context)
         if config.task == "link":
             for code, split in enumerate(SPLITS[1:]):
-                sizes = (config.num_negatives, config.num_nodes, config.seed)
-                pool = draw_pool(code, *sizes, written_pairs(writer), path="dataset synthetic")
+                sizes, edges = (config.num_negatives, config.num_nodes, config.seed), written_pairs(writer)
+                ends = find_ends(edges, config.num_nodes, directed=False)
+                pool = draw_pool(code, *sizes, edges, ends=ends, path="dataset synthetic")
                 writer.write(f"split/{split}_negative", pool)
     width = config.feature_dim
     features = (FeatureColumn(column="feat", kind="numeric", dim=width),) if width else ()

@@ -52,7 +52,7 @@ class TablesConfig(ComponentConfig):
     split: SplitConfig = SplitConfig()
     """Training, validation and test."""
     num_negatives: int = Field(default=100_000, ge=1)
-    """Random pairs, edges of no split, that validation and test are ranked against (link tasks)."""
+    """Random pairs that could be edges and are none, which validation and test are ranked against (link tasks)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TablesConfig:

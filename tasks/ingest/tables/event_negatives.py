@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
+from tasks.edge_ends import ANY, EdgeEnds, are_never_joined
 from tasks.ingest.tables.split_options import NEGATIVE_KINDS
 from tasks.pair_set import pair_numbers
 
@@ -31,8 +33,9 @@ class Events:
 class EventNegatives:
     """Draws negatives; 8 bytes a pair that was an edge, and 24 for each negative of a split."""
 
-    def __init__(self, train: Events, num_nodes: int, *, directed: bool, seed: int) -> None:
-        self.num_nodes, self.directed, self.seed = num_nodes, directed, seed
+    def __init__(self, train: Events, num_nodes: int, *, directed: bool, seed: int, ends: EdgeEnds = ANY) -> None:
+        """`ends`: what random ones join."""
+        self.num_nodes, self.ends, self.directed, self.seed = num_nodes, ends, directed, seed
         self.known = np.unique(self._numbers(train.src, train.dst))
 
     def draw(self, events: Events, kinds: Sequence[str], per_edge: int, split: int) -> dict[str, Array]:
@@ -65,15 +68,27 @@ class EventNegatives:
         return pair_numbers(src, dst, self.num_nodes, directed=self.directed)
 
     def _random(self, events: Events, own: Array, shape: tuple[int, int], random: np.random.Generator) -> Array:
-        """Return the events' sources with any targets that make no edge of the split and no loop, (n, m, 2)."""
-        src = np.broadcast_to(events.src[:, None].astype(np.int64), shape)
-        dst = random.integers(0, self.num_nodes, shape)
-        for _ in range(_ROUNDS):
-            wrong = np.isin(self._numbers(src, dst), own) | (src == dst)
-            if not wrong.any():
-                break
-            dst[wrong] = random.integers(0, self.num_nodes, int(wrong.sum()))
-        return np.stack([src, dst], 2)
+        """Return the events' sources with any targets that make no edge of the split but could be one, (n, m, 2).
+
+        A source that is joined to all of them gives way to another one. Raises DataError: there are no such pairs.
+        """
+        src = np.broadcast_to(events.src[:, None].astype(np.int64), shape).copy()
+        dst = np.empty(shape, np.int64)
+        wrong = np.ones(shape, np.bool_)
+        for ends, keep in ((self.ends, True), (self.ends, False), (self.ends.wider(self.num_nodes), False)):
+            for _ in range(_ROUNDS):
+                count = int(wrong.sum())
+                dst[wrong] = _drawn(ends.targets, count, self.num_nodes, random)
+                if not keep:
+                    src[wrong] = _drawn(ends.sources, count, self.num_nodes, random)
+                wrong = np.isin(self._numbers(src, dst), own)
+                wrong |= are_never_joined(src.ravel(), dst.ravel(), ends.side).reshape(shape)
+                if not wrong.any():
+                    return np.stack([src, dst], 2)
+        raise DataError(
+            "there are no random negatives, for nearly all pairs that could be edges are edges of the split; leave "
+            "random out of dataset.split.negatives"
+        )
 
     @staticmethod
     def _not_at_once(drawn: Array, pool: Array, numbers: Array, time: Array, random: np.random.Generator) -> None:
@@ -87,3 +102,9 @@ class EventNegatives:
             if not wrong.any():
                 break
             drawn[wrong] = random.choice(pool, int(wrong.sum()))
+
+
+def _drawn(ends: Array, shape: Any, num_nodes: int, random: np.random.Generator) -> Array:
+    """Return nodes, int64: any of `ends`, or of all where these are none."""
+    places = random.integers(0, len(ends) or num_nodes, shape)
+    return ends[places].astype(np.int64) if len(ends) else places

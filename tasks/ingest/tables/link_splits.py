@@ -12,6 +12,7 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
+from tasks.edge_ends import EdgeEnds, find_ends
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.synthetic.generator import pair_keys, pick_splits
 from tasks.ingest.tables.configs import TablesConfig
@@ -122,21 +123,36 @@ class LinkSplitter:
             if self.split.negatives:
                 self._draw_kinds(code, name)
                 continue
-            # Not the reverse of an edge either: preprocess may let messages pass both ways.
-            edges = written_pairs(self.writer)
-            count, seed = self.config.num_negatives, self.split.seed
-            pool = draw_pool(code, count, self.nodes.num_nodes, seed, edges, path=self.edges.names)
-            if self.relations.column is not None:
-                pool["relation"] = self._dealt_relations(name, len(pool["src"]))
-            self.writer.write(f"split/{name}_negative", pool)
+            self.writer.write(f"split/{name}_negative", self._draw_pool(code, name))
         return sizes
+
+    def _draw_pool(self, code: int, name: str) -> dict[str, Array]:
+        """Draw the negatives of a split; of relations each has its own ends, and its share of the split's edges."""
+        edges, count, num_nodes = written_pairs(self.writer), self.config.num_negatives, self.nodes.num_nodes
+        if self.relations.column is None:
+            return self._pool(code, count, find_ends(edges, num_nodes, directed=self.config.directed))
+        pools = []
+        shares = np.bincount(self._dealt_relations(name, count), minlength=len(self.relations.names))
+        for relation in np.flatnonzero(shares).tolist():
+            own = written_pairs(self.writer, relation)
+            ends = find_ends(own, num_nodes, directed=self.config.directed)
+            pool = self._pool(code + relation * len(SPLITS), int(shares[relation]), ends)
+            pools.append({**pool, "relation": np.full(len(pool["src"]), relation, np.int32)})
+        return {column: np.concatenate([pool[column] for pool in pools]) for column in pools[0]}
+
+    def _pool(self, number: int, count: int, ends: EdgeEnds) -> dict[str, Array]:
+        # Not the reverse of an edge either: preprocess may let messages pass both ways.
+        edges, names = written_pairs(self.writer), self.edges.names
+        return draw_pool(number, count, self.nodes.num_nodes, self.split.seed, edges, ends=ends, path=names)
 
     def _draw_kinds(self, code: int, name: str) -> None:
         """Draw negatives of each kind for each edge of a split."""
         train, own = (Events(*written_columns(self.writer, split, ("src", "dst", "time"))) for split in ("train", name))
         count = len(own.src) * len(self.split.negatives) * self.split.per_edge
         need_memory(BYTES_A_PAIR * count, f"drawing {count:,} negatives", "set dataset.split.per_edge lower")
-        draws = EventNegatives(train, self.nodes.num_nodes, directed=self.config.directed, seed=self.split.seed)
+        ends = find_ends(written_pairs(self.writer), self.nodes.num_nodes, directed=self.config.directed)
+        config, count = self.config, self.nodes.num_nodes
+        draws = EventNegatives(train, count, directed=config.directed, seed=self.split.seed, ends=ends)
         drawn = draws.draw(own, self.split.negatives, self.split.per_edge, code)
         self.writer.write(f"split/{name}_negative", {end: ids.astype(self._kind) for end, ids in drawn.items()})
 

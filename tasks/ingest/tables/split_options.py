@@ -59,8 +59,9 @@ class SplitConfig(ConfigModel):
     would not compare else, and for events, which repeat and are to be foreseen from earlier ones."""
     negatives: StrTuple = ()
     """Link tasks by time: kinds of negatives that each edge is ranked against; scores are means over them. random: its
-    source and any target that is no edge of the split; historical: pairs that were edges in training and are none in
-    the split; inductive: edges of the split at other times that training has not. Empty: a pool of random pairs."""
+    source and any target of some edge that makes no edge of the split; historical: pairs that were edges in training
+    and are none in the split; inductive: edges of the split at other times that training has not. Empty: a pool of
+    random pairs."""
     per_edge: int = Field(default=1, ge=1, le=1000)
     """Negatives of each kind for an edge."""
 

@@ -1,46 +1,83 @@
-"""Pairs that held-out links are ranked against: given ones are checked, missing ones drawn."""
+"""Pairs that links are ranked against: what they can be, given ones checked, missing ones drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tasks.arrays import Array, blocks
-from tasks.negatives import Pairs, among_edges, draw_pool, graph_pairs, split_pairs
+from tasks.edge_ends import EdgeEnds, Pairs, find_ends, write_ends
+from tasks.negatives import among_edges, draw_pool, graph_pairs, split_pairs
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import SPLITS
+from tasks.storage.manifests import SPLITS, DatasetManifest
 
 _SEED = 0
 _CHECKED_AT_ONCE = 1 << 24  # pairs; some 40 bytes each
 
 
 def complete_negatives(
-    context: StageContext, graph: GraphView, writer: ArrayWriter, *, directed: bool, may_be_edges: bool = False
-) -> None:
-    """Draw negatives for splits that have none, as many as edges; warn of given ones that are edges of a split.
+    context: StageContext,
+    graph: GraphView,
+    writer: ArrayWriter,
+    manifest: DatasetManifest,
+    *,
+    directed: bool,
+    names: Sequence[str] = (),
+) -> list[str]:
+    """Draw negatives for splits that have none, as many as edges; warn of given ones that are no negatives.
 
-    Drawn ones are edges of no split, and none that carries messages; `directed`: the reverse of an edge is none. Given
-    ones stay as they are; `may_be_edges`: they are meant to be edges at other times.
+    Drawn ones could be edges (`tasks/edge_ends.py`), and are edges of no split and none that carries messages;
+    `directed`: the reverse of an edge is none. Given ones stay as they are. What training draws from is written too, by
+    the training edges alone.
 
-    Raises:
-        DataError: nearly all pairs of nodes are edges.
+    `names`: of the relations that links are predicted in. Returns what a negative joins, in words, for each of them.
+    Raises DataError: nearly all pairs of nodes are edges.
     """
+    num_nodes = graph.num_nodes
+    ends = find_ends(split_pairs(graph.get), num_nodes, directed=manifest.directed)
+    write_ends(find_ends(split_pairs(graph.get, ["train"]), num_nodes, directed=manifest.directed), num_nodes, writer)
     for code, split in enumerate(SPLITS[1:]):
         given = graph.get(f"{split}_negative")
         if given is None:
-            edges = graph_pairs(graph.get)
-            pool = draw_pool(code, len(graph[f"{split}_edges"]), graph.num_nodes, _SEED, edges, directed=directed)
+            edges, count = graph_pairs(graph.get), len(graph[f"{split}_edges"])
+            pool = draw_pool(code, count, num_nodes, _SEED, edges, directed=directed, ends=ends)
             writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
-        elif may_be_edges:
-            continue
-        elif known := _count_known(given.reshape(-1, 2), graph, graph.get(f"{split}_negative_relation"), directed):
-            context.warn(
-                f"{known:,} of {given.size // 2:,} given negatives of the {split} split are edges of the training, "
-                "validation or test split: whoever ranks those high is told to be wrong"
-            )
+        elif not manifest.negative_kinds:  # those of events are meant to be edges at other times
+            pairs, relation = given.reshape(-1, 2), graph.get(f"{split}_negative_relation")
+            _warn_of_edges(context, split, len(pairs), _count_known(pairs, graph, relation, directed))
+            if manifest.ogb_name is None:
+                _warn_of_sides(context, split, pairs, ends, num_nodes)
+    if not names:
+        texts = [f"negatives join {ends.text(num_nodes)}"]
+    else:
+        of_each = [find_ends(_pairs_of(graph, r), num_nodes, directed=manifest.directed) for r in range(len(names))]
+        texts = [f"negatives of {name} join {own.text(num_nodes)}" for name, own in zip(names, of_each, strict=True)]
+    context.message("; ".join(texts))
+    return texts
+
+
+def _warn_of_edges(context: StageContext, split: str, count: int, num_edges: int) -> None:
+    if num_edges:
+        context.warn(
+            f"{num_edges:,} of {count:,} given negatives of the {split} split are edges of the training, validation or "
+            "test split: whoever ranks those high is told to be wrong"
+        )
+
+
+def _warn_of_sides(context: StageContext, split: str, pairs: Array, ends: EdgeEnds, num_nodes: int) -> None:
+    wrong = sum(
+        int(np.count_nonzero(ends.within_a_side(pairs[rows, 0], pairs[rows, 1], num_nodes)))
+        for rows in blocks(len(pairs), _CHECKED_AT_ONCE)
+    )
+    if wrong:
+        context.warn(
+            f"{wrong:,} of {len(pairs):,} given negatives of the {split} split join nodes of one side of the graph, "
+            "which is bipartite: no edge does, and that alone tells them. Leave the negatives out, and they are drawn "
+            "from what could be an edge"
+        )
 
 
 def _count_known(pairs: Array, graph: GraphView, relation: Array | None, directed: bool) -> int:

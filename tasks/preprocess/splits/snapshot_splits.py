@@ -23,8 +23,9 @@ from configs.moments import TimeUnit
 from configs.schema import Recipe, SnapshotConfig
 from tasks.arrays import Array, blocks
 from tasks.counter_random import bits
+from tasks.edge_ends import find_ends
 from tasks.ingest.labels import has_label
-from tasks.negatives import draw_negatives, draw_pool, replace_gone
+from tasks.negatives import draw_negatives, draw_pool, no_others, replace_gone
 from tasks.preprocess.splits.arrays import read_pairs, write_no_splits
 from tasks.preprocess.splits.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
 from tasks.storage.dataset_store import to_numpy
@@ -229,14 +230,16 @@ class _EdgeSplitter:
         _, group = next(self.store.row_groups(table, ["src", "dst"]))
         wide = max(to_numpy(group.column(name)).shape[1:] for name in ("src", "dst"))
         many: Any = (self.layout.num_nodes, self.options.seed, self._written)
+        ends = find_ends(self._written, self.layout.num_nodes, directed=self.store.manifest.directed)
         if not wide:
-            pool = draw_pool(code, self.store.table(table).num_rows, *many, directed=self.directed)
+            pool = draw_pool(code, self.store.table(table).num_rows, *many, directed=self.directed, ends=ends)
             self.writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
             return
         positive = self.writer.read(f"{split}_edges")  # candidates of each edge: its source stays
         src = np.repeat(positive[:, 0], wide[0])
         dst = np.empty_like(src)
-        draw_negatives(code, src, dst, *many, directed=self.directed, keep_src=True)
+        if len(draw_negatives(code, src, dst, *many, directed=self.directed, ends=ends, keep_src=True)):
+            raise no_others(table)
         self.writer.write(f"{split}_negative", np.stack([src, dst], 1).reshape(-1, *wide, 2))
 
     def _written(self) -> Iterator[tuple[Array, Array]]:

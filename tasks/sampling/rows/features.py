@@ -91,7 +91,7 @@ class FeatureSource:
         if types is None:  # one relation
             types = np.broadcast_to(np.int16(0), store["csc_indices"].shape)
         return replace(
-            cls.open(store, edges=model.uses_edge_features),
+            cls.open(store, edges=model.edge_facts is not None),
             edge_weight=store["edge_weight"] if model.config.edge_weights else None,
             edge_type=types if model.uses_edge_types else None,
             node_type=store.get("node_type") if model.uses_node_types else None,

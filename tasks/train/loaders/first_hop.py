@@ -30,6 +30,11 @@ def choose_first_hop(option: str, fanouts: tuple[int, ...], features: FeatureSou
     if option == "auto":
         return "fused" if possible else "sampled"
     if option != "sampled" and not possible:
+        if features.edge_feat is not None or features.edge_feat_cat is not None:
+            raise RecipeError(
+                f"train.loader.first_hop={option} hands the first layer a mean of its neighbours' features, and this "
+                "model reads what edges carry besides; take train.loader.first_hop=auto, or model.edge_features=false"
+            )
         raise RecipeError(
             f"train.loader.first_hop={option} hands the first layer a mean of its neighbours' numeric features, and "
             "this model reads them in another way; take train.loader.first_hop=auto, or a model that takes a mean or "

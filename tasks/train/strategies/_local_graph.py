@@ -9,10 +9,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.storage.graph_store import MISSING_IN_EDGES, Array, GraphStore, id_dtype, slices
+from tasks.storage.graph_store import MISSING_IN_EDGES, NODE_ARRAYS, Array, GraphStore, id_dtype, slices
 from tasks.storage.manifests import GraphManifest
 
-_NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
 _EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 _OUTSIDE = -1
 _CHUNK_ROWS = 1 << 20
@@ -92,7 +91,7 @@ class LocalGraph(GraphStore):
         local[self.nodes] = np.arange(len(self.nodes))
         self._arrays: dict[str, Array] = {}
         self._cut_edges(store, indptr, indices, local)
-        for name in _NODE_ARRAYS:
+        for name in NODE_ARRAYS:
             rows = store.get(name)
             if rows is not None:
                 self._arrays[name] = _take(rows, self.nodes)
