@@ -207,7 +207,7 @@ def test_mistakes_and_warnings_come_before_what_stands_in_the_data(place: Path) 
     assert "accuracy tells nothing of the others" in found["warnings"][0]
     assert shown.index("warning: 97.5% of the labelled rows") < shown.index("n.csv")
     assert shown.rstrip().endswith("ingest and preprocess take it; a warning, above")
-    write("id,x,y\n" + rows + "7,wrong,a\n", EDGES)
+    write("id,x,y\n" + rows + "700,wrong,a\n", EDGES)
     code, found, shown = check("mine.yaml")
     assert code != 0
     assert shown.index("error: n.csv (row 400, column x)") < shown.index("mistake, above")
