@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import time
 from collections import Counter
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.errors import RecipeError
 from configs.schema import STAGES
 from flows.parameters import BACKFILL_TAG
 from flows.run_records import RunRecord, all_runs, is_alive, lock_path, record_path
@@ -22,8 +20,6 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import VECTORS
 from tasks.storage.temporary import PREFIX
 from tasks.storage.temporary import lock_path as lock_path_of_temporary
-
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @dataclass(frozen=True)
@@ -38,14 +34,6 @@ class Removed:
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         return {"what": self.what, "path": str(self.path), "bytes": self.num_bytes, "reason": self.reason}
-
-
-def parse_age(text: str, option: str = "--older-than") -> float:
-    """Return `7d`, `12h`, `30m`, `4w` in seconds. Raises RecipeError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
-    if match is None:
-        raise RecipeError(f"{option} {text!r} is not an age such as 12h, 7d or 4w (s, m, h, d, w)")
-    return float(match.group(1)) * _UNIT_SECONDS[match.group(2)]
 
 
 def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
@@ -67,7 +55,7 @@ def _needed_runs(home: Home, records: list[RunRecord], younger_than: float) -> I
     settled: set[str] = set()
     for record in records:
         latest = record.status == "completed" and record.recipe not in settled
-        if latest and tuple(record.stages) == STAGES:  # a run of some stages does not stand for the whole
+        if latest and (record.written or tuple(record.stages) == STAGES):  # some stages do not stand for all
             settled.add(record.recipe)
         if latest or is_alive(home, record) or record.started.timestamp() >= younger_than:
             yield record

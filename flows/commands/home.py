@@ -30,7 +30,8 @@ def clean(
     home: HomeOption = None,
 ) -> None:
     """Remove artifacts that no run needs: neither the latest successful run of a recipe nor a younger one."""
-    from flows.commands.clean import clean_home, parse_age, show_removed
+    from flows.commands.clean import clean_home, show_removed
+    from flows.terminal.ages import parse_age
     from flows.terminal.console import print_result
 
     removed = clean_home(open_home(home), parse_age(older_than), dry_run=dry_run)

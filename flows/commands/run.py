@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +37,7 @@ from tasks.processes import ending
 from tasks.publish.vectors import with_versions
 from tasks.storage.home import Home
 from tasks.storage.temporary import temporary_folder
+from tasks.storage.trouble import full_disk
 from tasks.train.families import check_options
 
 if TYPE_CHECKING:
@@ -224,12 +227,15 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
         # Heartbeats tell a lasting server that a run died; this one dies too, and they hold up the end for a second.
         quiet = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
     REPORTER.set(Reporter(err(), verbose=verbose))
+    logging.raiseExceptions = verbose  # else Prefect says of each line of its log that the server did not take it
     with temporary_settings(quiet):
         try:
             return call()
         except httpx.HTTPError as error:
             if is_away(error):
-                said = server_went_away() if server is None else server.trouble(f"failed to answer: {error}")
+                home = Home(Path(os.environ["GRAPHMILL_HOME"]))
+                away = full_disk(home) or server_went_away()
+                said = away if server is None else server.trouble(f"failed to answer: {error}")
                 raise StageError(said) from error
             raise
         finally:
@@ -319,6 +325,7 @@ def show_metrics(console: Console, head: str, rows: list[tuple[str, dict[str, fl
 def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
     """Return what came of a run, and its pages where servers have them; else how to get at those."""
     lines = [("model", record.champion)] if record.champion else []
+    lines += [("written", record.written)] if record.written else []
     lines += [("report", record.report)] if record.report else []
     lines += [("map", record.map)] if record.map else []
     pages = [("mlflow", mlflow_page(record.mlflow_run_url)), ("prefect", prefect_page(f"runs/flow-run/{record.id}"))]

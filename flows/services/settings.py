@@ -22,6 +22,7 @@ SERVICES = ("prefect", "mlflow", "worker", "recovery")
 USER = "graphmill"
 # SQLite lets one process write at a time: beyond a few runs in flight they wait for each other and then fail.
 SQLITE_LIMIT = 4
+FOR_EVER = 36_500 * 86400.0
 
 
 class ServiceSettings(BaseModel):
@@ -41,6 +42,10 @@ class ServiceSettings(BaseModel):
     """Prefect work pool of the worker."""
     limit: int = 2
     """Runs at a time."""
+    keep_events: float = 7 * 86400.0
+    """Seconds for which Prefect keeps events; 0: for ever."""
+    keep_runs: float = 90 * 86400.0
+    """Seconds for which Prefect keeps flow runs that have ended, with their logs and pages; 0: for ever."""
     named_ports: tuple[str, ...] = ()
     """`prefect`, `mlflow`, where the user named the port: others rely on it, so that it is not exchanged."""
     password: str | None = None

@@ -14,11 +14,12 @@ import pytest
 
 from configs.errors import RecipeError, StageError
 from configs.load import build_recipe
-from flows.terminal.room import check_home, trouble_of_the_machine
+from flows.terminal.room import check_home
 from tasks.processes.memory import available_bytes
 from tasks.sizes import need_disk
 from tasks.stage import run_stage
 from tasks.storage.home import Home
+from tasks.storage.trouble import trouble_of_the_machine
 from tests.flows.conftest import TINY, command, environment, write_recipe
 
 
