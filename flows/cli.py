@@ -132,11 +132,15 @@ def _exit(code: Any) -> None:
 def _report(error: BaseException) -> int:
     """Say in one line what went wrong; with --debug where."""
     from configs.errors import GraphmillError, UntrustedCodeError, UserError
+    from tasks.storage.home import Home
+    from tasks.storage.trouble import as_trouble, trouble_of_the_machine
 
     if global_options.debug:
         import traceback
 
         traceback.print_exception(error)
+    if isinstance(error, Exception) and global_options.opened is not None:
+        error = as_trouble(error, Home(global_options.opened))
     if isinstance(error, GraphmillError):
         print(f"error: {error}", file=sys.stderr)
         if isinstance(error, UntrustedCodeError) and error.digest:
@@ -147,11 +151,7 @@ def _report(error: BaseException) -> int:
 
         print(ending.last_words(), file=sys.stderr)
         return 1
-    from tasks.storage.home import Home
-    from tasks.storage.trouble import full_disk, trouble_of_the_machine
-
-    home = global_options.opened
-    trouble = trouble_of_the_machine(error) or (full_disk(Home(home)) if home is not None else None)
+    trouble = trouble_of_the_machine(error)
     if trouble is not None:
         print(f"error: {trouble}", file=sys.stderr)
         return 1

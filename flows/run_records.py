@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from configs.errors import GraphmillError, StageError
 from configs.load import dump_recipe
 from configs.schema import Recipe
 from tasks.calls import StageRecord
@@ -23,7 +22,7 @@ from tasks.storage.controls import CONTROLS
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 from tasks.storage.manifests import rows_text
-from tasks.storage.trouble import full_disk, trouble_of_the_machine
+from tasks.storage.trouble import as_trouble
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 KILLED = "its process was killed"
@@ -237,14 +236,6 @@ def ending_of(error: BaseException | None, home: Home) -> tuple[Status, str]:
         error = as_trouble(error, home)
         return "failed", f"{type(error).__name__}: {error}"
     return "cancelled", type(error).__name__
-
-
-def as_trouble(error: Exception, home: Home) -> Exception:
-    """Return the error that says in a line what the machine refused, where `error` came of that; else `error`."""
-    if isinstance(error, GraphmillError):
-        return error
-    trouble = full_disk(home) or trouble_of_the_machine(error)
-    return error if trouble is None else StageError(trouble)
 
 
 def read_record(home: Home, run_id: str) -> RunRecord | None:

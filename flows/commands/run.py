@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,6 +29,7 @@ from flows.services.addresses import (
     server_went_away,
 )
 from flows.services.environment import own_server_url, prepare_environment
+from flows.services.settings import read_settings
 from flows.services.temporary_server import EmbeddedServer, embedded_server
 from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
@@ -328,8 +330,15 @@ def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
     lines += [("written", record.written)] if record.written else []
     lines += [("report", record.report)] if record.report else []
     lines += [("map", record.map)] if record.map else []
-    pages = [("mlflow", mlflow_page(record.mlflow_run_url)), ("prefect", prefect_page(f"runs/flow-run/{record.id}"))]
+    pages = [("mlflow", mlflow_page(record.mlflow_run_url))]
+    pages += [("prefect", prefect_page(f"runs/flow-run/{record.id}"))] if _is_in_prefect(home, record) else []
     lines += [(name, page) for name, page in pages if page]
     if not all(page for _, page in pages):
         lines.append(("pages", f"{graphmill_command('up')} && {graphmill_command('inspect', record.id[:8])}"))
     return lines
+
+
+def _is_in_prefect(home: Home, record: RunRecord) -> bool:
+    """Whether Prefect's history still has the run: `graphmill up` forgets those that ended long ago."""
+    settings = read_settings(home)
+    return settings is None or not settings.keep_runs or time.time() - record.started.timestamp() < settings.keep_runs

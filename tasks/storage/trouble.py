@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
+from configs.errors import GraphmillError, StageError, UserError
 from tasks.storage.artifacts import is_full_disk
 from tasks.storage.home import Home
 
@@ -47,3 +48,16 @@ def trouble_of_the_machine(error: BaseException) -> str | None:
             return "no further thread can be started; look at ulimit -u and ulimit -v, and at the container's pids.max"
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+def as_trouble(error: Exception, home: Home) -> Exception:
+    """Return the error that says in a line what the machine refused, where `error` came of that; else `error`.
+
+    One that a user can mend stays, and so does one of ours that names a full disk itself.
+    """
+    if isinstance(error, UserError) or (isinstance(error, GraphmillError) and is_full_disk(error)):
+        return error
+    trouble = full_disk(home)
+    if trouble is None and not isinstance(error, GraphmillError):
+        trouble = trouble_of_the_machine(error)
+    return error if trouble is None else StageError(trouble)
