@@ -16,10 +16,10 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from flows.services.commands import service_environment, worker_service
 from flows.services.settings import (
-    FOR_EVER,
     USER,
     ServiceSettings,
     checked_names,
+    kept_seconds,
     log_path,
     read_settings,
     resolve,
@@ -28,7 +28,6 @@ from flows.services.settings import (
 )
 from flows.services.state import end_leftovers, is_up, lock_path, read_state, supervisor_of
 from flows.services.status import show_status
-from flows.terminal.ages import parse_age
 from flows.terminal.console import out
 from flows.terminal.room import check_home
 from tasks.processes.children import ROOT, tail
@@ -37,7 +36,6 @@ from tasks.storage.home import Home
 
 _UP_SECONDS = 300.0
 _DOWN_SECONDS = 90.0
-_LEAST_KEPT_SECONDS = 86400.0
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,8 @@ class UpRequest:
         if "public_names" in named:
             named["public_names"] = checked_names(named["public_names"], "--public-name")
         for name in {"keep_events", "keep_runs"} & set(named):
-            named[name] = _kept_seconds(named[name], f"--{name.replace('_', '-')}")
+            named[name] = kept_seconds(named[name], f"--{name.replace('_', '-')}")
         return named
-
-
-def _kept_seconds(text: str, option: str) -> float:
-    """Return `90d` in seconds, `forever` as 0. Raises RecipeError."""
-    if text.strip() == "forever":
-        return 0.0
-    seconds = parse_age(text, option)
-    if not _LEAST_KEPT_SECONDS <= seconds <= FOR_EVER:
-        raise RecipeError(f"{option} {text}: a day at least, such as 7d or 90d, or forever")
-    return seconds
 
 
 def bring_up(home: Home, request: UpRequest) -> None:
