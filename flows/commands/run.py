@@ -9,7 +9,6 @@ import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +29,7 @@ from flows.services.addresses import (
 )
 from flows.services.environment import own_server_url, prepare_environment
 from flows.services.settings import read_settings
+from flows.services.state import is_up
 from flows.services.temporary_server import EmbeddedServer, embedded_server
 from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
@@ -39,7 +39,6 @@ from tasks.processes import ending
 from tasks.publish.vectors import with_versions
 from tasks.storage.home import Home
 from tasks.storage.temporary import temporary_folder
-from tasks.storage.trouble import full_disk
 from tasks.train.families import check_options
 
 if TYPE_CHECKING:
@@ -235,9 +234,7 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
             return call()
         except httpx.HTTPError as error:
             if is_away(error):
-                home = Home(Path(os.environ["GRAPHMILL_HOME"]))
-                away = full_disk(home) or server_went_away()
-                said = away if server is None else server.trouble(f"failed to answer: {error}")
+                said = server_went_away() if server is None else server.trouble(f"failed to answer: {error}")
                 raise StageError(said) from error
             raise
         finally:
@@ -331,14 +328,14 @@ def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
     lines += [("report", record.report)] if record.report else []
     lines += [("map", record.map)] if record.map else []
     pages = [("mlflow", mlflow_page(record.mlflow_run_url))]
-    pages += [("prefect", prefect_page(f"runs/flow-run/{record.id}"))] if _is_in_prefect(home, record) else []
+    pages += [("prefect", prefect_page(f"runs/flow-run/{record.id}"))] if not _is_forgotten(home, record) else []
     lines += [(name, page) for name, page in pages if page]
     if not all(page for _, page in pages):
         lines.append(("pages", f"{graphmill_command('up')} && {graphmill_command('inspect', record.id[:8])}"))
     return lines
 
 
-def _is_in_prefect(home: Home, record: RunRecord) -> bool:
-    """Whether Prefect's history still has the run: `graphmill up` forgets those that ended long ago."""
-    settings = read_settings(home)
-    return settings is None or not settings.keep_runs or time.time() - record.started.timestamp() < settings.keep_runs
+def _is_forgotten(home: Home, record: RunRecord) -> bool:
+    """Whether Prefect's history no longer has the run, since `graphmill up` keeps those that ended for a while only."""
+    settings = read_settings(home) if is_up(home) else None
+    return settings is not None and 0 < settings.keep_runs < time.time() - record.started.timestamp()
