@@ -81,7 +81,7 @@ def test_predictions_are_deployed_by_command(installation: Installation) -> None
         (["start", "mornings", "outptu=x.parquet"], "did you mean 'output'"),
         (["backfill", "create", "mornings", "--grid", "seed=0..1"], "a backfill is of a recipe's deployment"),
         (["deploy", str(installation.recipe), "--name", "mornings"], "predictions of tiny@champion"),
-        (["deploy", "--name", "n", "--predict", "tyni@champion"], "did you mean 'tiny'"),
+        (["deploy", "--name", "n", "--predict", "tyni@champion"], "no registered model 'tyni'; there are tiny"),
         (["deploy", *options[:-1], "x.xlsx", *cron], "--output x.xlsx must end with"),
         (["deploy", "--name", "n"], "name a recipe, or a model"),
         (["deploy", str(installation.recipe), "--name", "n", "--output", "x.parquet"], "go with --predict"),
