@@ -8,7 +8,7 @@ WORKERS ?= 2
 # What mypy knows of files that have not changed, for all clones as compiled kernels are: a minute of lint.
 export MYPY_CACHE_DIR ?= $(HOME)/.cache/graphmill/mypy
 
-.PHONY: run test slow gpu check lint docs setup format clean
+.PHONY: run test slow gpu check lint docs setup developer format clean
 
 run: setup
 	$(BIN)/graphmill run quickstart
@@ -17,6 +17,12 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt scripts/install.sh
 	PYTHON=$(PYTHON) bash scripts/install.sh
+	touch $(STAMP)
+
+# What tests are skipped without: programs of Debian (as root, or by sudo), Triton (1 GB), packages for tests alone.
+developer:
+	$(if $(filter-out 0,$(shell id -u)),sudo) bash scripts/debian.sh --developer
+	PYTHON=$(PYTHON) bash scripts/install.sh --developer
 	touch $(STAMP)
 
 test: setup

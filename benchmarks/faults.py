@@ -39,7 +39,7 @@ ACTS = ("kill rank", "kill launcher", "kill command", "turn off", "turn off and 
 KINDS = (Kind(2, True, False), Kind(2, True, True), Kind(2, False, True), Kind(3, True, True), Kind(2, False, False))
 _WORDS = {
     "kill rank": ("tasks.train.worker", "tasks.supervise"),
-    "kill launcher": ("tasks.train.ranks.torchrun",),
+    "kill launcher": ("tasks.train.ranks.one_machine", "tasks.train.ranks.torchrun"),
     "kill command": ("flows.cli",),
 }
 _LAST_SECONDS = 60.0

@@ -5,17 +5,18 @@
 Not yet run on a GPU. The graph is generated (GraphSAGE, 3 x 256, fan-out 15, 10, 5, batches of 1024). `roofs`: what the
 device can do at most: copies, products of matrices by precision, uploads. `stages`: milliseconds of a step by stage,
 one after the other, and how often the CPU waits for the GPU in it (torch's own count), and where. `steps`: milliseconds
-of whole steps by sampling threads and precision, with sampling on the GPU and with recorded steps, variants in turn,
-medians of rounds; against PyG's loader and layers where PyG can sample. `operators`: the sum over the whole graph,
+of whole steps by sampling threads and precision, with sampling on the GPU and with recorded steps, medians of rounds;
+against PyG's loader and layers where PyG can sample. `operators`: the sum over the whole graph,
 forward and backward, against torch.sparse (cuSPARSE) and PyG, and as a share of the copy bandwidth. Neither Prefect
-nor MLflow, DGL, OGB or METIS is needed. Figures go to benchmarks/results/gpu.json too.
+nor MLflow, DGL, OGB or METIS is needed. Figures go to benchmarks/results/gpu.json too, each as it comes; one that fails
+costs itself only.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,10 +29,10 @@ from benchmarks.gnn_report import machine, print_machine
 from benchmarks.gnn_torch import copy_bandwidth
 from benchmarks.gnn_worker import Settings
 from benchmarks.gpu_sides import Ours, Pyg
+from benchmarks.items import Items, add_options, check_parts, run_items
 from configs.load import build_recipe
 from configs.schema import Recipe
 from models.kernels.backends import has_triton, take_triton
-from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 
 RESULTS = Path(__file__).parent / "results"
@@ -71,38 +72,30 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def measure_roofs(args: argparse.Namespace) -> dict[str, float]:
+def roofs(args: argparse.Namespace) -> dict[str, Callable[[], float]]:
     """GB/s and TFLOP/s."""
     size = 1 << (30 if args.device == "cuda" else 22)
-    found = {"copy, GB/s": copy_bandwidth(args.device, size)["bytes_per_second"] / 1e9}
-    host = torch.empty(size // 4, dtype=torch.uint8, pin_memory=args.device == "cuda")
-    there = torch.empty_like(host, device=args.device, pin_memory=False)
-    upload = seconds_of(lambda: there.copy_(host, non_blocking=True), args.device)
-    found["upload, GB/s"] = host.nbytes / upload / 1e9
-    rows = 128 * args.batch_size
-    for name, dtype, products in (
-        ("float32", torch.float32, "highest"),
-        ("tf32", torch.float32, "high"),
-        ("bfloat16", torch.bfloat16, "highest"),
-    ):
-        before = torch.get_float32_matmul_precision()
+
+    def upload() -> float:
+        host = torch.empty(size // 4, dtype=torch.uint8, pin_memory=args.device == "cuda")
+        there = torch.empty_like(host, device=args.device, pin_memory=False)
+        return host.nbytes / seconds_of(lambda: there.copy_(host, non_blocking=True), args.device) / 1e9
+
+    def product(dtype: torch.dtype, products: str) -> float:
         torch.set_float32_matmul_precision(products)
-        x = torch.randn(rows, 2 * args.hidden, device=args.device).to(dtype)
+        x = torch.randn(128 * args.batch_size, 2 * args.hidden, device=args.device).to(dtype)
         weight = torch.randn(2 * args.hidden, args.hidden, device=args.device).to(dtype)
-        seconds = seconds_of(lambda x=x, weight=weight: x @ weight, args.device)
-        found[f"product of a layer in {name}, TFLOP/s"] = 2 * x.numel() * args.hidden / seconds / 1e12
-        torch.set_float32_matmul_precision(before)
-    return found
+        seconds = seconds_of(lambda: x @ weight, args.device)
+        torch.set_float32_matmul_precision("highest")
+        return 2 * x.numel() * args.hidden / seconds / 1e12
 
-
-def measure_stages(args: argparse.Namespace, folder: Path, device: torch.device) -> dict[str, Any]:
-    """Of steps that are launched one by one: a recorded one has no stages."""
-    found = {}
-    for name, overrides in variants(args, threads=(1,)).items():
-        if "train.cuda_graph=true" not in overrides:
-            side = Ours(make_recipe(args, *overrides), folder, args.out / "gpu" / name, device)
-            found[name] = side.stages(args.steps)
-    return found
+    return {
+        "copy, GB/s": lambda: copy_bandwidth(args.device, size)["bytes_per_second"] / 1e9,
+        "upload, GB/s": upload,
+        "product of a layer in float32, TFLOP/s": lambda: product(torch.float32, "highest"),
+        "product of a layer in tf32, TFLOP/s": lambda: product(torch.float32, "high"),
+        "product of a layer in bfloat16, TFLOP/s": lambda: product(torch.bfloat16, "highest"),
+    }
 
 
 def variants(args: argparse.Namespace, threads: tuple[int, ...]) -> dict[str, list[str]]:
@@ -125,67 +118,59 @@ def variants(args: argparse.Namespace, threads: tuple[int, ...]) -> dict[str, li
     return found
 
 
-def measure_steps(args: argparse.Namespace, folder: Path, device: torch.device) -> dict[str, float]:
-    """Milliseconds of a step, all variants in turn."""
-    sides: dict[str, Any] = {}
-    for name, overrides in variants(args, args.threads).items():
-        sides[name] = Ours(make_recipe(args, *overrides), folder, args.out / "gpu" / name, device)
-    try:
-        workers = max(args.threads) if device.type == "cuda" else 0
-        sides[f"PyG, {workers} worker(s)"] = Pyg(make_recipe(args), folder, device, workers)
-    except ImportError as error:
-        print(f"PyG left out: {error}", flush=True)
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(args.rounds + 1):
-        for name, side in list(sides.items()):
-            try:
-                times[name].append(side.steps(args.steps))
-            except ImportError as error:  # PyG asks for its samplers when it samples first
-                print(f"{name} left out: {error}", flush=True)
-                del sides[name], times[name]
-    for side in sides.values():
-        side.close()
-    return {name: statistics.median(values[1:]) for name, values in times.items()}
+def steps(args: argparse.Namespace, make: Callable[[], Any]) -> float:
+    """Milliseconds of a step."""
+    side = make()
+    times = [side.steps(args.steps) for _ in range(args.rounds + 1)]
+    side.close()
+    return statistics.median(times[1:])
 
 
-def measure_operators(args: argparse.Namespace, folder: Path) -> dict[str, dict[str, float]]:
+def operator(args: argparse.Namespace, folder: Path, name: str, dtype: str) -> dict[str, float]:
     """Milliseconds of a sum over all in-edges, forward and backward, and the share of the copy bandwidth."""
     from benchmarks.gnn_ours import Aggregation, moved_bytes, whole_adjacency
     from benchmarks.gnn_torch import PygAggregation, TorchSparse
     from benchmarks.gnn_worker import Arrays
 
+    kinds = {"graphmill": Aggregation, "Triton": Aggregation, "torch.sparse": TorchSparse, "PyG": PygAggregation}
     roof = copy_bandwidth(args.device, 1 << (30 if args.device == "cuda" else 22))["bytes_per_second"]
-    adjacency, found = whole_adjacency(Arrays(str(folder)), args.device), {}
-    for dtype in ("float32", "bfloat16"):
-        sides = (
-            ("graphmill", Aggregation),
-            ("Triton", Aggregation),
-            ("torch.sparse", TorchSparse),
-            ("PyG", PygAggregation),
-        )
-        for name, kind in sides:
-            if name == "PyG" and dtype == "bfloat16":
-                continue
-            options = {"width": args.hidden, "dtype": dtype}
-            if name == "Triton" and not (args.device == "cuda" and has_triton()):
-                continue
-            take_triton(name == "Triton")
-            try:
-                side = kind(Settings(graph=str(folder), threads=1, device=args.device, options=options))
-                seconds = seconds_of(lambda side=side: side.jobs["aggregate"](1), args.device, args.rounds)
-            except (ImportError, NotImplementedError, torch.OutOfMemoryError) as error:
-                print(f"{name} left out: {error}", flush=True)
-                continue
-            size = moved_bytes(adjacency, args.hidden, getattr(torch, dtype).itemsize)
-            found[f"{name}, {dtype}"] = {"ms": 1000 * seconds, "share of copy": size / seconds / roof}
-            del side
-    take_triton(False)
-    return found
+    size = moved_bytes(whole_adjacency(Arrays(str(folder)), args.device), args.hidden, getattr(torch, dtype).itemsize)
+    take_triton(name == "Triton")
+    try:
+        options = {"width": args.hidden, "dtype": dtype}
+        side = kinds[name](Settings(graph=str(folder), threads=1, device=args.device, options=options))
+        seconds = seconds_of(lambda: side.jobs["aggregate"](1), args.device, args.rounds)
+    finally:
+        take_triton(False)
+    return {"ms": 1000 * seconds, "share of copy": size / seconds / roof}
 
 
-def main(arguments: list[str] | None = None) -> None:
+def all_items(args: argparse.Namespace, folder: Path, device: torch.device) -> Items:
+    """What is measured, by part and name."""
+
+    def ours(name: str, overrides: list[str]) -> Ours:
+        return Ours(make_recipe(args, *overrides), folder, args.out / "gpu" / name, device)
+
+    items: Items = {("roofs", name): run for name, run in roofs(args).items()}
+    for name, overrides in variants(args, threads=(1,)).items():
+        if "train.cuda_graph=true" not in overrides:  # a recorded step has no stages
+            items["stages", name] = lambda name=name, more=overrides: ours(name, more).stages(args.steps)
+    for name, overrides in variants(args, args.threads).items():
+        items["steps", name] = lambda name=name, more=overrides: steps(args, lambda: ours(name, more))
+    workers = max(args.threads) if device.type == "cuda" else 0
+    items["steps", f"PyG, {workers} worker(s)"] = lambda: steps(
+        args, lambda: Pyg(make_recipe(args), folder, device, workers)
+    )
+    with_triton = ("Triton",) if args.device == "cuda" and has_triton() else ()
+    for dtype, peers in (("float32", ("torch.sparse", "PyG")), ("bfloat16", ("torch.sparse",))):
+        for name in ("graphmill", *with_triton, *peers):
+            items["operators", f"{name}, {dtype}"] = lambda name=name, dtype=dtype: operator(args, folder, name, dtype)
+    return items
+
+
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS))
+    add_options(parser, PARTS, limit=90)
     parser.add_argument("--nodes", type=int, default=1_200_000)
     parser.add_argument("--edges", type=int, default=27_650_000)
     parser.add_argument("--features", type=int, default=100)
@@ -199,37 +184,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--home", type=Path, default=RESULTS / "home", help="where the prepared graph is kept")
     args = parser.parse_args(arguments)
-    unknown = set(args.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"--parts: {', '.join(sorted(unknown))} is none of {', '.join(PARTS)}")
-    facts = machine()
-    if args.device == "cuda":
-        facts["gpu"] = torch.cuda.get_device_name()
-    print_machine(facts)
+    check_parts(parser, args, PARTS)
+    head = {"machine": machine(), "options": {name: str(value) for name, value in vars(args).items()}}
+    if args.answers is None:
+        if args.device == "cuda":
+            head["machine"]["gpu"] = torch.cuda.get_device_name()
+        print_machine(head["machine"])
     device = torch.device(args.device, 0) if args.device == "cuda" else torch.device("cpu")
     folder = prepare(make_recipe(args), Home.open(args.home))
-    results: dict[str, Any] = {}
-    measures: dict[str, Callable[[], Any]] = {
-        "roofs": lambda: measure_roofs(args),
-        "stages": lambda: measure_stages(args, folder, device),
-        "steps": lambda: measure_steps(args, folder, device),
-        "operators": lambda: measure_operators(args, folder),
-    }
-    for part in args.parts:
-        results[part] = measures[part]()
-        for name, value in results[part].items():
-            print(f"{part}: {name}: {shown(value)}", flush=True)
-        # Written after each part: a command that is cut off leaves what it has.
-        options = {name: str(value) for name, value in vars(args).items()}
-        text = json.dumps({"machine": facts, "options": options, **results}, indent=1)
-        write_atomic(args.out / "gpu.json", text.encode())
-
-
-def shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {shown(item)}" for name, item in value.items())
-    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+    items = all_items(args, folder, device)
+    return run_items("benchmarks.gpu", arguments, args, items, args.out / "gpu.json", head)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -2,20 +2,22 @@
 
     python -m benchmarks.tables [--nodes 1000000] [--edges 10000000] [--dim 128] [--samples 2e8] [--device cuda]
 
-Not yet run on a GPU. First one chunk is drawn on both sides, and must be the same bit by bit. Then each part is timed
-alone: millions of tokens, pairs or negatives a second, and of pairs trained with steps that are added or written, in
-both precisions, with negatives of a pair's own and shared ones; and how much of the memory's traffic that would be if
-no row were met twice. At last both sides train the same samples: millions of pairs a second, and the loss of fresh
-pairs before and after, which should be as low on both. Figures go to benchmarks/results/tables.json too.
+Not yet run on a GPU. `check`: one chunk is drawn on both sides, and must be the same bit by bit. `drawing`, `steps`:
+each part is timed alone: millions of tokens, pairs or negatives a second, and of pairs trained with steps that are
+added or written, in both precisions, with negatives of a pair's own and shared ones; and how much of the memory's
+traffic that would be if no row were met twice. `whole`: both sides train the same samples: millions of pairs a second,
+and the loss of fresh pairs before and after, which should be as low on both. Figures go to
+benchmarks/results/tables.json too, each as it comes; one that fails costs itself only.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
+import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,13 @@ import torch
 from benchmarks.embeddings_ours import training_job
 from benchmarks.gnn_graphs import prepare
 from benchmarks.gnn_report import machine, print_machine
+from benchmarks.items import Items, add_options, check_parts, run_items
 from configs.load import build_recipe
 from configs.schema import Recipe
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
 from models.vectors import Meeting
 from tasks.processes.memory import available_bytes
-from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.device import negative_keys
@@ -40,6 +42,7 @@ from tasks.train.tables.trainer import Trainer
 
 RESULTS = Path(__file__).parent / "results"
 LOSS_PAIRS = 20_000
+PARTS = ("check", "drawing", "steps", "whole")
 
 
 def make_recipe(args: argparse.Namespace) -> Recipe:
@@ -84,8 +87,8 @@ class Contest:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def check(self) -> None:
-        """Both sides draw the same pairs and negatives."""
+    def check(self) -> str:
+        """Both sides draw the same pairs and negatives; raises RuntimeError."""
         from tasks.sampling.device.alias_triton import draw_many, table_tensor
 
         *drawn, counts = self.pairs.fill(range(3, 4))
@@ -100,79 +103,62 @@ class Contest:
         draw_many(table, keys, found.view(1, -1))
         same &= np.array_equal(found.cpu(), expected)
         if not same:
-            raise SystemExit("the device draws other pairs or negatives than the CPU: nothing below means anything")
-        print(f"a chunk of {count:,} pairs and its negatives are the same on both sides", flush=True)
+            raise RuntimeError("the device draws other pairs or negatives than the CPU: nothing else means anything")
+        return f"a chunk of {count:,} pairs and its negatives are the same on both sides"
 
-    def drawing(self, rounds: int) -> dict[str, float]:
-        """Millions a second of what is drawn."""
+    def tokens(self, rounds: int) -> float:
+        """Millions of tokens of walks a second."""
+        walks = self.pairs.walks  # type: ignore[attr-defined]
+        shape = len(self.chunks) * self.loader.num_walks, walks.length  # type: ignore[attr-defined]
+        tokens = walks.indices.new_empty(shape)
+        return tokens.numel() / self.seconds(lambda: walks.fill(0, tokens), rounds) / 1e6
+
+    def drawn_pairs(self, rounds: int) -> float:
+        """Millions of pairs a second, with their walks."""
+        count = int(self.pairs.fill(self.chunks)[2].sum())
+        return count / self.seconds(lambda: self.pairs.fill(self.chunks), rounds) / 1e6
+
+    def negatives(self, rounds: int) -> float:
+        """Millions of negatives a second."""
         from tasks.sampling.device.alias_triton import draw_many, table_tensor
 
-        walks, chunks = self.pairs.walks, self.chunks  # type: ignore[attr-defined]
-        tokens = walks.indices.new_empty((len(chunks) * self.loader.num_walks, walks.length))  # type: ignore[attr-defined]
-        counts = self.pairs.fill(chunks)[2]
         table = table_tensor(self.other.negatives.table(0), self.device)
-        keys, drawn = (
-            torch.arange(len(chunks), device=self.device),
-            tokens.new_empty((len(chunks), 5 * self.loader.room)),
-        )
-        return {
-            "tokens of walks": tokens.numel() / self.seconds(lambda: walks.fill(0, tokens), rounds) / 1e6,
-            "pairs, with their walks": int(counts.sum()) / self.seconds(lambda: self.pairs.fill(chunks), rounds) / 1e6,
-            "negatives": drawn.numel() / self.seconds(lambda: draw_many(table, keys, drawn), rounds) / 1e6,
-        }
+        keys = torch.arange(len(self.chunks), device=self.device)
+        indices = self.pairs.walks.indices  # type: ignore[attr-defined]
+        drawn = indices.new_empty((len(self.chunks), 5 * self.loader.room))
+        return drawn.numel() / self.seconds(lambda: draw_many(table, keys, drawn), rounds) / 1e6
 
-    def steps(self, dim: int, rounds: int) -> dict[str, tuple[float, float]]:
-        """Millions of pairs trained a second, and GB/s of rows read and written, by how."""
+    def steps(self, dim: int, rounds: int, precision: str, adds: bool, negatives: int, group: int) -> dict[str, float]:
+        """Millions of pairs trained a second, and GB/s of rows read and written."""
         from models.kernels.skipgram.train_pairs_triton import Concurrency, train_pairs
 
         centres, contexts, counts = self.pairs.fill(self.chunks)
         num_nodes, pairs = self.cpu.grid.tables.num_nodes, int(counts.sum())
-        found = {}
-        for precision, adds in (("float32", True), ("float32", False), ("bfloat16", False)):
-            made = [RowTable.zeros(num_nodes, dim, precision) for _ in range(2)]  # type: ignore[arg-type]
-            tables = [DeviceTable.of(table, self.device) for table in made]
-            tables[0].values.uniform_(-0.5 / dim, 0.5 / dim)
-            for negatives, group in ((1, 1), (5, 1), (5, 16)):
-                groups = -(-centres.shape[1] // group)
-                drawn = torch.randint(num_nodes, (len(centres), groups, negatives), device=self.device).to(
-                    centres.dtype
-                )
-                usual = Concurrency.of(tables[1], negatives)
-                concurrency = Concurrency(usual.programs, adds)
+        made = [RowTable.zeros(num_nodes, dim, precision) for _ in range(2)]  # type: ignore[arg-type]
+        tables = [DeviceTable.of(table, self.device) for table in made]
+        tables[0].values.uniform_(-0.5 / dim, 0.5 / dim)
+        shape = len(centres), -(-centres.shape[1] // group), negatives
+        drawn = torch.randint(num_nodes, shape, device=self.device).to(centres.dtype)
+        concurrency = Concurrency(Concurrency.of(tables[1], negatives).programs, adds)
+        options: dict[str, Any] = {"rate": 0.01, "counts": counts, "group": group, "concurrency": concurrency}
+        seconds = self.seconds(lambda: train_pairs(*tables, centres, contexts, drawn, **options), rounds)
+        row = tables[0].values.shape[1] * tables[0].values.element_size()
+        traffic = 2 * row * pairs * (2 + negatives / group)
+        rate, bytes_per_second = pairs / seconds / 1e6, traffic / seconds / 1e9
+        return {"M pairs/s": rate, "GB/s": bytes_per_second, "programs at most": concurrency.programs}
 
-                def train(
-                    drawn: Any = drawn, group: int = group, concurrency: Any = concurrency, on: Any = tables
-                ) -> None:
-                    train_pairs(
-                        *on, centres, contexts, drawn, rate=0.01, counts=counts, group=group, concurrency=concurrency
-                    )
-
-                seconds = self.seconds(train, rounds)
-                row = tables[0].values.shape[1] * tables[0].values.element_size()
-                traffic = 2 * row * pairs * (2 + negatives / group)
-                name = f"{precision}, {'added' if adds else 'written'}, {negatives} negatives of {group} pairs"
-                found[f"{name}, {concurrency.programs:,} programs at most"] = (
-                    pairs / seconds / 1e6,
-                    traffic / seconds / 1e9,
-                )
-        return found
-
-    def whole(self) -> dict[str, Any]:
-        """Train all samples on both sides."""
-        settings = self.other.settings
-        found: dict[str, Any] = {"loss before": self.loss(self.cpu)}
-        for name, trainer in (("device", self.other), ("CPU", self.cpu)):
-            train = trainer._train_chunks if settings.num_blocks == 1 else trainer._train_pool
-            began, pairs = time.perf_counter(), 0
-            for first in range(0, settings.total_chunks, settings.chunks_a_pool):
-                pairs += train(range(first, min(first + settings.chunks_a_pool, settings.total_chunks)))[1]
-            self.wait()
-            found[f"{name}, M pairs/s"] = pairs / (time.perf_counter() - began) / 1e6
-            found[f"{name}, loss after"] = self.loss(trainer)
-        found["finite"] = all(
-            np.isfinite(table.read(slice(0, 1000))).all() for pair in self.block(self.other).values() for table in pair
-        )
-        return found
+    def whole(self, trainer: Trainer) -> dict[str, Any]:
+        """Train all samples on one side."""
+        settings, before = self.other.settings, self.loss(trainer)
+        train = trainer._train_chunks if settings.num_blocks == 1 else trainer._train_pool
+        began, pairs = time.perf_counter(), 0
+        for first in range(0, settings.total_chunks, settings.chunks_a_pool):
+            pairs += train(range(first, min(first + settings.chunks_a_pool, settings.total_chunks)))[1]
+        self.wait()
+        rate = pairs / (time.perf_counter() - began) / 1e6
+        rows = [table.read(slice(0, 1000)) for pair in self.block(trainer).values() for table in pair]
+        finite = all(bool(np.isfinite(row).all()) for row in rows)
+        return {"M pairs/s": rate, "loss before": before, "loss after": self.loss(trainer), "finite": finite}
 
     def block(self, trainer: Trainer) -> Meeting:
         """The blocks that pairs of block 0 with itself meet in, as they are now."""
@@ -189,7 +175,26 @@ class Contest:
         return trainer.model.loss(trainer.options, self.block(trainer), samples)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def all_items(args: argparse.Namespace, contest: Callable[[], Contest]) -> Items:
+    """What is measured, by part and name."""
+    items: Items = {
+        ("check", "drawing"): lambda: contest().check(),
+        ("drawing", "tokens of walks, M/s"): lambda: contest().tokens(args.rounds),
+        ("drawing", "pairs, with their walks, M/s"): lambda: contest().drawn_pairs(args.rounds),
+        ("drawing", "negatives, M/s"): lambda: contest().negatives(args.rounds),
+    }
+    for precision, adds in (("float32", True), ("float32", False), ("bfloat16", False)):
+        for negatives, group in ((1, 1), (5, 1), (5, 16)):
+            name = f"{precision}, {'added' if adds else 'written'}, {negatives} negatives of {group} pairs"
+            way = (precision, adds, negatives, group)
+            items["steps", name] = lambda way=way: contest().steps(args.dim, args.rounds, *way)
+    if args.samples:
+        items["whole", "device"] = lambda: contest().whole(contest().other)
+        items["whole", "CPU"] = lambda: contest().whole(contest().cpu)
+    return items
+
+
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--edges", type=int, default=10_000_000)
@@ -202,31 +207,22 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--shared-negatives", type=int, default=1, help="of the whole training")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="likewise")
-    parser.add_argument("--samples", type=float, default=2e8, help="likewise; 0: only the parts alone")
+    parser.add_argument("--samples", type=float, default=2e8, help="likewise; 0: not measured")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda", help="cpu: Triton's interpreter, where TRITON_INTERPRET=1 is set")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--home", type=Path, default=RESULTS / "home", help="where the prepared graph is kept")
+    add_options(parser, PARTS, limit=120)
     args = parser.parse_args(arguments)
-    facts = machine()
-    print_machine(facts)
+    check_parts(parser, args, PARTS)
+    head = {"machine": machine(), "options": {name: str(value) for name, value in vars(args).items()}}
+    if args.answers is None:
+        print_machine(head["machine"])
     recipe = make_recipe(args)
     folder = prepare(recipe, Home.open(args.home))
-    contest = Contest(recipe, folder, args.out / "tables", torch.device(args.device))
-    contest.check()
-    results: dict[str, Any] = {"drawing": contest.drawing(args.rounds), "steps": contest.steps(args.dim, args.rounds)}
-    for name, rate in results["drawing"].items():
-        print(f"{name}: {rate:,.1f} M/s", flush=True)
-    for name, (rate, traffic) in results["steps"].items():
-        print(f"{name}: {rate:,.1f} M pairs/s, {traffic:,.0f} GB/s", flush=True)
-    if args.samples:
-        results["whole"] = contest.whole()
-        for name, value in results["whole"].items():
-            print(f"{name}: {value:,.4f}", flush=True)
-    options = {name: str(value) for name, value in vars(args).items()}
-    text = json.dumps({"machine": facts, "options": options, **results}, indent=1)
-    write_atomic(args.out / "tables.json", text.encode())
+    contest = cache(lambda: Contest(recipe, folder, args.out / "tables", torch.device(args.device)))
+    return run_items("benchmarks.tables", arguments, args, all_items(args, contest), args.out / "tables.json", head)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -20,6 +20,7 @@ from configs.errors import RecipeError, UntrustedCodeError
 from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean
 from configs.schema import Recipe
+from configs.source_files import DATA_SET_FILES
 from configs.training_sections import train_section
 from configs.trust import own_files
 from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
@@ -35,7 +36,7 @@ COMPONENT_PATHS: dict[tuple[str, ...], registry.Registry] = {
 
 _MAX_SHOWN = 200
 _VECTOR_FILES = (".npy", "-ubyte", "-ubyte.gz")
-"""Endings of files that hold vectors and nothing else; a .npz, a table may hold a graph."""
+"""Endings of files that hold vectors and nothing else; a table may hold a graph."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -126,16 +127,21 @@ def _is_file_name(text: str) -> bool:
 
 
 def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data set of a file that a recipe is to be run on: vectors, by the name's ending, else an edge list.
+    """Return the data set of a file that a recipe is to be run on, by the name's ending; an edge list by default.
 
-    A layout holds none of the edges out.
+    A layout takes a .npz for vectors, and holds none of the edges out.
     """
-    if path.endswith(_VECTOR_FILES):
-        return {"name": "vectors", "title": _title(path, "vectors"), "files": path}
-    found = edge_list(path)
     model = data.get("model")
     name = model.get("name") if isinstance(model, dict) else model
-    if name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == LAYOUT:
+    is_layout = name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == LAYOUT
+    ending = Path(path).suffix.lower()
+    if path.endswith(_VECTOR_FILES) or (is_layout and ending == ".npz"):
+        return {"name": "vectors", "title": _title(path, "vectors"), "files": path}
+    if ending in DATA_SET_FILES:
+        kind, option = DATA_SET_FILES[ending]
+        return {"name": kind, option: path}
+    found = edge_list(path)
+    if is_layout:
         return {key: value for key, value in found.items() if key not in ("metric", "split")} | {"task": LAYOUT}
     return found
 

@@ -27,6 +27,8 @@ METRIC_NAMES: Final = (
     "rmse",
     "rocauc",
 )
+ONE_CLASS: Final = 0.9
+"""Share of rows of one class from which accuracy tells nothing of the others."""
 MAX_HITS: Final = 10**9
 _HITS = re.compile(r"hits@([1-9][0-9]{0,9})")
 RANKING_METRICS: Final = ("map", "ndcg", "recall", "precision", "hits")

@@ -30,7 +30,7 @@ from configs.trust import check_code
 
 C = TypeVar("C", bound=type)
 Options = TypeVar("Options", bound=ComponentConfig)
-_REGISTERS = re.compile(rb"^@\w+\.register\(", re.MULTILINE)  # an example in a docstring is indented
+_REGISTERS = re.compile(r'^@(\w+)\.register\((?:"([^"]+)")?', re.MULTILINE)  # an example in a docstring is indented
 
 
 class Registry:
@@ -51,7 +51,7 @@ class Registry:
 
         Args:
             kind: the word for messages (`dataset`).
-            package: scanned for components.
+            package: scanned for components, with its sub-packages.
             place: the key of a recipe that names a component (`train.loader`).
             configs: the modules with the options of its components; none: each stands in its component.
             default: the component that is meant where a recipe gives options and no name.
@@ -244,26 +244,34 @@ class Registry:
             importlib.import_module(self._elsewhere[name])
 
     def _scan(self) -> None:
-        """Import the modules of the package: each registers what it holds.
+        """Import the modules of the package and its sub-packages that register what no options tell of.
 
-        Where options stand apart, those modules only that hold a component without: they may be slow to import.
+        The others are imported when they are asked for: they may be slow.
         """
         if self._scanned:
             return
         self._scanned = True  # before the imports: a module may ask this registry for a sibling
         package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__):
-            name = f"{self.package}.{module.name}"
-            if module.name.startswith("_") or module.name == "task" or name in self._module_names.values():
-                continue
-            if not self._configs_modules or _registers(name):
-                importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{self.package}."):
+            for kind, name in _registered(module.name):
+                if REGISTRIES.get(kind.lower(), self) is self and not self._is_told(name, module.name):
+                    importlib.import_module(module.name)
+
+    def _is_told(self, name: str, module: str) -> bool:
+        if name in self._module_names:
+            return self._module_names[name] == module
+        return name in self._elsewhere and _package_of(self._elsewhere[name]) == _package_of(module)
 
 
-def _registers(module: str) -> bool:
-    """Whether a module holds a component, without importing it."""
-    found = importlib.util.find_spec(module)
-    return found is not None and found.origin is not None and bool(_REGISTERS.search(Path(found.origin).read_bytes()))
+def _registered(module: str) -> list[tuple[str, str]]:
+    """Return the registry and the name of each component of a module, without importing it."""
+    spec = importlib.util.find_spec(module)
+    source = "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
+    return _REGISTERS.findall(source)
+
+
+def _package_of(module: str) -> str:
+    return module.rpartition(".")[0]
 
 
 def _module_of(cls: type | None) -> str | None:
@@ -330,7 +338,7 @@ TRIPLE_LOSSES = Registry(
     "triple loss", "models.triple_losses", place="train.loss", configs=("models.triple_losses.configs",)
 )
 EVALUATORS = Registry(
-    "evaluator", "tasks.evaluators", place="evaluate.evaluator", configs=("tasks.evaluators.configs",)
+    "evaluator", "tasks.evaluators", place="evaluate.evaluator", configs=("tasks.evaluators.configs",), default="auto"
 )
 
 REGISTRIES: dict[str, Registry] = {

@@ -16,6 +16,7 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
+from configs.expectations import ExpectConfig
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
@@ -162,6 +163,12 @@ class TrackingConfig(ConfigModel):
     """Name in the model registry; null: the recipe's name."""
     gate_metric: str | None = None
     """Metric that decides who is champion, as `valid/metric`; null: the evaluator's."""
+    gate_controls: Literal["all", "simple", "none"] = "all"
+    """Which controls keep a model that is below them from becoming champion: all that the report shows, the simple ones
+    (the majority, a linear model on the rows' own features, popularity), or none."""
+    publish: Literal["model", "best"] = "model"
+    """What becomes a version of the registered model: the model; or the best of the model and those controls that can
+    score new rows (boosting, popularity, the past), which then serves in its place."""
     system_metrics: bool = True
     """Log the use of CPU, memory, disk, network and GPU while training."""
 
@@ -190,6 +197,8 @@ class Recipe(ConfigModel):
     """Where the graph comes from (`graphmill datasets`)."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """As of when."""
+    expect: ExpectConfig = ExpectConfig()
+    """What the data has to be for a run or a prediction to go on."""
     preprocess: PreprocessConfig = Field(default=PreprocessConfig(), validate_default=True)
     """Edges and features."""
     components: ComponentsConfig = ComponentsConfig()

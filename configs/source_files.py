@@ -10,8 +10,9 @@ import errno
 import io
 import json
 import os
+import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -20,6 +21,17 @@ from configs.errors import DataError
 MAX_JSON_BYTES = 16 << 20
 """Descriptions in JSON: those that graphmill writes have some kilobytes, of a thousand types a megabyte."""
 
+DATA_SET_FILES = {
+    ".npz": ("npz", "path"),
+    ".mat": ("mat", "path"),
+    ".pt": ("pyg", "path"),
+    ".pth": ("pyg", "path"),
+    ".bin": ("dgl", "path"),
+    ".nt": ("triples", "triples"),
+}
+"""Endings of files that are no tables: the data set that reads them, and its option for the file."""
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "is a folder, not a file"),
     (stat.S_ISFIFO, "is a pipe, and nothing is waited for; write what comes out of it to a file"),
@@ -30,11 +42,28 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def user_path(text: str | Path) -> Path:
-    """Return a path as a user wrote it, with `~` resolved. Raises DataError for a user that does not exist."""
+    """Return a path as a user wrote it, with `~` resolved; whatever is read or written goes through here.
+
+    Raises:
+        DataError: a user that does not exist, or an address such as `s3://bucket/x`, of which a path would make a
+            folder called `s3:`.
+    """
+    if (scheme := _ADDRESS.match(str(text))) is not None:
+        way_out = "name the path alone" if scheme[1] == "file" else "copy it to or from a file of this machine"
+        raise DataError(f"is an address, and graphmill reads and writes files: {way_out}", path=text)
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise DataError(f"names no folder: {error}", path=text) from None
+
+
+def unknown_format(path: Path, known: Iterable[str]) -> DataError:
+    """Return what is wrong with a file whose name tells no format of those that are known."""
+    words = f"the name does not tell the format; known: {', '.join(known)} (and .gz, .zst); or give format"
+    if path.suffix.lower() in DATA_SET_FILES:
+        name, option = DATA_SET_FILES[path.suffix.lower()]
+        words = f"is no table, but a file of the data set {name}: dataset={{name: {name}, {option}: {path}}}"
+    return DataError(words, path=path)
 
 
 def look_up(path: Path) -> os.stat_result | None:

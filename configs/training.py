@@ -7,12 +7,12 @@ read do not exist in its recipes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from configs import moved, registry
-from configs.base import ConfigModel, StrTuple
+from configs.base import MAX_NUMBER, ConfigModel, StrTuple
 from configs.hosts import check_hosts, with_machines
 from configs.sections import (
     EmbeddingsSection,
@@ -29,7 +29,7 @@ class TrainBase(ConfigModel):
     auto_takes_gpu: ClassVar[bool] = True
     """Whether device=auto is a GPU where there is one."""
     num_ranks: int = Field(default=1, ge=1, le=4096)
-    """Processes on this machine, one device each; more than one run under torchrun."""
+    """Processes on this machine, one device each; more than one train together."""
     num_machines: int = Field(default=1, ge=1, le=4096)
     """Machines in the job; each runs the same command."""
     hosts: StrTuple = ()
@@ -106,6 +106,29 @@ class TrainBase(ConfigModel):
         return self
 
 
+def _names_as_texts(value: Any) -> Any:
+    """Return a mapping with texts as keys: YAML reads numbers and truth values."""
+    if not isinstance(value, Mapping):
+        if value not in ("none", "balanced"):
+            raise ValueError(f"none, balanced, or names of classes and their weights ({{fraud: 20}}), not {value!r}")
+        return value
+    return {str(key).lower() if isinstance(key, bool) else str(key): weight for key, weight in value.items()}
+
+
+def _above_zero(value: str | dict[str, float]) -> str | dict[str, float]:
+    for name, weight in value.items() if isinstance(value, dict) else ():
+        if not 0 < weight < MAX_NUMBER:
+            raise ValueError(f"{name}={weight:g}: a weight is a number above 0; leave a class out that weighs 1")
+    if value == {}:
+        raise ValueError("no class is named; none, balanced, or names and weights: {fraud: 20}")
+    return value
+
+
+ClassWeight = Annotated[
+    Literal["none", "balanced"] | dict[str, float], BeforeValidator(_names_as_texts), AfterValidator(_above_zero)
+]
+
+
 class SelfTrainingConfig(ConfigModel):
     """Several trainings in a row: each learns as well from what the one before it is sure of."""
 
@@ -124,6 +147,10 @@ class _GradientOptions(ConfigModel):
     """Passes over the training split."""
     accumulate_steps: int = Field(default=1, ge=1)
     """Batches whose gradients are averaged before the optimizer steps."""
+    class_weight: ClassWeight = "none"
+    """How much the rows of a class count in the loss: none: all alike; balanced: all classes alike, by how often the
+    training split has them (of several label columns the two values of each); or a weight for classes by their names in
+    the data, `{fraud: 20}`, where others have 1."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimizer of the dense parameters."""
     learning_rate: float = Field(default=0.003, gt=0, le=1e30)
@@ -187,7 +214,7 @@ class TrainConfig(TrainBase, _GradientOptions):
         "sampling",
     }
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph", "deterministic", "kernels"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph", "deterministic", "kernels", "class_weight"})
 
     @model_validator(mode="after")
     def _graph_holds_the_step(self) -> TrainConfig:

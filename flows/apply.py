@@ -15,7 +15,7 @@ from prefect.cache_policies import NO_CACHE
 from configs.load import dump_recipe
 from configs.schema import Recipe
 from flows.hooks import failure_told, flow_record, leave_artifact, report_crash
-from flows.model_use import STAGES, Data, ModelUse, dated, given_files, layout_options, record_text
+from flows.model_use import STAGES, Data, ModelUse, dated, given_files, layout_options, names_splits, record_text
 from flows.notifications.events import announce
 from flows.results import result_storage
 from flows.run_records import earlier_failure, recorded
@@ -52,6 +52,8 @@ def predict_nodes(
     any_type: bool | None = None,
     output: str | None = None,
     format: str | None = None,
+    threshold: str | None = None,
+    split: str | None = None,
     keep_layers: bool = False,
     timezone: str | None = None,
     recipe: str | None = None,
@@ -76,7 +78,10 @@ def predict_nodes(
         any_type: complete by entities of all types.
         output: file to write; default `NAME-vVERSION-predictions.parquet` in the current folder. `{date}` and
             `{time}` in it stand for the run's scheduled start.
-        format: `parquet` or `npy`, of completions `parquet` or `csv`; default by the output's ending.
+        format: `parquet`, `csv`, `csv.gz`, or of all probabilities `npy`; default by the output's ending.
+        threshold: probability from which class 1 is predicted, or of one of several classes `NAME=P`; none: the
+            likeliest class is.
+        split: `none`: no row is called one of a split, and tables need no labels; none: as the data set deals them out.
         keep_layers: keep the outputs of all layers in the home; rows that are those of an earlier graph, for which they
             were kept, are taken from there.
         timezone: of `{date}` and `{time}`, `Europe/Berlin` say; none: this machine's.
@@ -91,8 +96,16 @@ def predict_nodes(
     """
     given = given_files(nodes=nodes, pairs=pairs, graphs=graphs, queries=queries)
     asked = Asked(head, relation, tail, k, known, type, any_type)
-    output = dated(output, runtime.flow_run.scheduled_start_time, timezone)
-    request = OutputRequest("predictions", output, format, given, asked=asked, keep_layers=keep_layers)
+    request = OutputRequest(
+        "predictions",
+        dated(output, runtime.flow_run.scheduled_start_time, timezone),
+        format,
+        given,
+        asked=asked,
+        keep_layers=keep_layers,
+        threshold=threshold,
+        names_splits=names_splits(split),
+    )
     return _run(model, request, Data(recipe, overrides, snapshot), home)
 
 

@@ -14,6 +14,7 @@ from flows.notifications.events import failure_before
 from flows.run_records import RunRecord, all_runs, is_killed, record_path, recorded
 from flows.services.past_runs import PastRun, write_past_run
 from flows.terminal.selection import Selection
+from flows.watched_data import DataWatch
 from tasks.calls import ParentGoneError, find_stage, load_stage, mark_used, stage_record
 from tasks.stage import StageOutcome
 from tasks.storage.home import Home
@@ -44,6 +45,16 @@ def find_all_stages(
     except (GraphmillError, ParentGoneError):
         return None  # the flow says it, or mends it
     return found
+
+
+def is_expected(home: Home, recipe: Recipe, found: list[StageOutcome[Any]], say: Callable[[str], None]) -> bool:
+    """Whether the data that was found, however long ago it came, is what the recipe expects; `say` hears its age."""
+    keys = {outcome.manifest.stage: outcome.manifest.key for outcome in found}
+    try:
+        DataWatch(home, recipe).look("ingest", keys, say, say)
+    except GraphmillError:
+        return False
+    return True
 
 
 def record_cached_run(

@@ -78,11 +78,32 @@ def mark_killed_runs(home: Home, besides: str = "") -> list[RunRecord]:
         buried = mark_killed(home, record)
         if buried is None:
             continue
+        settle_champion(home, buried)
         dead.append(buried)
         end_killed_tracking(home, buried)
         with contextlib.suppress(Exception):  # another server does not know it
             _set_crashed(record.id, KILLED)
     return dead
+
+
+def note_champion(home: Home, record: RunRecord, text: str, becoming: str) -> None:
+    """Write down what becomes of the champion (`RunContext.note_champion`)."""
+    record.champion, record.becoming = text, becoming
+    record.write(home)
+
+
+def settle_champion(home: Home, record: RunRecord) -> None:
+    """Find out whether the alias was moved by a run that was killed meanwhile; a store that is away says it later."""
+    name, _, version = record.becoming.rpartition("@")
+    if not name:
+        return
+    from tasks.publish.champion.gate import CHAMPION
+    from tasks.publish.tracking.registry import open_registry
+
+    with contextlib.suppress(Exception):
+        is_champion = open_registry(home).aliases(name).get(CHAMPION) == version
+        word = "champion" if is_champion else "not champion, as the run was killed before it was"
+        note_champion(home, record, f"{name} version {version}: {word}", "")
 
 
 def end_killed_tracking(home: Home, record: RunRecord) -> None:
@@ -143,6 +164,7 @@ def conclude(home: Home, record: RunRecord) -> None:
         record.map = str(folder / published.maps[0]) if published.maps else ""
         word = "champion" if published.champion else "not champion"
         reason = f", {published.gate['reason']}" if published.gate else ""
+        record.becoming = ""
         record.champion = f"{published.model_name} version {published.model_version}: {word}{reason}"
 
 

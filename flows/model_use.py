@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -26,13 +27,16 @@ from flows.parameters import requested_overrides
 from flows.services.past_runs import PastRun, can_write, write_past_run
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import ReporterListener, current_reporter
+from flows.watched_data import DataWatch
 from tasks.apply.completion.asked import Asked
 from tasks.apply.layers import check_keeps, describe_kept
 from tasks.apply.needs import check_options
 from tasks.apply.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import ParentGoneError, expected_key, find_stage, load_parents, load_stage, mark_used, stage_record
+from tasks.ingest.tables.split_options import SplitConfig
 from tasks.processes import ending
+from tasks.publish.expectations import Reference
 from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry
 from tasks.publish.vectors import with_recorded_versions
@@ -86,6 +90,8 @@ class ModelUse:
             refuse_other_layout(request.layout, self.version.reference)
         self.request = request.placed(f"{self.version.name}-v{self.version.version}", self.published.task)
         self.stages: dict[str, dict[str, Any]] = {}
+        self.warnings: list[str] = []
+        """Of data that is unlike the model's own."""
         if self.request.what == "model":
             return  # its files are copied: there may be code among them, and nothing of it runs
         texts = requested_overrides(data.overrides, None, data.snapshot, scheduled_at)
@@ -96,6 +102,8 @@ class ModelUse:
             self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
         else:
             self.recipe = with_recorded_versions(load_recipe(data.recipe, texts), self.published.recipe)
+        if not request.names_splits and data.recipe is not None:
+            self.recipe = without_splits(self.recipe)
         check_options(self.recipe, self.published.recipe)
         if self.request.keep_layers:
             check_keeps(self.published, self.recipe.train.device)
@@ -128,6 +136,7 @@ class ModelUse:
                     stack.callback(self.listener.reporter.close)
                 self._prepare()
                 record |= self._write()
+                record["data_warnings"] = self.warnings
         record["seconds"] = round(time.perf_counter() - self.started, 3)
         return record
 
@@ -137,6 +146,7 @@ class ModelUse:
 
     def _prepare(self) -> None:
         """Run ingest to partition, or find what they made; what the model needs of them is in the recipe then."""
+        self.warnings.clear()
         try:
             self._stages()
         except (ParentGoneError, IntegrityError) as error:
@@ -151,8 +161,21 @@ class ModelUse:
             self.listener.begin(name)
             self.stages[name] = self.stage(name, recipe, parents, again=again)
             self.listener.end(name, describe(self.stages[name]))
+            if name in ("ingest", "partition"):
+                self._watch_data(name)
             if name == "ingest":
                 recipe = self._adapted_recipe()
+
+    def _watch_data(self, stage: str) -> None:
+        """Compare data with the model's own as far as it is prepared. Raises UserError where the recipe says so."""
+
+        def warn(text: str) -> None:
+            self.warnings.append(text)
+            self.listener.warning(stage, text)
+
+        model = Reference(self.version.reference, self.published.folder)
+        keys = {name: made["key"] for name, made in self.stages.items()}
+        DataWatch(self.home, self.recipe, model).look(stage, keys, partial(self.listener.message, stage), warn)
 
     def before_stage(self, name: str, recipe: Recipe, parents: dict[str, str]) -> None:
         """Make what a stage reads besides its parents; here nothing is made."""
@@ -215,6 +238,13 @@ def given_files(**files: str | None) -> dict[str, str]:
     return {name: path for name, path in files.items() if path is not None}
 
 
+def names_splits(split: str | None) -> bool:
+    """Return whether predictions say which split a row is in. Raises RecipeError for what `--split` cannot be."""
+    if split not in (None, "none"):
+        raise RecipeError(f"--split {split}: only none can be said: no row is called one of a split, all are scored")
+    return split is None
+
+
 def layout_options(given: dict[str, Any] | None) -> LayoutOptions:
     """Return the options of a layout. Raises RecipeError for what they cannot be."""
     try:
@@ -222,6 +252,14 @@ def layout_options(given: dict[str, Any] | None) -> LayoutOptions:
     except ValidationError as error:
         mistakes = [f"{'.'.join(map(str, ('layout', *where)))}: {text}" for where, text in flatten_errors(error)]
         raise RecipeError("; ".join(mistakes)) from error
+
+
+def without_splits(recipe: Recipe) -> Recipe:
+    """Return the recipe of data of which no row trains; of data sets that deal rows of tables out by options."""
+    split = getattr(recipe.dataset, "split", None)
+    if not isinstance(split, SplitConfig) or getattr(recipe.dataset, "task", None) not in ("node", "graph"):
+        return recipe
+    return recipe.model_copy(update={"dataset": recipe.dataset.model_copy(update={"split": SplitConfig(by="none")})})
 
 
 def refuse_other_layout(options: LayoutOptions, name: str) -> None:
@@ -249,8 +287,18 @@ def requested_use(parameters: dict[str, Any]) -> ModelUse:
     asked = Asked(**{one.name: given(one.name) for one in fields(Asked)})
     keeps, layout = bool(given("keep_layers")), layout_options(given("layout"))
     now = datetime.datetime.now(datetime.UTC)
-    output = dated(given("output"), now)
-    request = OutputRequest(what, output, given("format"), files, given("node_type"), asked, keeps, layout)
+    request = OutputRequest(
+        what,
+        dated(given("output"), now),
+        given("format"),
+        files,
+        given("node_type"),
+        asked,
+        keeps,
+        layout,
+        given("threshold"),
+        names_splits(given("split")),
+    )
     data = Data(given("recipe"), given("overrides"))
     return ModelUse(parameters["model"], request, data, parameters.get("home"), now)
 
@@ -296,4 +344,5 @@ def describe_record(record: dict[str, Any]) -> list[tuple[str, str]]:
         lines += [("rows", size), ("data", f"{data['name']}{as_of}, {sizes}: {own}")]
     lines += [("layers", describe_kept(record["kept"]))] if "kept" in record else []
     lines += [("ids", record["ids"])] if record.get("ids") else []
+    lines += [("warning", text) for text in record.get("data_warnings", ())]
     return [*lines, ("time", format_seconds(record["seconds"]))]

@@ -17,6 +17,8 @@ BACKFILL_TAG = "backfill:"
 """Likewise, with the backfill's id: their publications leave the champion alone ..."""
 PROMOTE_TAG = "promote"
 """... but for those that carry this one too."""
+NO_PROMOTE_TAG = "no-promote"
+"""Of any flow run: its publication leaves the champion alone."""
 SNAPSHOT_PATTERN = rf"^({SCHEDULED}|\d{{1,19}}|\d{{4}}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?)?)?)$"
 OVERRIDE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*=.*$"
 
@@ -56,9 +58,10 @@ def _leaves(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
 
 
 def leaves_champion(tags: Iterable[str]) -> bool:
-    """Whether a flow run with these tags is not to choose a champion: a backfill's that was not asked to."""
+    """Whether a flow run with these tags is not to choose a champion: `--no-promote`, a backfill's not asked to."""
     known = set(tags)
-    return PROMOTE_TAG not in known and any(tag.startswith(BACKFILL_TAG) for tag in known)
+    backfills = PROMOTE_TAG not in known and any(tag.startswith(BACKFILL_TAG) for tag in known)
+    return backfills or NO_PROMOTE_TAG in known
 
 
 def check_moment(text: str) -> None:

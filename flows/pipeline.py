@@ -6,6 +6,7 @@ Load it by module, `flows.pipeline:train_graph`, never by file (that would put t
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 from prefect import flow, get_run_logger, runtime
@@ -25,6 +26,7 @@ from flows.hooks import (
     leave_map,
     log_cached_publication,
     mark_killed_runs,
+    note_champion,
     open_tracking,
     report_crash,
     result_text,
@@ -34,12 +36,13 @@ from flows.machines.ssh import machines_by_ssh
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
-from flows.run_records import RunRecord, earlier_failure, ending_of, read_record, recorded
+from flows.run_records import RunRecord, earlier_champion, earlier_failure, ending_of, read_record, recorded
 from flows.services.addresses import prefect_page
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
 from flows.vectors import make_vectors
+from flows.watched_data import DataWatch
 from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
@@ -101,6 +104,7 @@ def train_graph(
         if earlier is not None and earlier.status == "completed":  # whoever started it again could not know
             return earlier.model_dump(mode="json")
         record.failed_before = earlier_failure(place, record.id)
+        record.champion = earlier_champion(place, record.id)
         record.config = earlier.config if earlier is not None else {}
         stack.enter_context(ending.prompt_ending())
         stack.enter_context(ending.closing(lambda: report_crash(record.id)))
@@ -122,6 +126,7 @@ def train_graph(
             name=runtime.flow_run.name or "",
             parent_run=parent_run or "",
             leave_champion=leaves_champion(record.tags),
+            note_champion=partial(note_champion, place, record),
         )
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
@@ -228,6 +233,7 @@ class _Run:
         self.listener = listener
         self._values = dump_recipe(recipe)
         self._storage = result_storage(home)
+        self._watch = DataWatch(home, recipe, has_champion=not leaves_champion(record.tags))
 
     def stages(self) -> None:
         """Run the selected stages in order; the record is on disk after each."""
@@ -237,7 +243,29 @@ class _Run:
             if self.here is not None:
                 self.here.note(name, str(self.record.stages[name]["key"]))
             if name == "preprocess" and "train" in self.selection.stages:
-                check_labels(self.recipe, self.record.parent_keys(("ingest", "preprocess")), self.home)
+                self._check_labels()
+            if name in ("ingest", "partition") and name in self.selection.stages:
+                self._watch_data(name)
+
+    def _check_labels(self) -> None:
+        """Refuse what labels do not allow, before more is made of them."""
+        keys = self.record.parent_keys(("ingest", "preprocess"))
+        check_labels(self.recipe, keys, self.home)
+        if getattr(self.recipe.train, "class_weight", "none") != "none":
+            from tasks.train.class_weights import check_class_weights
+
+            check_class_weights(self.recipe, keys, self.home)
+
+    def _watch_data(self, name: str) -> None:
+        """Compare data with the champion's as far as it is prepared. Raises UserError where the recipe says so."""
+
+        def warn(text: str) -> None:
+            self.record.stages[name]["warnings"].append(text)  # shown again at the end
+            self.listener.warning(name, text)
+
+        keys = self.record.parent_keys(tuple(self.record.stages))
+        self._watch.look(name, keys, partial(self.listener.message, name), warn)
+        self.record.write(self.home)
 
     def _find_existing(self, name: str) -> dict[str, Any]:
         """Find an artifact that the selected stages build on."""

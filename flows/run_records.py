@@ -80,6 +80,8 @@ class RunRecord(BaseModel):
     """What the use of a model has written: a path."""
     champion: str = ""
     """What its publication did about the champion, in words."""
+    becoming: str = ""
+    """`NAME@VERSION` that was about to become champion when the run was last heard of."""
     mlflow_run_id: str | None = None
     mlflow_run_url: str = ""
     process: int = 0
@@ -100,6 +102,14 @@ class RunRecord(BaseModel):
         listed = transforms if isinstance(transforms, list) else []
         found = (one.get("vectors") for one in listed if isinstance(one, dict))
         return [key for key in found if isinstance(key, str)]
+
+    @property
+    def models(self) -> list[str]:
+        """Registered models (`NAME@VERSION`) that its features come from."""
+        section = self.config.get("preprocess")
+        transforms = section.get("transforms") if isinstance(section, dict) else None
+        listed = transforms if isinstance(transforms, list) else []
+        return [one["model"] for one in listed if isinstance(one, dict) and isinstance(one.get("model"), str)]
 
     @property
     def cached(self) -> bool:
@@ -263,6 +273,12 @@ def earlier_failure(home: Home, run_id: str) -> str:
         return ""
     record = settled(home, record)
     return record.error if record.status == "failed" else record.failed_before
+
+
+def earlier_champion(home: Home, run_id: str) -> str:
+    """Return what an earlier start of a run did about the champion, or an empty text."""
+    record = read_record(home, run_id)
+    return "" if record is None else record.champion
 
 
 def settled(home: Home, record: RunRecord) -> RunRecord:

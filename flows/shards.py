@@ -28,6 +28,17 @@ _INTEGRATIONS = {
     "dask": ("prefect_dask", "DaskTaskRunner", "DASK_SCHEDULER_ADDRESS", "cluster_kwargs", "n_workers"),
     "ray": ("prefect_ray", "RayTaskRunner", "RAY_ADDRESS", "init_kwargs", "num_cpus"),
 }
+# A Dask cluster of our own runs what it is sent: by TLS with certificates that it makes for itself, so from us alone.
+# Its pages would listen on all interfaces, and show logs to everybody.
+_PRIVATE: dict[str, dict[str, Any]] = {
+    "dask": {
+        "security": True,
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": False},
+    }
+}
+_NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 
 
 def make_map_shards(config: PreprocessConfig) -> MapShards:
@@ -57,7 +68,11 @@ def _integration(name: str, workers: int) -> Callable[[], Any]:
             "(or take preprocess.runner=process)"
         ) from error
     address = os.environ.get(variable)
-    options = {"address": address} if address else {options_name: {count_name: workers or None}}
+    if address:
+        return lambda: runner_class(address=address)
+    if name == "dask":
+        importlib.import_module("dask").config.set(_NO_PAGES)
+    options = {options_name: {count_name: workers or None, **_PRIVATE.get(name, {})}}
     return lambda: runner_class(**options)
 
 

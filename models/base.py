@@ -82,6 +82,11 @@ class GraphModel(nn.Module):
         """Whether a model with these options reads edge features."""
         return cls.uses_edge_features
 
+    @classmethod
+    def reads_relations(cls, config: Any) -> bool:
+        """Whether a model with these options tells relations apart."""
+        return cls.uses_edge_types
+
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution: forward(block, x (num_src, in_dim)) -> (num_dst, out_dim)."""
         raise TypeError(f"{type(self).__name__} must define make_conv(in_dim, out_dim)")
@@ -181,14 +186,6 @@ class GraphModel(nn.Module):
     def is_layered(self) -> bool:
         """Whether `represent` is the layers, one after the other, each for all nodes, and `collect`."""
         return type(self).represent is GraphModel.represent
-
-    @property
-    def maps_by_type(self) -> bool:
-        """Whether a layer multiplies rows of each type or relation apart, as many as a batch has of it.
-
-        A product of few rows ends in other last bits than one of many, so a row's follow from those beside it.
-        """
-        return False
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores that the batch asks for: (n, out_dim), or (n,) for pairs; higher is likelier.

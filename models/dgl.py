@@ -39,7 +39,7 @@ class Dgl(GraphModel):
         spec = find_convolution(config.conv)
         reads = set(spec.reads)
         self.uses_edge_features = self.reads_edge_features(config)  # type: ignore[misc]
-        self.uses_edge_types = "relations" in reads  # type: ignore[misc]
+        self.uses_edge_types = self.reads_relations(config)  # type: ignore[misc]
         self.uses_node_types = "node_types" in reads  # type: ignore[misc]
         self.uses_edge_weights = spec.takes_weights  # type: ignore[misc]
         self.project_inputs = spec.same_width  # type: ignore[misc]
@@ -62,6 +62,11 @@ class Dgl(GraphModel):
         return bool(
             {"edges", "edges_if_any", "edges_like_nodes", "distances"} & set(find_convolution(config.conv).reads)
         )
+
+    @classmethod
+    def reads_relations(cls, config: Any) -> bool:
+        """Whether the convolution tells relations apart."""
+        return "relations" in find_convolution(config.conv).reads
 
     @property
     def encoder_class(self) -> Callable[..., NodeEncoder]:  # type: ignore[override]
@@ -105,11 +110,6 @@ class Dgl(GraphModel):
     def is_layered(self) -> bool:
         """Whether one block holds all that a layer reads."""
         return not self.config.reason_for_whole(symmetric=self.facts.symmetric)
-
-    @property
-    def maps_by_type(self) -> bool:
-        """DGL's TypedLinear does."""
-        return bool({"node_types", "relations"} & set(find_convolution(self.config.conv).reads))
 
     def represent(self, batch: Batch) -> Tensor:
         """Return nodes as vectors; convolutions that count a graph's nodes are told the graphs of a batch."""

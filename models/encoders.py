@@ -39,6 +39,8 @@ class CategoryEmbedding(nn.Module):
         for count in cardinalities:
             nn.init.xavier_uniform_(self.table.data[start : start + count])
             start += count
+            # Data that has a code for what its training did not see has it here: untrained, it says nothing.
+            self.table.data[start - 1].zero_()
 
     def forward(self, codes: Tensor) -> Tensor:
         """Look up and sum."""

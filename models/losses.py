@@ -5,7 +5,7 @@ None asks how many labels there are before it goes on: that would wait for a GPU
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,15 +18,27 @@ if TYPE_CHECKING:
 Loss = Callable[..., Tensor]
 
 
-def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    """Mean softmax cross-entropy: scores (n, C), target int64 (n,); -1 is no label."""
-    total = F.cross_entropy(scores, target, ignore_index=-1, reduction="sum")
+def cross_entropy(scores: Tensor, target: Tensor, class_weight: Tensor | None = None) -> Tensor:
+    """Mean softmax cross-entropy: scores (n, C), target int64 (n,); -1 is no label.
+
+    `class_weight` (C,): that of a row is multiplied by its class's; the mean is over rows, not over weights, so that
+    batches of a split add up to the same whatever classes each has.
+    """
+    total = F.cross_entropy(scores, target, weight=class_weight, ignore_index=-1, reduction="sum")
     return total / (target >= 0).sum().clamp(min=1)
 
 
-def binary_cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    """Mean logistic loss over the labels that exist: scores and target (n, T), target in {0, 1, NaN}."""
-    return _over_known(F.binary_cross_entropy_with_logits, scores, target)
+def binary_cross_entropy(scores: Tensor, target: Tensor, class_weight: Tensor | None = None) -> Tensor:
+    """Mean logistic loss over the labels that exist: scores and target (n, T), target in {0, 1, NaN}.
+
+    `class_weight` (T, 2): that of a label is multiplied by its column's weight of 0 or of 1.
+    """
+    return _over_known(F.binary_cross_entropy_with_logits, scores, target, class_weight)
+
+
+def label_weight(target: Tensor, class_weight: Tensor) -> Tensor:
+    """Return the weight of each label, (n, T); `class_weight` (T, 2)."""
+    return torch.where(target > 0.5, class_weight[:, 1], class_weight[:, 0])
 
 
 def squared_error(scores: Tensor, target: Tensor) -> Tensor:
@@ -34,9 +46,11 @@ def squared_error(scores: Tensor, target: Tensor) -> Tensor:
     return _over_known(F.mse_loss, scores, target)
 
 
-def _over_known(loss: Loss, scores: Tensor, target: Tensor) -> Tensor:
+def _over_known(loss: Loss, scores: Tensor, target: Tensor, class_weight: Tensor | None = None) -> Tensor:
     known = ~torch.isnan(target)
     losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
+    if class_weight is not None:
+        losses = losses * label_weight(target, class_weight)
     return torch.where(known, losses, 0.0).sum() / known.sum().clamp(min=1)
 
 
@@ -56,23 +70,25 @@ def ranking_loss(scores: Tensor, target: Tensor) -> Tensor:
     return scores.mean() if scores.shape[1] == 1 else cross_entropy(scores, target)
 
 
-def loss_of_several(scores: Tensor, target: Tensor, facts: GraphFacts) -> Tensor:
+def loss_of_several(
+    scores: Tensor, target: Tensor, facts: GraphFacts, class_weights: Sequence[Sequence[Tensor]] = ()
+) -> Tensor:
     """Weighted sum of several tasks' mean losses: scores (n, out_dim) and target (n, K), the tasks' side by side.
 
     Classes are numbers, NaN for none; a regression's scores and targets are in the units of the labels, and its errors
-    count in their standard deviations.
+    count in their standard deviations. `class_weights`: of each task none, or one tensor as its loss takes it.
     """
     total = torch.zeros((), device=scores.device)
     label, score = 0, 0
     widths = zip(facts.head_types, facts.head_labels, facts.head_scores, facts.head_weights, strict=True)
-    for task_type, num_labels, num_scores, weight in widths:
+    for number, (task_type, num_labels, num_scores, weight) in enumerate(widths):
         own, wanted = scores[:, score : score + num_scores], target[:, label : label + num_labels]
         if task_type == "multiclass":
             wanted = torch.nan_to_num(wanted[:, 0], nan=-1.0).long()
         elif task_type == "regression":
             scale = torch.tensor(facts.label_scale[score : score + num_scores], device=scores.device)
             own, wanted = own / scale, wanted / scale  # the mean falls out of the difference
-        total = total + weight * LOSSES[task_type](own, wanted)
+        total = total + weight * LOSSES[task_type](own, wanted, *(class_weights[number] if class_weights else ()))
         label, score = label + num_labels, score + num_scores
     return total
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What graphmill needs from Debian or Ubuntu beside Python 3.11 to 3.13. Run as root: sudo bash scripts/debian.sh
-# With --developer also what the tests of services, pages and containers need; without it they are skipped.
+# With --developer also what the tests of services, pages, machines and containers need: `make developer` calls it.
 set -euo pipefail
 packages=(
   git make
@@ -8,9 +8,16 @@ packages=(
   libgomp1 # DGL's kernels are OpenMP code
 )
 case ${1:-} in
-  --developer) packages+=(postgresql chromium docker-compose) ;;
+  --developer)
+    packages+=(postgresql chromium docker-compose openssh-server)
+    command -v kubectl >/dev/null || packages+=(kubernetes-client)
+    ;;
   "") ;;
   *) echo "$0 [--developer]" >&2; exit 2 ;;
 esac
+export DEBIAN_FRONTEND=noninteractive # nobody answers in CI
 apt-get update -q
 apt-get install -y --no-install-recommends "${packages[@]}"
+if [ "${1:-}" = --developer ]; then
+  echo "Debian starts PostgreSQL and sshd as services; the tests do not use these: systemctl disable --now postgresql ssh"
+fi

@@ -19,15 +19,26 @@ from typing import IO, Any, TypeVar
 from pydantic_core import to_json
 
 from configs.errors import GraphmillError, StageError, error_of, kind_of
+from configs.parsing import without_collection
 from configs.trust import for_children
-from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group, killed_ranks
+from tasks.processes.children import (
+    MEETING_FILE,
+    PARENT,
+    ROOT,
+    WORKER_ENVIRONMENT,
+    describe_exit,
+    die_with_parent,
+    end_group,
+    inherited_environment,
+    killed_ranks,
+)
+from tasks.processes.imports import leave_pandas_out
 from tasks.processes.memory import out_of_memory
 from tasks.stage import StageContext
 from tasks.storage.artifacts import is_full_disk, write_atomic
 from tasks.storage.stored import of_kind, read_json
 
 Job = TypeVar("Job")
-_PARENT = "GRAPHMILL_PARENT_PID"
 _LINES_KEPT = 15
 JOB_FILE, RESULT_FILE, ERROR_FILE = "job.json", "result.json", "error.json"
 _WARNING = "warning: "
@@ -130,7 +141,7 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
     Raises WorkerDiedError: the message ends with what it said last. OSError: its disk is full (see `disk_errors`).
     """
     command = [sys.executable, *launcher.arguments, "-m", "tasks.supervise", module, str(argument)]
-    environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), _PARENT: str(os.getpid())}
+    environment = {**WORKER_ENVIRONMENT, **inherited_environment(), **for_children(), PARENT: str(os.getpid())}
     environment |= launcher.environment
     last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(
@@ -187,10 +198,10 @@ def report_progress(done: float, total: float, unit: str, note: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Become the worker: `arguments` are the module and its `main`'s argument."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        die_with_parent(int(os.environ[_PARENT]))
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    die_with_parent(None if under_torchrun else int(os.environ[PARENT]))
+    if not under_torchrun and MEETING_FILE not in os.environ:
         return _call(arguments)
-    die_with_parent()
     code = 1
     try:
         code = _call(arguments)
@@ -202,7 +213,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _call(arguments: list[str]) -> int:
-    code: int = importlib.import_module(arguments[0]).main(Path(arguments[1]))
+    leave_pandas_out()
+    with without_collection():  # a tenth of torch's import
+        module = importlib.import_module(arguments[0])
+    code: int = module.main(Path(arguments[1]))
     return code
 
 

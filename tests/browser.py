@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.needs import needs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium here: sudo bash scripts/debian.sh --developer"
-)
+needs_chromium = needs("Chromium", CHROMIUM)
 
 
 # WebGL without a GPU.

@@ -25,6 +25,7 @@ import pytest
 
 from configs import trust
 from tasks.storage.home import Home
+from tests.needs import count_skips, is_complete
 from tests.warm_python import forked_processes
 
 # pytest keeps the test files with their assertions rewritten (7 s of a start), if Python may keep anything.
@@ -67,6 +68,22 @@ def pytest_collection_finish() -> None:
     """Thousands of tests and all modules stay to the end: no collection of garbage needs to look at them again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal and not is_complete(count_skips(terminal.stats.get("skipped", ()))):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skips = count_skips(terminalreporter.stats.get("skipped", ()))
+    if skips:
+        terminalreporter.section("skipped tests by reason", red=not is_complete(skips))
+    for text, count in sorted(skips.items()):
+        terminalreporter.line(f"{count:6}  {text}")
+    if not is_complete(skips):
+        terminalreporter.line("FAILED: here no test may be skipped because something is lacking", red=True)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:

@@ -30,12 +30,20 @@ def dataset(
     *,
     typed: dict[str, list[Any]] | None = None,
     relations: list[str] | None = None,
+    moments: list[str] | None = None,
 ) -> Parent:
-    """What ingest left behind, as far as evaluation reads it. `typed`: ids of each type, in place of `ids`."""
+    """What ingest left behind, as far as evaluation reads it. `typed`: ids of each type, in place of `ids`.
+
+    `moments`: nodes are entities, called by `ids`, at these.
+    """
     folder.mkdir(parents=True)
     with DatasetWriter(folder) as writer:
         for kind, own in (typed or ({} if ids is None else {"node": ids})).items():
-            writer.write(f"ids/{kind}", {"node_id": np.arange(len(own)), "original_id": pa.array(own)})
+            names: dict[str, Any] = {"original_id": pa.array(own)}
+            if moments is not None:
+                whole = [f"{one}@{moment}" for one, moment in zip(own, moments, strict=True)]
+                names = {"original_id": pa.array(whole), "entity": pa.array(own), "moment": pa.array(moments)}
+            writer.write(f"ids/{kind}", {"node_id": np.arange(len(own)), **names})
         if relations is not None:
             write_relations(writer, pa.array(relations))
         if graphs is not None:

@@ -7,9 +7,11 @@ import pwd
 import tempfile
 from pathlib import Path
 
+from tests.needs import needs
+
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/usr/lib/postgresql").exists() else []
 """Folders of programs, the newest release last."""
-MISSING = "no PostgreSQL here: sudo bash scripts/debian.sh --developer"
+needs_postgres = needs("PostgreSQL", BINARIES)
 USER = "postgres" if os.geteuid() == 0 else None
 """Who must run the server: it refuses to run as root. None: the user of the tests."""
 

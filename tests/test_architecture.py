@@ -57,6 +57,19 @@ def test_help_imports_nothing_heavy() -> None:
     assert not [name for name in HEAVY if name in loaded]
 
 
+def test_a_model_is_used_from_a_command_that_computes_nothing() -> None:
+    """What computes is a process of its own; imported here as well it would double the time of a small prediction."""
+    loaded = _modules_after("    import flows.commands.outputs, flows.model_use, tasks.apply.run")
+    assert not loaded & {"torch", "prefect", "mlflow", "pandas", "numba", "dgl", "scipy"}
+
+
+def test_a_worker_leaves_pandas_out() -> None:
+    script = "    from tasks.processes.imports import leave_pandas_out; leave_pandas_out()\n"
+    script += "    import pyarrow as pa; pa.array([1, None]), pa.array(pa.array([1]).to_numpy())"
+    assert "pyarrow" in (loaded := _modules_after(script))
+    assert "pandas" not in loaded
+
+
 def test_no_files_import_each_other() -> None:
     graph = grimp.build_graph("configs", "models", "tasks", "flows", cache_dir=None)
     list(TopologicalSorter({m: graph.find_modules_directly_imported_by(m) for m in graph.modules}).static_order())
@@ -128,6 +141,7 @@ CODE_FROM_DATA = {
     r"spec_from_file_location|\brunpy\b": {"tasks/evaluators/ogb.py", "tasks/ingest/ogb/meta.py"},  # in the package ogb
     r"\b(cloud)?pickle\.loads?\(|pickle\.Unpickler\(": {"tasks/storage/caching.py"},  # signed
     r"class _?\w*\(pickle\.Unpickler\)": {"tasks/readers/torch_files.py"},  # a list of harmless names
+    r"(broadcast|gather|scatter|send|recv)_object(_list)?\(|[\"']--standalone": set(),  # pickles of other processes
     r"allow_pickle=True|yaml\.(unsafe_|full_)?load\(|joblib|mlflow\.pyfunc|weights_only=False|from_string\(": set(),
 }
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from configs.schema import STAGES
+
 ROOT = Path(__file__).parents[1]
 BLOCK = """\
 import sys
@@ -26,23 +28,15 @@ class Without:
         return getattr(self.finder, name)
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 """
-RUN = """\
+
+STARTS = """\
+import subprocess
 import sys
-from pathlib import Path
-from configs.load import load_recipe
-from tasks.calls import load_stage
-from tasks.stage import run_stage
-from tasks.storage.home import Home
-try:
-    import prefect
-except ModuleNotFoundError:
-    pass
-else:
-    raise SystemExit("prefect is there")
-recipe, home, made = load_recipe(sys.argv[1], sys.argv[3:]), Home.open(Path(sys.argv[2])), {}
-for name in ("ingest", "preprocess", "components", "partition", "train", "evaluate"):
-    made[name] = run_stage(load_stage(name), recipe, dict(made), home).parent
-print(made["evaluate"].manifest.metrics["test"][made["evaluate"].manifest.metric])
+from tests.train.two_processes import run_program
+from tests.warm_python import forked_processes
+with forked_processes():
+    subprocess.run([sys.executable, "-m", "tests.process_facts", "imports"], stdin=subprocess.DEVNULL, check=True)
+run_program("carried", 2)
 """
 
 
@@ -65,9 +59,24 @@ print(made["evaluate"].manifest.metrics["test"][made["evaluate"].manifest.metric
 def test_models_train_without_what_orchestrates(
     tmp_path: Path, recipe: str, overrides: list[str], least: float
 ) -> None:
-    done = run(tmp_path, "-c", RUN, recipe, str(tmp_path / "home"), *overrides)
+    assert "No module named 'prefect'" in run(tmp_path, "-c", "import prefect").stderr
+    command = ["-m", "tasks.stages", recipe, "--home", str(tmp_path / "home"), *overrides]
+    done = run(tmp_path, *command)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[-1]) > least
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [name for line in lines for name in line] == list(STAGES[:-1])
+    measured = lines[-1]["evaluate"]
+    assert measured["metrics"]["test"][measured["metric"]] > least
+    again = run(tmp_path, *command, "--until", "train").stdout.splitlines()
+    assert [each["status"] for line in again for each in json.loads(line).values()] == ["cached"] * 5
+
+
+def test_a_mistake_is_told_in_one_line(tmp_path: Path) -> None:
+    done = run(tmp_path, "-m", "tasks.stages", "quickstart", "train.epoch=3", "--home", str(tmp_path / "home"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
+    assert "did you mean 'epochs'?" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -92,6 +101,13 @@ def test_the_tests_of_gpus_can_be_read_there(tmp_path: Path) -> None:
     assert "test_triton.py" in done.stdout
 
 
+def test_processes_that_tests_start_begin_there(tmp_path: Path) -> None:
+    """Not forked, as what they are forked from imports Prefect; and with the folders that PYTHONPATH names."""
+    (tmp_path / "carried.py").write_text("print('as a rank')")
+    done = run(tmp_path, "-c", STARTS)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_benchmark_of_gpus_runs_there(tmp_path: Path) -> None:
     sizes = ["--nodes", "800", "--edges", "3000", "--features", "48", "--hidden", "8", "--fanout", "3,2,2"]
     work = ["--batch-size", "4", "--threads", "1", "--steps", "2", "--rounds", "1", "--device", "cpu"]
@@ -101,4 +117,5 @@ def test_the_benchmark_of_gpus_runs_there(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["stages"]["float32, 1 sampling thread(s)"]["forward"] > 0
     assert found["operators"]["graphmill, bfloat16"]["ms"] > 0
-    assert min(value for name, value in found["steps"].items()) > 0
+    assert found["roofs"]["copy, GB/s"] > 0
+    assert all(value > 0 for name, value in found["steps"].items() if not name.startswith("PyG"))

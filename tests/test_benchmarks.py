@@ -23,6 +23,7 @@ from benchmarks.gpu_sides import Ours, steady_milliseconds
 from benchmarks.side_processes import own_command, start_side
 from configs.training import TrainConfig
 from models.kernels import backends
+from tests.needs import import_package
 from tests.support import node_graph
 
 TOY = Entry("toy", "tests.toy_contender:Toy", {}, {"TOY": "1"})
@@ -160,8 +161,8 @@ def test_all_sides_attend_the_same(graph: str) -> None:
             torch.testing.assert_close(found.view_as(wanted), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_hops_are_counted_as_pyg_lib_reports_them() -> None:
-    pytest.importorskip("torch_geometric")
+def test_hops_are_counted_as_pyg_lib_reports_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import_package(monkeypatch, "PyG", "torch_geometric")
     from benchmarks.gnn_pyg import count_hops
 
     # two seeds; 0 <- 2, 3; 1 <- 3, 0; then 2 <- 4; 3 <- 2 (known already); 4 has no hop left

@@ -18,6 +18,7 @@ from benchmarks.side_processes import LeftOutError, own_command, start_side
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loop import Trainer
 from tasks.train.strategies.base import Ranks
+from tests.needs import import_package
 from tests.support import as_partition, molecule_graph
 
 
@@ -99,8 +100,10 @@ def test_the_whole_benchmark_on_molbace(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("model", graphs_sides.MODELS)
-def test_pyg_has_the_same_graphs_and_as_many_parameters(molecules: Path, model: str) -> None:
-    pytest.importorskip("torch_geometric")
+def test_pyg_has_the_same_graphs_and_as_many_parameters(
+    molecules: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_package(monkeypatch, "PyG", "torch_geometric")
     from benchmarks import graphs_pyg
 
     store = GraphStore.open(molecules)

@@ -88,7 +88,6 @@ def test_metis_at_work_is_ended_by_a_signal() -> None:
 
 def test_kaminpar_works_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the interpreter's lock as long as it works: no signal would be heard."""
-    pytest.importorskip("kaminpar")
     calls: list[int] = []
     monkeypatch.setattr(kaminpar, "call_in_child", lambda fill: calls.append(call_in_child(fill)) or calls[-1])
     make("kaminpar", num_parts=2).partition(grid(20), 2)

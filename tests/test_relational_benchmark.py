@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ from benchmarks import relational_graph, relational_sampling
 from benchmarks.embeddings_peers import Done
 from benchmarks.relational_peers import ANY, AS_OF, RECENT
 from benchmarks.side_processes import start_side
+from tests.support import WITHOUT_DGL
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,8 @@ def test_the_shop_has_each_edge_both_ways_and_sources_by_time(folder: Path) -> N
     assert degree.max() > 20 * degree.mean(), "some products are in far more orders than others"
 
 
+@pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 def test_the_sides_take_as_many_edges(folder: Path) -> None:
-    if importlib.util.find_spec("dgl") is None:
-        pytest.skip("DGL is not installed")
     with ExitStack() as stack:
         sides = {
             name: start_side(stack, name, command)

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from configs.errors import DataError, IntegrityError, StageError
+from configs.training import TrainConfig
 from tasks.stage import StageContext
 from tasks.storage.artifacts import output_errors
 from tasks.storage.caching import PickleCache
 from tasks.storage.home import Home
 from tasks.supervise import finish_job, run_job, run_worker
+from tasks.train.ranks.launch import environment
 
 
 @dataclass
@@ -68,3 +70,21 @@ def test_a_worker_whose_disk_is_full_says_so_without_a_file_that_has_no_room(
         output_errors(output),
     ):
         run_job("full", Nothing(), context)
+
+
+def test_a_worker_is_no_rank_of_a_job_around_the_command(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "looks.py").write_text(
+        "import os\nfrom tasks.supervise import finish_job\nfrom tests.test_supervise import Nothing\n"
+        "def main(path):\n    return finish_job(path, Nothing, lambda job: {'has': sorted(os.environ)})\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    of_a_rank = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+    for name in of_a_rank:
+        monkeypatch.setenv(name, "3")
+    found = run_job("looks", Nothing(), StageContext("evaluate", tmp_path, home, PickleCache(home)))["has"]
+    assert "PYTHONPATH" in found
+    assert not set(of_a_rank) & set(found)
+    train = TrainConfig(num_ranks=2)
+    assert not set(of_a_rank) & set(environment(train))

@@ -15,7 +15,7 @@ import contextlib
 import ctypes
 import fcntl
 import gc
-import importlib
+import importlib.util
 import inspect
 import io
 import json
@@ -48,6 +48,7 @@ _PROGRAMS = frozenset(
         "flows.services.bootstrap",
         "flows.services.temporary_server",
         "tasks.supervise",
+        "tasks.train.ranks.one_machine",
         "tasks.train.ranks.torchrun",
         "tasks.train.worker",
         "tests.evaluate.ranked_evaluation",
@@ -166,7 +167,10 @@ def _prctl(option: int, value: int) -> None:
 
 @contextlib.contextmanager
 def forked_processes() -> Iterator[None]:
-    """Have the processes forked that this thread starts within the block."""
+    """Have the processes forked that this thread starts within the block, where the libraries are there."""
+    if not all(map(importlib.util.find_spec, ("prefect", "mlflow"))):
+        yield
+        return
     subprocess.Popen = _ForkedPopen  # type: ignore[misc]
     before = _wanted.set(True)
     try:

@@ -11,6 +11,7 @@ import typer
 
 from flows.deploy.cli import home_server
 from flows.terminal.options import HomeOption, JsonOption
+from flows.terminal.waiting import waiting
 
 app = typer.Typer(no_args_is_help=True, help="Run a deployed recipe over past snapshots or a grid of options.")
 
@@ -134,7 +135,8 @@ def create(
             if done % 25 == 0 or done == total:
                 console.print(f"created {done} of {total}")
 
-        made, planned = actions.create(client, place, backfill, pause_schedule=pause_schedule, on_created=progress)
+        with waiting("planning the partitions"):
+            made, planned = actions.create(client, place, backfill, pause_schedule=pause_schedule, on_created=progress)
     print_result(as_json, _plan_json(made, planned), lambda: tables.show_created(made, planned))
 
 
@@ -262,7 +264,8 @@ def _show_plan(client: Any, place: Any, backfill: Any, as_json: bool) -> None:
     from flows.backfill import actions, tables
     from flows.terminal.console import print_result
 
-    planned = actions.plan(client, place, backfill)
+    with waiting("planning the partitions"):
+        planned = actions.plan(client, place, backfill)
     print_result(as_json, _plan_json(backfill, planned), lambda: tables.show_plan(backfill, planned))
 
 

@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from configs.source_files import user_path
 from flows.backfill.spec import Backfill
 from flows.backfill.status import BackfillStatus, PartitionRow, counts_text
 from flows.services.addresses import prefect_page
@@ -23,6 +24,7 @@ _MAX_TICKS = 16
 
 def write_report(status: BackfillStatus, path: Path) -> Path:
     """Write the page and return its path. `status` has its results (`with_results`)."""
+    path = user_path(path)
     with output_errors(path.resolve()):
         write_atomic(path.resolve(), render(status).encode())
     return path

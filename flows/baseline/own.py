@@ -43,7 +43,9 @@ def run_own(home: Home, request: BaselineRequest, *, only_list: bool = False) ->
         console.print(shown)
         seconds = format_seconds(statistics.fmean(run["train_seconds"] for run in done))
         console.print(
-            f"{planned[0].row}: {len(done)} of {len(planned)} seeds, {seconds} of training each", markup=False
+            f"{planned[0].row}: {len(done)} of {len(planned)} seeds, {seconds} of training each; spread: standard "
+            "deviation over seeds",
+            markup=False,
         )
         console.print(f"kept in {results.path}", markup=False, soft_wrap=True)
     else:

@@ -31,7 +31,12 @@ def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
 
 def show_check(found: DataCheck) -> None:
     """Print what was found; mistakes to stderr."""
-    console = out()
+    console, problems = out(), err()
+    for mistake in found.mistakes:
+        rows = f" ({mistake['rows']:,} such rows)" if mistake["rows"] > 1 else ""
+        problems.print(f"error: {mistake['message']}{rows}", markup=False)
+    for text in found.warnings:
+        problems.print(f"warning: {text}", style="yellow", markup=False)
     if found.tables:
         console.print(_columns(found.tables), markup=False)
     for note in found.notes:
@@ -53,19 +58,18 @@ def show_check(found: DataCheck) -> None:
             markup=False,
         )
     if found.unlabelled:
-        console.print(f"{'labels':<11} {found.unlabelled:,} nodes have none", markup=False)
+        console.print(f"{'labels':<11} {found.unlabelled:,} rows have none", markup=False)
     if found.classes:
         console.print(_counts("class", found.classes), markup=False)
     if found.relations:
         console.print(_counts("relation", found.relations), markup=False)
-    problems = err()
-    for text in found.warnings:
-        problems.print(f"warning: {text}", style="yellow", markup=False)
-    for mistake in found.mistakes:
-        rows = f" ({mistake['rows']:,} such rows)" if mistake["rows"] > 1 else ""
-        problems.print(f"error: {mistake['message']}{rows}", markup=False)
     if found.ok:
-        console.print("the data is good: ingest and preprocess take it", markup=False)
+        warned = f"; {len(found.warnings)} warnings, above" if len(found.warnings) > 1 else ""
+        warned = warned or ("; a warning, above" if found.warnings else "")
+        console.print(f"the data is good: ingest and preprocess take it{warned}", markup=False)
+    else:
+        count = len(found.mistakes)
+        console.print("a mistake, above" if count == 1 else f"{count} mistakes, above", markup=False)
 
 
 def _columns(tables: dict[str, dict[str, dict[str, Any]]]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from collections import Counter
@@ -61,9 +62,27 @@ def _needed_runs(home: Home, records: list[RunRecord], younger_than: float) -> I
             yield record
 
 
-def clean_home(home: Home, age_seconds: float, *, dry_run: bool) -> list[Removed]:
-    """Remove (or only find) what is not needed; what another process holds a lock on stays."""
-    return _Cleaning(home, time.time() - age_seconds, dry_run).run()
+def clean_home(home: Home, age_seconds: float, *, dry_run: bool, keep_versions: int | None = None) -> list[Removed]:
+    """Remove (or only find) what is not needed; what another process holds a lock on stays.
+
+    With `keep_versions` also versions of registered models beyond the last so many of each, with their MLflow runs.
+    Raises StageError: MLflow cannot be reached.
+    """
+    limit = time.time() - age_seconds
+    versions = [] if keep_versions is None else _old_versions(home, keep_versions, limit, dry_run=dry_run)
+    return [*_Cleaning(home, limit, dry_run).run(), *versions]
+
+
+def _old_versions(home: Home, keep: int, limit: float, *, dry_run: bool) -> list[Removed]:
+    """Remove versions of registered models that no alias, no recipe of a run and no rollback names."""
+    from tasks.publish.tracking.old_versions import remove_old_versions
+
+    if not (home.mlflow / "mlflow.db").exists() and "MLFLOW_TRACKING_URI" not in os.environ:
+        return []
+    in_use = {model for record in all_runs(home) for model in record.models}
+    reason = f"beyond the last {keep}, and no alias names it"
+    found = remove_old_versions(home, keep, limit, in_use, dry_run=dry_run)
+    return [Removed("version", Path(reference), size, reason) for reference, size in found]
 
 
 class _Cleaning:
@@ -220,7 +239,7 @@ def show_removed(removed: list[Removed], *, dry_run: bool) -> None:
     console = out()
     shown = table("what", "size", "why", "where", right=("size",))
     for item in removed:
-        if item.what in ("artifact", "work", "model"):
+        if item.what in ("artifact", "work", "model", "version"):
             shown.add_row(item.what, format_bytes(item.num_bytes), item.reason, str(item.path))
     for what in ("pickle", "result", "record", "lock"):
         of_kind = [item for item in removed if item.what == what]

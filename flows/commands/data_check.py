@@ -13,6 +13,7 @@ import numpy as np
 from configs.errors import RecipeError, UserError
 from configs.schema import Recipe
 from tasks.evaluators.measurable import check_graph, split_labels
+from tasks.ingest.labels import has_label
 from tasks.ingest.stage import checked_fields, open_dataset, refuse_too_large
 from tasks.ingest.tables.problems import TableError
 from tasks.stage import Listener, Parent, StageContext
@@ -51,7 +52,7 @@ class DataCheck:
     relations: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of triple tasks: relation to its triples in each split, the most frequent first."""
     unlabelled: int = 0
-    """Nodes of the labelled type without a label."""
+    """Nodes of the labelled type, or graphs, without a label."""
     graph: dict[str, Any] = field(default_factory=dict)
     """Of the graph for messages: nodes that no edge touches, connected components and the largest."""
     warnings: list[str] = field(default_factory=list)
@@ -170,21 +171,32 @@ def _preprocess(
     dataset = DatasetStore(ingested.folder, ingested.manifest)
     if graph.manifest.task == "triple" and recipe.time_moment is not None:
         found.relations, found.edges = _relation_counts(dataset, graph), {}
-    labels = split_labels(graph)
+    labels = {"rows": graph["label"]} if recipe.is_layout and "label" in graph else split_labels(graph)
     if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
     if not recipe.is_layout:
         with found.recording_mistakes():
             check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
-    label = graph.get("label")
+        with found.recording_mistakes():
+            _weigh_classes(recipe, graph, dataset, found)
+    of_graphs = graph.manifest.task == "graph"
+    label = graph.get("graph_label" if of_graphs else "label")
     if label is not None:
-        known = label >= 0 if label.ndim == 1 else ~np.isnan(label).all(axis=1)
-        found.unlabelled = _count_target_nodes(graph, ingested.manifest) - int(np.count_nonzero(known))
+        count = len(label) if of_graphs else _count_target_nodes(graph, ingested.manifest)
+        found.unlabelled = count - int(np.count_nonzero(has_label(label)))
     if graph.manifest.task != "graph":
         count, component = number_components(graph)
         largest = int(np.bincount(component).max(initial=0))
         isolated = int(graph.manifest.report["degrees"]["isolated"])
         found.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
+
+
+def _weigh_classes(recipe: Recipe, graph: GraphStore, dataset: DatasetStore, found: DataCheck) -> None:
+    """Note the weights of classes, where the recipe has some. Raises RecipeError."""
+    from tasks.train.class_weights import class_weights
+
+    option: Any = getattr(recipe.train, "class_weight", "none")
+    class_weights(option, graph, class_names(dataset), found.notes.append)
 
 
 def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:

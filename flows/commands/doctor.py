@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from configs.errors import UserError
 from flows.services.environment import own_server_url, prepare_environment
 from flows.terminal.console import format_bytes, out
+from flows.terminal.waiting import waiting
 from tasks.storage.home import Home
 
 _LITTLE_DISK_BYTES = 2 * 10**9
@@ -54,7 +55,9 @@ def examine(home: Home) -> bool:
     styles = {"ok": "green", "note": "yellow", "broken": "bold red"}
     sound = True
     for check in CHECKS:
-        for line in _checked(check, home):
+        with waiting(f"looking at {check.__name__.strip('_').replace('_', ' ')}"):
+            lines = list(_checked(check, home))
+        for line in lines:
             sound &= line.level != "broken"
             console.print(f"{line.level:<7}", style=styles[line.level], end="")
             console.print(f"{line.subject:<16} {line.text}", markup=False, soft_wrap=True)

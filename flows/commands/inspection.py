@@ -224,10 +224,11 @@ def _show_arrays(console: Any, arrays: dict[str, dict[str, Any]] | None) -> None
 
 def write_plots(found: Found, output: Path) -> None:
     """Write the artifact's plots into a folder and name them."""
+    from configs.source_files import user_path
     from tasks.publish.plots.run_plots import for_manifest
 
     try:
-        paths = for_manifest(found.manifest, found.folder, output)
+        paths = for_manifest(found.manifest, found.folder, user_path(output))
     except OSError as error:
         raise RecipeError(f"--output {output}: {error}") from error
     for path in paths:

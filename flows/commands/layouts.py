@@ -142,10 +142,11 @@ def check_method(method: str | None) -> None:
 def places(output: list[Path] | None, name: str) -> list[Path]:
     """Return the files to write, each of which can be. Raises RecipeError before all the work."""
     from configs.errors import RecipeError
+    from configs.source_files import user_path
     from tasks.apply.run import check_place
     from tasks.storage.file_names import file_name
 
-    found = [path.expanduser().resolve() for path in output or [Path(file_name(name) + ".map.html")]]
+    found = [user_path(path).resolve() for path in output or [Path(file_name(name) + ".map.html")]]
     found = list(dict.fromkeys(found))
     for path in found:
         if path.suffix not in _ENDINGS:

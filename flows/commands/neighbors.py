@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
+from configs.source_files import user_path
 from flows.terminal.console import out, table
 from tasks.apply.given import read_ids
 from tasks.apply.neighbors import Metric, Neighbors, nearest
@@ -64,8 +65,9 @@ def write_neighbors(found: Iterable[Neighbors], output: Path) -> int:
     """Write `node`, `rank`, `id` and `score` as Parquet, whole or not at all; returns the number of rows."""
     if output.suffix not in (".parquet", ".pq"):
         raise RecipeError(f"--output {output} must end with .parquet")
-    check_place(str(output), output.absolute())
-    with output_errors(output.absolute()):
+    output = user_path(output).absolute()
+    check_place(str(output), output)
+    with output_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         with ParquetOutput(output) as writer:
             for some in _batches(found):

@@ -30,7 +30,25 @@ PairsOption = Annotated[
 ]
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", metavar="parquet|npy|csv", help="Default: parquet; csv is for completions of triples."),
+    typer.Option("--format", metavar="parquet|csv|csv.gz|npy", help="Default: by the output's ending, or parquet."),
+]
+ThresholdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--threshold",
+        metavar="P|CLASS=P",
+        help="Predict class 1, or the class named, from this probability on.",
+        show_default="the likeliest class",
+    ),
+]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="none",
+        help="none: score all rows and call none of them one of a split; a recipe's tables need no labels then.",
+        show_default="as the data set deals rows out",
+    ),
 ]
 HeadOption = Annotated[str | None, typer.Option("--head", metavar="ID", help="Head of triples to complete.")]
 RelationOption = Annotated[str | None, typer.Option("--relation", metavar="NAME", help="Their relation.")]
@@ -204,6 +222,8 @@ def predict(
     any_type: AnyTypeOption = None,
     output: OutputOption = None,
     format: FormatOption = None,
+    threshold: ThresholdOption = None,
+    split: SplitOption = None,
     keep_layers: KeepOption = False,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
@@ -216,6 +236,7 @@ def predict(
 
     Examples: `graphmill predict --model quickstart@champion`;
     `graphmill predict -m papers@champion papers.yaml snapshot.as_of=2026-11 --nodes new.csv -o new.parquet`;
+    `graphmill predict -m payments@champion today.yaml --split none --threshold fraud=0.3 -o today.csv`;
     `graphmill predict -m knowledge-graph@champion --head 17 --relation r3 -k 5`
     """
     recipe, overrides = recipe_and_overrides(data)
@@ -234,6 +255,8 @@ def predict(
         "any_type": any_type,
         "output": output,
         "format": format,
+        "threshold": threshold,
+        "split": split,
         "keep_layers": keep_layers,
         "recipe": recipe,
         "overrides": overrides,

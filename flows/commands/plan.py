@@ -144,7 +144,8 @@ def _step(
         return Step(name, "cached", [], manifest.key, *known)
     if found is not None:
         return Step(name, runs, ["forced"], found.manifest.key, *known)
-    reasons = _reasons(old, stage.version, changes, home, name, keys)
+    reasons = [f"it will fail: {text}" for text in digests.missing]
+    reasons += _reasons(old, stage.version, changes, home, name, keys)
     return Step(name, runs, reasons, "", *known)
 
 

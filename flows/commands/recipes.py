@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, global_options, open_home
+from flows.parameters import NO_PROMOTE_TAG
+from flows.terminal.options import (
+    HomeOption,
+    JsonOption,
+    NoPromoteOption,
+    TrustOption,
+    VerboseOption,
+    global_options,
+    open_home,
+)
 
 app = typer.Typer()
 
@@ -81,6 +90,7 @@ def run(
     hosts: HostsOption = None,
     ssh: SshOption = False,
     check_first: CheckOption = False,
+    no_promote: NoPromoteOption = False,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -103,7 +113,7 @@ def run(
         force or [],
         as_json,
         verbose or global_options.verbose,
-        tags or [],
+        [*(tags or []), *([NO_PROMOTE_TAG] if no_promote else [])],
         hosts,
         ssh,
     )
@@ -223,13 +233,14 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a recipe, for editors (`# yaml-language-server: $schema=FILE`)."""
     from configs.errors import RecipeError
+    from configs.source_files import user_path
     from flows.commands.recipe_schema import recipe_schema
     from tasks.storage.artifacts import output_errors, write_atomic
 
     text = json.dumps(recipe_schema(), indent=1)
     if output is None:
         print(text)
-    elif output.is_dir() or not output.parent.is_dir():
+    elif (output := user_path(output)).is_dir() or not output.parent.is_dir():
         raise RecipeError(f"--output {output} is no name of a file in a folder that there is")
     else:
         with output_errors(output.absolute()):

@@ -18,6 +18,7 @@ from configs.metric_names import telling
 from configs.schema import Recipe
 from flows.hooks import describe
 from flows.machines.placement import check_begins_here, place_run, take_part
+from flows.parameters import leaves_champion
 from flows.run_records import RunRecord, all_runs, new_record, now_text
 from flows.services.addresses import (
     check_answers,
@@ -35,9 +36,13 @@ from flows.terminal.console import Reporter, err, format_bytes, format_seconds, 
 from flows.terminal.invocation import graphmill_command
 from flows.terminal.room import check_home
 from flows.terminal.selection import Selection, select_stages
+from flows.terminal.waiting import waiting
 from tasks.processes import ending
+from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.vectors import with_versions
+from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
+from tasks.storage.manifests import EvalReport
 from tasks.storage.temporary import temporary_folder
 from tasks.train.families import check_options
 
@@ -130,7 +135,7 @@ def _show(home: Home, request: RunRequest, record: RunRecord) -> None:
 
 def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
     """Look whether anything is to be made; returns None where it is, else the run that it came to."""
-    from flows.cached_run import find_all_stages, record_cached_run
+    from flows.cached_run import find_all_stages, is_expected, record_cached_run
 
     recipe = load_own_recipe(request.recipe, request.overrides)
     if selection.force or request.verbose:
@@ -140,13 +145,20 @@ def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> Ru
     recipe = with_versions(recipe, home)
     reporter = Reporter(err())
     record = new_record(recipe, request.recipe, request.overrides, request.tags, selection.stages)
-    found = find_all_stages(home, recipe, selection, reporter.progress)
+    with publishing_from(RunContext(leave_champion=leaves_champion(request.tags))):
+        found = find_all_stages(home, recipe, selection, reporter.progress)
     parameters = {**_parameters(home, request), "snapshot": None, "options": None, "parent_run": None}
+    said: list[str] = []
+    if found is not None and not is_expected(home, recipe, found, said.append):
+        return None  # the flow says it, and its record
     done = None if found is None else record_cached_run(home, recipe, record, parameters, found)
     if done is None:
         return None
     for name, stage in done.stages.items():
         reporter.finish(name, describe(stage))
+    for text in said:
+        reporter.message("ingest", text)
+    reporter.close()
     return done
 
 
@@ -217,18 +229,22 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
 
 def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: bool) -> T:
     """Call a flow inside of `flow_server`'s block, with progress on the terminal."""
-    import httpx
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    with waiting("loading Prefect"):
+        import httpx
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from flows.terminal.progress import REPORTER
 
     quiet = {}
     if server is not None:
-        server.wait()
+        with waiting("waiting for the Prefect server"):
+            server.wait()
         # Heartbeats tell a lasting server that a run died; this one dies too, and they hold up the end for a second.
         quiet = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-    REPORTER.set(Reporter(err(), verbose=verbose))
     logging.raiseExceptions = verbose  # else Prefect says of each line of its log that the server did not take it
+    reporter = Reporter(err(), verbose=verbose)
+    REPORTER.set(reporter)
+    reporter.waits("the flow begins")
     with temporary_settings(quiet):
         try:
             return call()
@@ -238,7 +254,9 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
                 raise StageError(said) from error
             raise
         finally:
-            _flush_prefect()
+            reporter.close()
+            with waiting("Prefect takes the last of the log"):
+                _flush_prefect()
 
 
 def _flush_prefect() -> None:
@@ -292,6 +310,7 @@ def failure_json(home: Home, recipe: str, error: BaseException) -> dict[str, Any
 def show_outcome(console: Console, home: Home, record: RunRecord) -> None:
     """Print metrics, what the stages did, and where to look."""
     show_metrics(console, record.recipe, record.scores())
+    show_label_shares(console, home, record)
     stages = table("stage", "", "time", "peak memory", "rows", "size", right=("time", "peak memory", "rows", "size"))
     for name, stage in record.stages.items():
         stages.add_row(
@@ -319,6 +338,20 @@ def show_metrics(console: Console, head: str, rows: list[tuple[str, dict[str, fl
         for row, values in rows:
             metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))
         console.print(metrics)
+
+
+def show_label_shares(console: Console, home: Home, record: RunRecord) -> None:
+    """Print F1 of nodes' vectors by the share of labels that are known, by which papers compare vectors."""
+    stage = record.stages.get("evaluate")
+    evaluation = ArtifactStore(home).load("evaluate", stage["key"], EvalReport) if stage else None
+    report = evaluation.report if evaluation is not None else {}
+    shares = report.get("vectors", {}).get("label_shares", {}).get("shares", [])
+    if shares:
+        names = [f"{100 * one['share']:g} %" for one in shares]
+        shown = table("labels known", *names, right=names)
+        for average in ("micro", "macro"):
+            shown.add_row(f"F1, {average}", *(f"{one[average]:.4f}" for one in shares))
+        console.print(shown)
 
 
 def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:

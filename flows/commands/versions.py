@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
 from flows.terminal.console import out, table
+from flows.terminal.waiting import waiting
 from tasks.publish.champion.gate import CHAMPION, controls_text
-from tasks.publish.champion.history import TAG, read_history
+from tasks.publish.champion.history import TAG, happened, read_history
 from tasks.publish.tracking.registered import ModelVersion, find_version, model_versions
 from tasks.publish.tracking.registry import open_registry, open_tracker
 from tasks.storage.home import Home
@@ -27,8 +28,11 @@ def list_versions(home: Home, name: str | None) -> dict[str, list[ModelVersion]]
 
 
 def champion_history(home: Home, name: str) -> list[dict[str, Any]]:
-    """Return the moves of a model's champion, oldest first."""
-    return [asdict(move) for move in read_history(open_registry(home).model_tags(name).get(TAG))]
+    """Return the moves of a model's champion, oldest first, each with its `reason`; empty where none is known."""
+    registry = open_registry(home)
+    reasons = {one.version: one.reason for one in model_versions(registry, name)}
+    moves = happened(read_history(registry.model_tags(name).get(TAG)), registry.aliases(name).get(CHAMPION))
+    return [asdict(move) | {"reason": reasons.get(move.version, "") if move.how == "gate" else ""} for move in moves]
 
 
 def promote(home: Home, reference: str, *, force: bool = False) -> dict[str, Any]:
@@ -61,9 +65,10 @@ def roll_back(home: Home, name: str) -> dict[str, Any]:
 
 
 def _model(home: Home, name: str) -> ModelRegistry:
-    from tasks.publish.tracking.model_registry import ModelRegistry
+    with waiting("loading MLflow"):
+        from tasks.publish.tracking.model_registry import ModelRegistry
 
-    return ModelRegistry(open_tracker(home), name)
+        return ModelRegistry(open_tracker(home), name)
 
 
 def version_json(version: ModelVersion) -> dict[str, Any]:
@@ -104,10 +109,11 @@ def show_versions(models: dict[str, list[ModelVersion]]) -> None:
 
 def show_history(moves: list[dict[str, Any]]) -> None:
     """Print when the champion changed, and how."""
-    words = {"gate": "by its metric", "promote": "by hand", "rollback": "taken back"}
+    words = {"gate": "by the gate", "promote": "by hand", "rollback": "taken back"}
     shown = table("when", "champion", "before", "how", right=("champion", "before"))
     for move in moves:
-        shown.add_row(move["at"].replace("T", " ")[:16], move["version"], move["before"] or "-", words[move["how"]])
+        how = words[move["how"]] + (f": {move['reason']}" if move["reason"] else "")
+        shown.add_row(move["at"].replace("T", " ")[:16], move["version"], move["before"] or "-", how)
     out().print(shown, markup=False)
 
 

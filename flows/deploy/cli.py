@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption
+from flows.terminal.options import HomeOption, JsonOption, NoPromoteOption
 
 if TYPE_CHECKING:
     from tasks.storage.home import Home
@@ -66,6 +66,7 @@ def deploy(
         bool, typer.Option("--keep-layers", help="Of --predict: compute only what has changed since the last time.")
     ] = False,
     pool: Annotated[str, typer.Option("--pool", metavar="P", help="Prefect work pool.")] = "graphmill",
+    no_promote: NoPromoteOption = False,
     home: HomeOption = None,
 ) -> None:
     """Give a recipe a place on the server: a schedule, a form in Prefect's pages, backfills. Or a model's predictions.
@@ -80,7 +81,7 @@ def deploy(
     from flows.deploy.tables import show_deployed
     from flows.services.environment import open_connected_home
 
-    request = DeployRequest(recipe or "", name, settings or [], cron, timezone, every, snapshot, pool)
+    request = DeployRequest(recipe or "", name, settings or [], cron, timezone, every, snapshot, pool, no_promote)
     files = {"nodes": nodes, "pairs": pairs, "graphs": graphs, "queries": queries}
     given = {option: path for option, path in files.items() if path is not None}
     place = open_connected_home(home)

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from configs.errors import RecipeError, StageError
 from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.matching import did_you_mean
-from flows.parameters import check_moment, requested_overrides
+from flows.parameters import NO_PROMOTE_TAG, check_moment, requested_overrides
 from flows.run_records import RECIPE_TAG
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
@@ -45,6 +45,8 @@ class DeployRequest:
     every: str | None = None
     snapshot: str | None = None
     pool: str = "graphmill"
+    no_promote: bool = False
+    """Its runs leave the champion alone."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], plac
                 parameters=parameters,
                 description=place.about,
                 work_pool_name=request.pool,
-                tags=[RUN_TAG, *place.tags],
+                tags=[RUN_TAG, *place.tags, *([NO_PROMOTE_TAG] if request.no_promote else [])],
                 entrypoint=place.entrypoint,
                 parameter_openapi_schema=place.form,
                 enforce_parameter_schema=True,
@@ -197,7 +199,10 @@ def server() -> Any:
     from flows.services.addresses import check_answers
 
     check_answers(os.environ["PREFECT_API_URL"])
-    from prefect.client.orchestration import get_client
+    from flows.terminal.waiting import waiting
+
+    with waiting("loading Prefect"):
+        from prefect.client.orchestration import get_client
 
     return get_client(sync_client=True)
 

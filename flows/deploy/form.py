@@ -55,6 +55,8 @@ def prediction_form(model: str) -> dict[str, Any]:
         "pairs": {**text, "description": "File of pairs (link models)."},
         "graphs": {**text, "description": "File of graph ids; empty: all."},
         "queries": {**text, "description": "File of triples to complete."},
+        "threshold": {**text, "description": "Probability from which class 1 is predicted, or NAME=P."},
+        "split": {**text, "description": "`none`: rows have no splits, and tables need no labels."},
         "k": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
         "keep_layers": {"type": "boolean", "default": False, "description": "Compute only what has changed since."},
         "timezone": {**text, "description": "Time zone of `{date}` and `{time}`; empty: the worker's."},

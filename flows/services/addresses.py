@@ -11,6 +11,7 @@ import time
 from importlib.metadata import entry_points
 
 from configs.errors import RecipeError, StageError
+from flows.environment.proxies import reach_directly
 from flows.services.commands import client_environment
 from flows.services.health import answers
 from flows.services.settings import read_settings
@@ -36,6 +37,7 @@ def connect(home: Home) -> None:
         return
     for name, value in client_environment(home, settings).items():
         os.environ.setdefault(name, value)
+    os.environ.update(reach_directly(settings.reachable_host))
     _connected[os.environ["PREFECT_API_URL"]] = home
 
 

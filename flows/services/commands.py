@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 
 from configs.errors import StageError
 from flows.environment.prefect_files import startup_path
+from flows.environment.proxies import reach_directly
 from flows.environment.quiet import QUIET
 from flows.services.settings import FOR_EVER, USER, ServiceSettings, folder, has_port
 from flows.web.doorkeeper import HOSTS, ORIGINS
@@ -51,6 +52,7 @@ def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
         # Says that a run lives, wherever it was started; the watch in `bootstrap.py` marks it as crashed when it stops.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the least
     }
+    values |= reach_directly(settings.reachable_host)
     if settings.password is not None:
         values |= {
             "PREFECT_API_AUTH_STRING": f"{USER}:{settings.password}",

@@ -30,6 +30,7 @@ from flows.services.state import end_leftovers, is_up, lock_path, read_state, su
 from flows.services.status import show_status
 from flows.terminal.console import out
 from flows.terminal.room import check_home
+from flows.terminal.waiting import waiting
 from tasks.processes.children import ROOT, tail
 from tasks.storage.artifacts import file_lock
 from tasks.storage.home import Home
@@ -78,13 +79,15 @@ def bring_up(home: Home, request: UpRequest) -> None:
         with file_lock(_ports_lock()):
             settings = _resolved_settings(kept or ServiceSettings(), request)
             write_settings(home, settings)
-            _prepare_stores(home, settings)
+            with waiting("making the databases"):
+                _prepare_stores(home, settings)
             command = [sys.executable, "-m", "flows.services.supervisor", str(home.root)]
             if request.foreground:
                 os.chdir(ROOT)
                 os.execv(sys.executable, command)
             _start(home, command)
-            _wait_until_healthy(home)
+            with waiting("starting Prefect, MLflow and a worker"):
+                _wait_until_healthy(home)
     show_status(home, as_json=False)
     if settings.password is not None and (kept is None or kept.password != settings.password):
         out().print(f"user      {USER}\npassword  {settings.password}   (shown once; kept in {settings_path(home)})")

@@ -29,6 +29,7 @@ from pathlib import Path
 from configs.errors import StageError
 from flows.services.addresses import TEMPORARY
 from flows.services.prefect_database import PrefectDatabase, named_elsewhere
+from flows.terminal.waiting import waiting
 from tasks.processes import ending
 from tasks.processes.children import describe_exit, die_with_parent, tail
 from tasks.storage.home import Home
@@ -206,11 +207,12 @@ class EmbeddedServer:
         if process is None or listener is None:
             return
         process.terminate()
-        try:
-            process.wait(timeout=_HURRIED_STOP_SECONDS if ending.is_ending() else _STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with waiting("the Prefect server ends"):
+            try:
+                process.wait(timeout=_HURRIED_STOP_SECONDS if ending.is_ending() else _STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         listener.close()
 
 

@@ -8,6 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from flows.terminal.waiting import soon
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -86,9 +88,16 @@ class Reporter:
         self._task: TaskID | None = None
         self._said_at = 0.0
         self._lock = threading.Lock()
+        self._cancel: Callable[[], None] = lambda: None
+
+    def waits(self, what: str) -> None:
+        """Say what is waited for, unless something else comes within a moment."""
+        self._cancel()
+        self._cancel = soon(what)
 
     def start(self, stage: str) -> None:
         """A stage begins."""
+        self._cancel()
         self._said_at = time.monotonic()
         if self.console.is_terminal:
             self._progress = self._live()
@@ -96,6 +105,8 @@ class Reporter:
             self._progress.start()
         elif self.verbose:
             self.console.print(f"{stage}: begins", markup=False)
+        else:
+            self.waits(stage)
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
         """Show how far the stage is; may be called from any thread."""
@@ -109,6 +120,7 @@ class Reporter:
 
     def message(self, stage: str, text: str) -> None:
         """Show a line."""
+        self._cancel()
         self.console.print(f"{stage}: {text}", style="dim", markup=False)
 
     def warning(self, stage: str, text: str) -> None:
@@ -119,9 +131,11 @@ class Reporter:
         """The stage has ended; `text` says how."""
         self.close()
         self.console.print(f"{stage:<11} {text}", markup=False)
+        self.waits("Prefect records it")
 
     def close(self) -> None:
         """Take the live line away."""
+        self._cancel()
         progress, self._progress, self._task = self._progress, None, None
         if progress is not None:
             progress.stop()

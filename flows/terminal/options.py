@@ -14,6 +14,9 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of artifacts, cache and databases [env: GRAPHMILL_HOME; default: .graphmill]"),
 ]
+NoPromoteOption = Annotated[
+    bool, typer.Option("--no-promote", help="Publish a version, and leave the champion as it is.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, the last line of stdout.")]
 TrustOption = Annotated[
     list[str] | None,

@@ -76,10 +76,12 @@ class RunListener(ReporterListener):
         self._artifact_at = 0.0
         self._validation = ""
         self._logged_at = 0.0
+        self._progress_logged_at = 0.0
 
     def begin(self, stage: str) -> None:
         """A stage begins."""
         self._stage_began, self._artifact, self._artifact_at = time.monotonic(), None, 0.0
+        self._progress_logged_at = self._stage_began
         super().begin(stage)
 
     def end(self, stage: str, text: str) -> None:
@@ -97,9 +99,12 @@ class RunListener(ReporterListener):
         # Prefect's client belongs to the flow's thread.
         if total and slow and now - self._artifact_at >= _ARTIFACT_EVERY_SECONDS and self._in_flow_thread():
             self._artifact_at = now
-            self._write_artifact(
-                stage, 100.0 * done / total, f"{done:,.0f} of {total:,.0f} {unit} {note} {self._validation}"
-            )
+            text = f"{done:,.0f} of {total:,.0f} {unit} {note} {self._validation}"
+            self._write_artifact(stage, 100.0 * done / total, text)
+            # Who follows the log hears it too: every ten seconds, of a stage that takes hours every few minutes.
+            if self.reporter is None and now - self._progress_logged_at >= max(10.0, (now - self._stage_began) / 10):
+                self._progress_logged_at = now
+                self._log(logging.INFO, f"{stage}: {text}")
 
     def message(self, stage: str, text: str) -> None:
         """Log it, and show it to those who asked for more."""

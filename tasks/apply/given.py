@@ -79,6 +79,11 @@ def _pattern(text: str) -> str:
     return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 
+def file_columns(path: Path) -> list[str]:
+    """Return the names of a file's columns. Raises DataError."""
+    return TableFiles((str(path),)).column_names()
+
+
 def read_rows(path: Path, column: str = "row") -> Array | None:
     """Return the rows' numbers in a file of ids, int64 (n,), -1 for cells that are none; None without such a column.
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 from configs.errors import IntegrityError, RecipeError
+from models.kernels.processor import instructions
 from tasks.apply.model_files import MODEL, WEIGHTS
 from tasks.apply.published import Published
 from tasks.calls import load_stage, mark_used
@@ -24,7 +25,9 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import LAYERS, LayersManifest
 from tasks.train.job import OWN_MODEL
 
-_VERSION = 1
+_VERSION = 2
+_LIBRARIES = ("torch", "numpy", "numba", "llvmlite", "dgl")
+"""What computes rows."""
 
 
 def check_keeps(published: Published, device: str) -> None:
@@ -119,16 +122,9 @@ def _config(published: Published) -> dict[str, Any]:
     """Return what outputs follow from beside the graph: the model's files, and who computes."""
     paths = (published.folder / name for name in (WEIGHTS, MODEL, OWN_MODEL))
     files = {path.name: file_digest(path) for path in paths if path.exists()}
-    libraries = {name: version(name) for name in ("torch", "numpy", "numba")}
-    return {"model": files, "libraries": libraries, "processor": _processor(), "code": code_digest()}
-
-
-def _processor() -> str:
-    """Return a digest of what Linux says of the processor's name and instructions."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    facts = dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features")))
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    libraries = {name: version(name) for name in _LIBRARIES if find_spec(name)}
+    processor = hashlib.sha256("\n".join(instructions()).encode()).hexdigest()[:16]
+    return {"model": files, "libraries": libraries, "processor": processor, "code": code_digest()}
 
 
 def _load(store: ArtifactStore, key: str, *, deep: bool = False) -> LayersManifest | None:

@@ -27,6 +27,8 @@ from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.inference.predictor import link_relations
 from tasks.ranking.triples import Triples
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.supervise import finish_job, report_progress
 
@@ -62,6 +64,8 @@ class MeasureJob(ScoringJob):
     """`.npy` file, bool (rows,): rows that are left out, in the order of the first graph's split."""
     controls: bool = False
     """Whether the first model's controls are measured too; not where rows are left out."""
+    publish: str = ""
+    """A control that takes the place of the first model's files, and is measured by them."""
 
 
 @dataclass(frozen=True)
@@ -184,8 +188,15 @@ class Measuring:
         self.rows = rows_of(self.first)
 
     def run(self) -> dict[str, Any]:
-        """Return `rows`, `left_out` (whether rows were), for each model its `value`, or `why_not`
-        and `other_graph`, and `controls`."""
+        """Measure; with `publish` that control alone.
+
+        Returns:
+            `rows`, `left_out` (whether rows were), for each model its `value`, or `why_not` and `other_graph`, and
+            `controls`.
+        """
+        if self.job.publish:
+            self._write_control(self.job.models[0].model, self.job.publish)
+            self.first = self._open(self.job.models[0])
         value, left_out = self._first()
         outcomes: list[dict[str, Any]] = [{"value": value}]
         report_progress(1, len(self.job.models), "models", "measured")
@@ -199,6 +210,22 @@ class Measuring:
             report_progress(number, len(self.job.models), "models", "measured")
         controls = self._controls() if self.job.controls else {}
         return {"models": outcomes, "rows": len(self.rows.items), "left_out": left_out, "controls": controls}
+
+    def _write_control(self, folder: Path, name: str) -> None:
+        """Fit a control as evaluation did, and write it in the place of the model."""
+        from dataclasses import asdict
+
+        from tasks.apply.model_files import MODEL, WEIGHTS, write_tensors
+        from tasks.evaluate.controls.published import description, fitted_state, state_tensors, write_trees
+        from tasks.evaluate.controls.suite import Controls
+
+        with fitted_controls(self.first, self.job.work) as controls:
+            assert isinstance(controls, Controls)
+            state, trees = fitted_state(controls, name, self.job.metric)
+        facts = replace(graph_facts(self.first.store.manifest), out_dim=self.first.model.facts.out_dim)
+        write_trees(folder, trees)
+        write_tensors(folder / WEIGHTS, state_tensors(state), ("format", "pt"))
+        write_atomic(folder / MODEL, description(name, asdict(facts)))
 
     def _controls(self) -> dict[str, float]:
         """Return the metric of each control that has one, on all rows."""

@@ -1,6 +1,7 @@
 """A trained model as plain files; no code runs when they are read but that of `model.py`, and that only if allowed.
 
     model.safetensors   the weights (https://github.com/huggingface/safetensors)
+    trees-0.txt, ...    of a control that was published in place of a model: LightGBM's text of its trees
     model.json          the model's name and options, and the facts of the graph that size it
     model.py            where the model is the user's own: the file that it was trained with
     data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/apply/needs.py`)
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from models.base import GraphModel
+    from tasks.inference.rule import Rule
+    from tasks.storage.dataset_store import DatasetStore
 
 WEIGHTS = "model.safetensors"
 MODEL = "model.json"
@@ -43,6 +46,7 @@ MARKS = frozenset({WEIGHTS, MODEL, "lineage.json"})
 """What every model has among its files."""
 FILES = MARKS | {"README.md", "recipe.json", "model.py", "data.json", "data.npz"}
 FILES |= {"profile.json", "trained.json", "trained.npy", "row_ids.parquet"}
+FILES |= {f"trees-{number}.txt" for number in range(100)}
 """All that a model may have among its files."""
 
 README = """# {name}
@@ -101,6 +105,21 @@ def write_model(
     return weights
 
 
+CONTROL_README = """# {name}
+
+{what}: a control, published by graphmill in place of a trained model, for it was better on the validation rows.
+`model.safetensors` has what it learnt, `trees-N.txt` LightGBM's trees, `model.json` its name; nothing here is pickled.
+`graphmill predict` scores rows with it as with a model; the other files are those that a model has.
+"""
+
+
+def control_in_place(folder: Path, name: str, what: str, notes: Sequence[str] = ()) -> None:
+    """Put a README of a control where a model's files were replaced by those of one."""
+    readme = CONTROL_README.format(name=name, what=what) + "".join(f"\n{note}\n" for note in notes)
+    write_atomic(folder / "README.md", readme.encode())
+    (folder / "row_ids.parquet").unlink(missing_ok=True)
+
+
 def model_digest(folder: Path) -> str:
     """Return a digest of what decides a model's answers: weights, options, fitted transforms."""
     left_out = {"README.md", "recipe.json", "lineage.json", "profile.json", "trained.json", "trained.npy"}
@@ -109,7 +128,7 @@ def model_digest(folder: Path) -> str:
 
 
 def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
-    """Rebuild a model from its files, in evaluation mode.
+    """Rebuild a model from its files, in evaluation mode; or the control that was published in place of one.
 
     `trust_code`: sha256 of the `model.py` that you have read; it runs from now on in this process (`configs.trust`).
 
@@ -130,10 +149,28 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
         weights = read_tensors(folder / WEIGHTS)
     except OSError as error:
         raise IntegrityError(f"{folder} does not hold a whole model: {error}") from error
+    if "control" in described:
+        return _load_control(folder, described, weights)
     try:
         return rebuild_model(described["config"], described, weights, folder / OWN_MODEL)
     except (RuntimeError, KeyError) as error:
         raise IntegrityError(f"{folder / WEIGHTS} does not fit {MODEL}: {error}") from error
+
+
+def _load_control(folder: Path, described: dict[str, Any], weights: dict[str, Tensor]) -> Rule:
+    from models.facts import GraphFacts
+    from tasks.apply.needs import DataNeeds, recoding_of
+    from tasks.evaluate.controls.published import PublishedControl
+
+    facts = of_kind(GraphFacts, described["facts"], f"{folder / MODEL}: facts")
+    state = {name: tensor.numpy() for name, tensor in weights.items()}
+
+    def codes(dataset: DatasetStore) -> dict[str, Any]:
+        needs = DataNeeds.read(folder)
+        found = None if needs is None else recoding_of(needs, dataset)
+        return {} if found is None else {column: one["codes"] for column, one in found.nodes.items()}
+
+    return PublishedControl(str(described["control"]), facts, state, folder, codes)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str]) -> int:

@@ -7,29 +7,30 @@ silently is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from configs.base import ComponentConfig, cache_view
+from configs.base import cache_view
 from configs.errors import DataError, RecipeError
+from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.apply.fit import refuse_computed_vectors
-from tasks.apply.learned import Learned, learn, learned_transforms, recode_transform
+from tasks.apply.learned import Learned, Recoding, learned_transforms, recode_transform
 from tasks.apply.states import read_values, write_values
 from tasks.preprocess.stage import snapshot_view
+from tasks.preprocess.transforms.base import State
 from tasks.stage import Parent, StageContext
+from tasks.storage.controls import BOOSTED_NEARBY_CONTROL
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import Array
 from tasks.storage.ids import class_names, structure_digest
-from tasks.storage.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
+from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, NodeType
 from tasks.storage.stored import of_kind
 
 FILES = "data"
-_TAKE_UNKNOWN = ("codes", "one_hot")  # transforms that have a place for categories that the training did not see
 _LISTED = 5
 _LATER = {"labels", "structure"}  # what an earlier graphmill did not record
 
@@ -50,14 +51,23 @@ class DataNeeds:
     learned: tuple[Learned, ...]
     labels: list[str] | None = None
     """Names of the label columns in the order of the model's scores, where they are known."""
+    edge_categories: dict[str, list[str]] = field(default_factory=dict)
+    """Column of edges to the names of its codes."""
+    reads_edge_features: bool = True
+    reads_relations: bool = True
     structure: str | None = None
     """What names its nodes' number and its edges (`tasks.storage.ids.structure_digest`), where it is known."""
 
     @classmethod
-    def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> DataNeeds:
-        """Take down what a training saw; `parents` has its `ingest` and `preprocess`."""
+    def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent], control: str = "") -> DataNeeds:
+        """Take down what a training saw; `parents` has its `ingest` and `preprocess`.
+
+        `control` is published in place of the model.
+        """
         ingest: DatasetManifest = parents["ingest"].manifest
         store = DatasetStore(parents["ingest"].folder, ingest)
+        from tasks.apply.learning import learn
+
         learned = tuple(learn(context, recipe, parents))
         return cls(
             ingest.task,
@@ -69,6 +79,8 @@ class DataNeeds:
             category_names(store),
             learned,
             label_columns(ingest, store),
+            edge_category_names(store),
+            *((control == BOOSTED_NEARBY_CONTROL,) * 2 if control else _reads_of_edges(recipe)),
             structure_digest(ingest),
         )
 
@@ -91,6 +103,16 @@ class DataNeeds:
         if isinstance(values, dict) and set(values) | _LATER != {field.name for field in fields(cls)}:
             return None  # it recorded other things
         return of_kind(cls, values, folder / f"{FILES}.json")
+
+
+def _reads_of_edges(recipe: Recipe) -> tuple[bool, bool]:
+    """Return whether the recipe's model reads edge features, and whether it tells relations apart."""
+    from models.base import GraphModel
+
+    model: Any = MODELS.get(recipe.model.name)
+    if not issubclass(model, GraphModel):
+        return True, True
+    return model.reads_edge_features(recipe.model), model.reads_relations(recipe.model)
 
 
 def label_columns(data: DatasetManifest, store: DatasetStore | None = None) -> list[str] | None:
@@ -126,10 +148,19 @@ def label_order(own: Sequence[str] | None, wanted: Sequence[str] | None) -> list
 
 def category_names(store: DatasetStore) -> dict[str, list[str]]:
     """Return the names of the codes of each categorical node column, `TYPE/COLUMN`, where the data set kept them."""
+    return _names_below("categories", store)
+
+
+def edge_category_names(store: DatasetStore) -> dict[str, list[str]]:
+    """Return the names of the codes of each categorical column of edges, where the data set kept them."""
+    return _names_below(EDGE_CATEGORIES, store)
+
+
+def _names_below(folder: str, store: DatasetStore) -> dict[str, list[str]]:
     found = {}
     for table in store.manifest.tables:
         kind, _, place = table.partition("/")
-        if kind == "categories":
+        if kind == folder:
             found[place] = [str(name) for name in store.read(table, ["name"]).column("name").to_pylist()]
     return found
 
@@ -160,9 +191,10 @@ def adapted_recipe(
         refuse_computed_vectors(trained.preprocess.transforms)
     recoded = []
     if not same_tables:
-        check_tables(needs, store.manifest, recipe.dataset.name)
+        check_tables(needs, store.manifest)
         _check_classes(needs, trained, store)
-        recoded = _recode(needs, store)
+        recoding = recoding_of(needs, store)
+        recoded = [] if recoding is None else [recode_transform(recoding)]
     transforms = (*recoded, *learned_transforms(needs.learned))
     preprocess = recipe.preprocess.model_copy(update={"transforms": transforms})
     # Inference reads the graph as one piece: nobody has to split it.
@@ -204,26 +236,26 @@ def check_options(recipe: Recipe, trained: Recipe) -> None:
             )
 
 
-def check_tables(needs: DataNeeds, data: DatasetManifest, source: str) -> None:
-    """Compare node types, relations and feature columns. Raises DataError naming what differs.
-
-    `source` is the registered name of the data set.
-    """
+def check_tables(needs: DataNeeds, data: DatasetManifest) -> None:
+    """Compare node types, relations and feature columns, as far as the model reads them. Raises DataError."""
     for what, wanted, found in (("task", needs.task, data.task), ("target type", needs.target_type, data.target_type)):
         _same(data, what, wanted, found)
     _same(data, "node types", *(_names(t.name for t in types) for types in (needs.node_types, data.node_types)))
-    _same(data, "relations", *(_names(t.name for t in types) for types in (needs.edge_types, data.edge_types)))
-    for wanted_types, found_types in ((needs.node_types, data.node_types), (needs.edge_types, data.edge_types)):
-        columns = {t.name: _names(map(_described, t.features)) for t in found_types}
-        for one in wanted_types:
+    if data.num_relations and needs.reads_relations:  # pairs are asked about by the numbers of relations
+        _same(data, "relations", *(_names(t.name for t in types) for types in (needs.edge_types, data.edge_types)))
+    _same_columns(data, needs.node_types, data.node_types)
+    if needs.reads_edge_features:
+        _same_columns(data, needs.edge_types, data.edge_types)
+
+
+def _same_columns(
+    data: DatasetManifest, trained: Sequence[NodeType | EdgeType], here: Sequence[NodeType | EdgeType]
+) -> None:
+    """Compare the feature columns of the types that both have. Raises DataError."""
+    columns = {t.name: _names(map(_described, t.features)) for t in here}
+    for one in trained:
+        if one.name in columns:
             _same(data, f"feature columns of {one.name}", _names(map(_described, one.features)), columns[one.name])
-    for edge_type in data.edge_types:
-        named = [feature.column for feature in edge_type.features if feature.kind == "categorical"]
-        if named and source == "tables":
-            raise DataError(
-                f"{data.dataset}: what the codes of the edges' column {named[0]!r} mean is not kept, so they cannot be "
-                "compared with those of the training; train on this data"
-            )
 
 
 def _same(data: DatasetManifest, what: str, wanted: str, found: str) -> None:
@@ -240,42 +272,78 @@ def _described(feature: FeatureColumn) -> str:
     return f"{feature.column} ({feature.kind}, width {feature.dim}{filled})"
 
 
-def _recode(needs: DataNeeds, store: DatasetStore) -> list[ComponentConfig]:
-    """Return a transform to the category codes of the training, or none where they are equal."""
-    here = category_names(store)
-    codes: dict[str, Array] = {}
-    cardinalities: dict[str, int] = {}
-    for node_type, trained_type in zip(store.manifest.node_types, needs.node_types, strict=True):
-        for feature, trained in zip(node_type.features, trained_type.features, strict=True):
-            place = f"{node_type.name}/{feature.column}"
-            wanted, found = needs.categories.get(place), here.get(place)
-            if wanted is not None and found is not None:
-                table, cardinalities[feature.column] = _table(needs, place, wanted, found)
-                if not np.array_equal(codes.setdefault(feature.column, table), table):
-                    raise DataError(
-                        f"{store.manifest.dataset}: the categories of {feature.column} come in another order than in "
-                        "the training data, and not alike in all node types; train on this data"
-                    )
-            elif feature.cardinalities != trained.cardinalities:
-                raise DataError(
-                    f"{store.manifest.dataset}: {place} has {feature.cardinalities} codes, the training data had "
-                    f"{trained.cardinalities}, and what they mean is not kept; train on this data"
-                )
-    as_they_are = all(np.array_equal(table, np.arange(cardinalities[column])) for column, table in codes.items())
-    return [] if as_they_are else [recode_transform(codes, cardinalities)]
+def recoding_of(needs: DataNeeds, store: DatasetStore) -> Recoding | None:
+    """Return how codes and relations become those of the training; None where they are.
+
+    Raises DataError: the numbers of codes differ, and what they mean is not kept.
+    """
+    data, notes = store.manifest, list[str]()
+    here, nodes = category_names(store), dict[str, State]()
+    for place, feature, trained in _features_of_both(needs.node_types, data.node_types):
+        if place in needs.categories and place in here:
+            nodes[feature.column] = _codes(feature.column, needs.categories[place], here[place], notes)
+        else:
+            _same_codes(data, place, feature, trained)
+    here, edges = edge_category_names(store), dict[str, State]()
+    for place, feature, trained in _features_of_both(needs.edge_types, data.edge_types):
+        column = feature.column
+        if column in needs.edge_categories and column in here:
+            edges[column] = _codes(column, needs.edge_categories[column], here[column], notes)
+        elif needs.reads_edge_features:
+            _same_codes(data, place, feature, trained)
+    relations = _relations(needs, data, notes)
+    changed = any(not _is_same(state) for state in (*nodes.values(), *edges.values()))
+    return Recoding(nodes, edges, relations, list(dict.fromkeys(notes))) if changed or relations else None
 
 
-def _table(needs: DataNeeds, place: str, wanted: Sequence[str], found: Sequence[str]) -> tuple[Array, int]:
-    """Return the training's code for each code here, int32, and how many codes there are then."""
-    column = place.rpartition("/")[2]
-    number = {name: code for code, name in enumerate(wanted)}
-    unknown = [name for name in found if name not in number]
-    takes = any(one.config["name"] in _TAKE_UNKNOWN and column in (one.states or {}) for one in needs.learned)
-    if unknown and not takes:
-        listed = ", ".join(map(repr, unknown[:_LISTED])) + (", ..." if len(unknown) > _LISTED else "")
-        raise DataError(
-            f"{place} has {len(unknown):,} categories that the model was not trained on ({listed}); train on this "
-            "data, or with the transform codes, which keeps a code for unknown ones"
+def _features_of_both(
+    trained: Sequence[NodeType | EdgeType], here: Sequence[NodeType | EdgeType]
+) -> Iterator[tuple[str, FeatureColumn, FeatureColumn]]:
+    """Yield `TYPE/COLUMN` and its description, here and in the training, of what is in both."""
+    before = {f"{one.name}/{feature.column}": feature for one in trained for feature in one.features}
+    for one in here:
+        for feature in one.features:
+            place = f"{one.name}/{feature.column}"
+            if place in before:
+                yield place, feature, before[place]
+
+
+def _codes(column: str, trained: Sequence[str], here: Sequence[str], notes: list[str]) -> State:
+    """Return the training's code for each code here; what it has not seen gets the one behind its last."""
+    number = {name: code for code, name in enumerate(trained)}
+    unseen = [name for name in here if name not in number]
+    if unseen:
+        listed = ", ".join(map(repr, unseen[:_LISTED])) + (", ..." if len(unseen) > _LISTED else "")
+        notes.append(
+            f"{column}: {len(unseen):,} of {len(here):,} categories were not in the model's training data ({listed}); "
+            "it reads them all as one that it knows nothing of"
         )
-    table: Array = np.array([number.get(name, len(wanted)) for name in found], np.int32)
-    return table, len(wanted) + bool(unknown)
+    codes = [number.get(name, len(trained)) for name in here]
+    return {"codes": np.array([*codes, len(trained)], np.int32), "cardinalities": [len(trained) + 1]}
+
+
+def _is_same(state: State) -> bool:
+    return np.array_equal(state["codes"], np.arange(state["cardinalities"][0]))
+
+
+def _same_codes(data: DatasetManifest, place: str, feature: FeatureColumn, trained: FeatureColumn) -> None:
+    if feature.cardinalities != trained.cardinalities:
+        raise DataError(
+            f"{data.dataset}: {place} has {feature.cardinalities} codes, the training data had "
+            f"{trained.cardinalities}, and what they mean is not kept; train on this data"
+        )
+
+
+def _relations(needs: DataNeeds, data: DatasetManifest, notes: list[str]) -> list[dict[str, Any]]:
+    """Return the training's relations where the data's are other ones and the model tells them apart."""
+    trained, here = ([one.name for one in types] for types in (needs.edge_types, data.edge_types))
+    if trained == here or not needs.reads_relations:
+        return []
+    if not set(trained) & set(here):
+        _same(data, "relations", _names(trained), _names(here))
+    if unknown := [name for name in here if name not in trained]:
+        notes.append(
+            f"edges of {_names(unknown)} are left out: the model's training data had no such relation, and it knows "
+            f"{_names(trained)}"
+        )
+    return [one.model_dump(mode="json") for one in needs.edge_types]

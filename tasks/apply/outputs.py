@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import re
 from collections.abc import Sequence
@@ -23,34 +22,17 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from tasks.apply.formats import ids_path
 from tasks.evaluators.metrics import probabilities, sigmoid
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.storage.graph_store import Array, create_array
 from tasks.storage.heads import HeadView
+from tasks.storage.ids import AT_MOMENTS
 from tasks.storage.parquet_output import ParquetOutput
 
 VECTOR = "embedding"
-_IDS = ".ids.parquet"
 _NO_WORD = re.compile(r"\s")
 _OTHERS = "write Parquet, npy or safetensors (--output FILE.parquet), which hold any id"
-
-
-def ids_path(matrix: Path) -> Path:
-    """Return where the ids of a matrix' rows stand: `x.npy` and `x.safetensors` have `x.ids.parquet`."""
-    return matrix.with_name(f"{matrix.stem}{_IDS}")
-
-
-def refuse_other_ids(work: Path, output: Path) -> None:
-    """Raise DataError if the ids that lie in `work` would replace those of another matrix beside `output`.
-
-    `x.npy` and `x.safetensors` share theirs: of one model and one graph they are the same.
-    """
-    new, old = next(work.glob(f"*{_IDS}"), None), ids_path(output)
-    others = [output.with_suffix(suffix) for suffix in (".npy", ".safetensors") if suffix != output.suffix]
-    other = next((path for path in others if path.exists()), None)
-    if other is None or new is None or not old.exists() or filecmp.cmp(new, old, shallow=False):
-        return
-    raise DataError(f"{old.name} holds the ids of {other.name}, which are others; write to another name than {output}")
 
 
 class ParquetVectors(ParquetOutput):
@@ -131,7 +113,7 @@ class Word2vecVectors:
 
         Who reads such a file takes a word for its key: of two alike one would be lost.
         """
-        column, *others = ids
+        column, *others = (name for name in ids if name not in AT_MOMENTS)  # of which the id holds both
         if others:
             columns = " and ".join(ids)
             raise DataError(f"nodes are told apart by {columns}, and word2vec's format has one word each; {_OTHERS}")

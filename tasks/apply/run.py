@@ -17,11 +17,13 @@ from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import Asked
-from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE
+from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
+from tasks.apply.job import ServeJob
 from tasks.apply.layers import keeping
 from tasks.apply.mapped_data import MappedData
 from tasks.apply.needs import label_columns, label_order
 from tasks.apply.published import Published
+from tasks.apply.threshold import split_threshold, threshold_of
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import FULL_DISK, file_lock, output_errors
@@ -33,7 +35,7 @@ from tasks.supervise import run_job
 
 OutputKind = Literal["predictions", "embeddings", "relations", "layout", "model"]
 _FORMATS: dict[OutputKind, dict[str, str]] = {
-    "predictions": {"parquet": ".parquet", "npy": ".npy"},
+    "predictions": {"parquet": ".parquet", "npy": ".npy", "csv": ".csv", "csv.gz": ".csv.gz"},
     "embeddings": ENDINGS,
     "relations": ENDINGS,
     "layout": {"parquet": ".parquet"},
@@ -65,6 +67,10 @@ class OutputRequest:
     """Whether all layers' outputs are kept, and taken from those of an earlier graph where they are the same."""
     layout: LayoutOptions = field(default_factory=LayoutOptions)
     """How vectors are laid out."""
+    threshold: str | None = None
+    """From which probability a class is predicted (`tasks.apply.threshold`); None: the likeliest is."""
+    names_splits: bool = True
+    """Whether predictions say of each row which split it is in."""
 
     def placed(self, stem: str, task: str) -> OutputRequest:
         """Return it with where to write and the format; `stem` is the name where none is given.
@@ -93,7 +99,7 @@ class OutputRequest:
         if self.output is None:
             return Path(f"{file_name(stem)}-{self.what}{endings[chosen]}").resolve(), chosen
         path = user_path(self.output).resolve()
-        by_ending = next((name for name, ending in endings.items() if ending and path.suffix == ending), None)
+        by_ending = next((name for name, ending in endings.items() if ending and path.name.endswith(ending)), None)
         if self.what != "model" and by_ending is None:
             raise RecipeError(f"--output {self.output} must end with {' or '.join(endings.values())}")
         if self.format is not None and by_ending not in (None, self.format):
@@ -121,6 +127,12 @@ class OutputRequest:
             self.asked.check(has_file=bool(self.given), is_shown=self.output is None)
         if expected == "pairs" and not self.given:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
+        if self.threshold is not None:
+            split_threshold(self.threshold)
+            if self.what != "predictions" or task not in ("node", "graph"):
+                raise RecipeError(f"--threshold is for classes of nodes or graphs; this is a model of {task}s")
+            if self.format == "npy":
+                raise RecipeError("--threshold decides on predictions, and .npy holds probabilities; leave it out")
         if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
             raise RecipeError("--node-type is for embeddings of nodes")
 
@@ -158,13 +170,14 @@ def write_outputs(
         UserError: ids that the data has not, or a graph that does not fit the model.
         StageError: the process died, or the disk is full.
     """
-    from tasks.apply.worker import ServeJob
-
     assert request.what != "model"
     ingest, graph = parents["ingest"], parents["partition"]
     store = DatasetStore(ingest.folder, ingest.manifest)
     labels = published.needs.labels if published.needs is not None and request.what == "predictions" else None
     order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
+    threshold = None
+    if request.threshold is not None:
+        threshold = threshold_of(request.threshold, graph.manifest, published.classes(store))
     own_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
     places = request.what == "layout" and published.recipe.is_layout and not own_graph
     mapped = MappedData.of(published, home) if places else None
@@ -193,6 +206,8 @@ def write_outputs(
             asked=request.asked,
             is_shown=request.output is None,
             label_order=order,
+            threshold=threshold,
+            names_splits=request.names_splits,
             layout=request.layout,
             seed=recipe.seed,
         )
@@ -230,8 +245,6 @@ def _work_folder(home: Home, output: str | None) -> Iterator[Path]:
 
 def _put(work: Path, files: list[str], output: Path, format: str) -> str | None:
     """Put files in their place; returns where ids stand that are beside the output."""
-    from tasks.apply.outputs import ids_path, refuse_other_ids
-
     refuse_other_ids(work, output)
     # The ids first: a matrix that is there has its ids.
     for file in reversed(files):

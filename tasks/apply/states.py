@@ -1,4 +1,4 @@
-"""What transforms learned, as a JSON text and a file of arrays; nothing is pickled."""
+"""What transforms learned: by digest within a process, and as a JSON text and a file of arrays; nothing is pickled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,32 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import IntegrityError
+from configs.errors import IntegrityError, RecipeError
+from tasks.preprocess.shards import digest
+from tasks.preprocess.transforms.base import State
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_store import Array
 from tasks.storage.stored import read_json
+
+# States by their digest, for transforms that stand in recipes with that, and send the states to the workers.
+_STATES: dict[str, dict[str, State]] = {}
+
+
+def keep_states(states: dict[str, State]) -> str:
+    """Keep what was learned for `states_of`; returns its digest."""
+    key = digest(states)
+    _STATES[key] = states
+    return key
+
+
+def states_of(config: Any) -> dict[str, State]:
+    """Return what was learned, by the digest in a transform's options. Raises RecipeError where none is known."""
+    if config.sha256 not in _STATES:
+        raise RecipeError(
+            f"preprocess.transforms: {config.name} is what graphmill predict puts in place of a transform; name the "
+            "transform itself"
+        )
+    return _STATES[config.sha256]
 
 
 def write_values(folder: Path, name: str, value: Any) -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_file
-from tasks.apply.outputs import VECTOR, ids_path
+from tasks.apply.formats import ids_path
+from tasks.apply.outputs import VECTOR
 from tasks.readers.columns import is_text
 from tasks.readers.npy import NpyFile, NpyHeader, check_row
 from tasks.readers.parquet import open_parquet, read_parquet

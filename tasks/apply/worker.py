@@ -8,74 +8,38 @@ with it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from configs.errors import DataError, RecipeError, StageError
-from configs.layout_options import LayoutOptions
 from configs.matching import did_you_mean
-from tasks.apply.completion.asked import Asked
 from tasks.apply.completion.names import EntityNames
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS
-from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
-from tasks.apply.mapped_data import MappedData
+from tasks.apply.given import check_known, file_columns, ids_are_texts, naming, read_ids, read_rows
+from tasks.apply.job import ServeJob
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.apply.row_ids import find_rows as find_learnt_rows
-from tasks.evaluate.predictions import PredictionWriter
+from tasks.evaluate.predictions import FILE_NAME, PredictionWriter
 from tasks.evaluate.ranked import list_length
-from tasks.inference.former_layers import KeepJob
-from tasks.inference.opened import ScoringJob, open_model
+from tasks.inference.opened import open_model
+from tasks.inference.rule import Rule
+from tasks.storage.csv_output import as_csv
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import Array, slices
 from tasks.storage.heads import head_views
-from tasks.storage.ids import find_rows, relation_names
+from tasks.storage.ids import AT_MOMENTS, at_moments, find_rows, relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
 
 _ROWS = 1 << 16
 Output = tuple[slice, dict[str, pa.Array], Array]
 """Place among the nodes or graphs wanted, columns of ids (n,) each, and what the model computes: float32 (n, C)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeJob(ScoringJob):
-    """What is wanted of which model, and of which graph."""
-
-    what: Literal["predictions", "embeddings", "relations", "layout"]
-    format: str
-    """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
-    model: Path
-    """Folder of the model's files."""
-    graph: Path
-    """Folder of the partition's artifact."""
-    own_graph: bool
-    """Whether it is the very graph that the model was trained on."""
-    given: dict[str, Path]
-    """`nodes`, `pairs` or `graphs`: a file of ids; none: everything. `queries`: of triples."""
-    node_type: str | None
-    classes: list[str] | None
-    """Names of the model's classes."""
-    asked: Asked = field(default_factory=Asked)
-    """What is asked of a model of triples."""
-    is_shown: bool = False
-    """Whether completions of triples are returned, not written."""
-    keep: KeepJob | None = None
-    """Where outputs of all layers are kept, and those of an earlier graph; None: nowhere."""
-    label_order: list[int] | None = None
-    """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
-    layout: LayoutOptions = field(default_factory=LayoutOptions)
-    """How vectors are laid out."""
-    seed: int = 0
-    """Of the layout."""
-    mapped: MappedData | None = None
-    """What the model is a layout of, where points of other data are placed among its own."""
 
 
 class Serving:
@@ -91,6 +55,10 @@ class Serving:
         self.manifest, self.dataset, self.data_classes = self.store.manifest, opened.dataset, opened.names
         check_facts(self.model, self.manifest)
         self.warnings: list[str] = []
+        if isinstance(self.model, Rule):
+            if job.what != "predictions" or job.keep is not None:
+                raise RecipeError(f"this is {self.model.what}, published in place of a model: it has predictions only")
+            self.warnings.append(f"scored by {self.model.what}, which was published in place of a model")
         if not job.own_graph and job.mapped is None:
             refuse_node_embeddings(self.model)
             self.warnings += find_learnt_rows(self.model, job.model, self.dataset)
@@ -108,6 +76,14 @@ class Serving:
             return {**self._write(), "kept": kept.told.record()}
 
     def _write(self) -> dict[str, Any]:
+        """Write what is wanted, predictions as Parquet first where CSV is wanted of them."""
+        found, ending = self._write_files(), COMPLETION_ENDINGS.get(self.job.format, "")
+        if self.job.what == "predictions" and FILE_NAME in found["files"] and ending.startswith(".csv"):
+            as_csv(self.job.work / FILE_NAME, self.job.work / file_name(f"predictions{ending}"))
+            found["files"] = [f"predictions{ending}"]
+        return found
+
+    def _write_files(self) -> dict[str, Any]:
         if self.job.what == "layout":
             return self._lay_out()
         task, embeddings = self.manifest.task, self.job.what == "embeddings"
@@ -181,11 +157,22 @@ class Serving:
         path = self.job.given.get("nodes")
         if path is None:
             return self.ids.nodes_of_type(kind)
-        [ids] = self._read_id_file(path, id=f"ids/{kind}")
+        ids = self._read_nodes(path, f"ids/{kind}")
         with naming(path, "id"):
             found = self.ids.find(ids, kind, read_rows(path))
         check_known(path, "id", ids, found)
         return found
+
+    def _read_nodes(self, path: Path, table: str) -> pa.Array:
+        """Return the ids of a file; entities at moments may stand there as two columns, as predictions have them."""
+        if (
+            at_moments(self.dataset, table)
+            and "id" not in (names := file_columns(path))
+            and set(AT_MOMENTS) <= set(names)
+        ):
+            entity, moment = read_ids(path, dict.fromkeys(AT_MOMENTS, True))
+            return pc.binary_join_element_wise(entity, moment, "@")
+        return self._read_id_file(path, id=table)[0]
 
     def _graphs(self) -> Array:
         path = self.job.given.get("graphs")
@@ -205,6 +192,12 @@ class Serving:
 
     def _node_outputs(self, nodes: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of nodes, int64 (n,), some at a time."""
+        if isinstance(self.model, Rule):
+            distinct, rows = np.unique(nodes, return_inverse=True)
+            scores = self.predictor.node_scores(self.model, distinct)
+            for part in slices(len(nodes), _ROWS):
+                yield part, self.ids.columns(nodes[part]), finite(scores[rows[part]])
+            return
         keeps = self.job.keep is not None
         if (keeps or 2 * len(nodes) > self.manifest.num_nodes) and not self._samples:
             vectors, rows = self.predictor.node_vectors(self.model), nodes
@@ -221,6 +214,11 @@ class Serving:
 
     def _graph_outputs(self, graphs: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of graphs, int64 (n,), some at a time."""
+        if isinstance(self.model, Rule):
+            scores = self.predictor.graph_scores(self.model, graphs)
+            for part in slices(len(graphs), _ROWS):
+                yield part, self.ids.graph_columns(graphs[part]), finite(scores[part])
+            return
         pooled = self.job.what == "embeddings"
         for part, batch in self.predictor.graph_batches(self.model, graphs):
             values = self.predictor.pooled(self.model, batch) if pooled else self.model(batch)
@@ -249,6 +247,7 @@ class Serving:
             return {"files": [path.name for path in matrix.files], "classes": self.job.classes}
         splits, labels = self._splits(), self.store["graph_label" if self.manifest.task == "graph" else "label"]
         with PredictionWriter(work, task_type, self.job.classes, self.data_classes, heads) as writer:
+            writer.threshold = self.job.threshold
             for part, ids, scores in outputs:
                 split = _SPLIT_NAMES.take(pa.array(splits[items[part]]))
                 writer.items(ids, split, np.asarray(labels[items[part]]), scores)
@@ -256,8 +255,8 @@ class Serving:
 
     def _write_lists(self, tasks: Array) -> dict[str, Any]:
         """Write what is recommended to tasks, a row for each place of their lists."""
-        if self.job.format != "parquet":
-            raise RecipeError("recommendations are lists: write a Parquet file (--output FILE.parquet)")
+        if self.job.format == "npy":
+            raise RecipeError("recommendations are lists: write Parquet or CSV (--output FILE.parquet)")
         splits, k = self._splits(), list_length(self.manifest.metric)
         with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
             for part in slices(len(tasks), _ROWS):
@@ -271,13 +270,15 @@ class Serving:
         """Return the split of each node or graph: int8, its place in `_SPLIT_NAMES`."""
         count = self.manifest.num_nodes if self.manifest.task == "node" else self.manifest.num_graphs
         codes = np.full(count, len(SPLITS), np.int8)
-        for code, split in enumerate(SPLITS):
+        for code, split in enumerate(SPLITS if self.job.names_splits else ()):
             index = self.store.get(f"{split}_idx")
             if index is not None:
                 codes[index] = code
         return codes
 
     def _write_pairs(self) -> dict[str, Any]:
+        if self.job.format == "npy":
+            raise RecipeError("pairs have a score each: write Parquet or CSV (--output FILE.parquet)")
         source_type, target_type = self._end_types()
         path = self.job.given["pairs"]
         sources, targets = self._read_id_file(path, source=f"ids/{source_type}", target=f"ids/{target_type}")
@@ -289,7 +290,10 @@ class Serving:
                 ends.append(self.ids.find(ids, kind, rows, row_column))
             check_known(path, column, ids, ends[-1])
         pairs = np.stack(ends, 1)
-        if self.job.keep is not None:
+        vectors: Any = None
+        if isinstance(self.model, Rule):
+            place = pairs
+        elif self.job.keep is not None:
             vectors, place = self.predictor.node_vectors(self.model), pairs
         else:
             distinct, place = np.unique(pairs, return_inverse=True)
@@ -297,7 +301,9 @@ class Serving:
         with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
             for part in slices(len(pairs), _ROWS):
                 named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
-                if self.model.scores_relations:
+                if isinstance(self.model, Rule):
+                    writer.pairs(named, finite(self.model.pair_scores(pairs[part])))
+                elif self.model.scores_relations:
                     self._write_by_relation(writer, named, vectors, place[part])
                 else:
                     writer.pairs(named, finite(self.predictor.pair_scores(self.model, vectors, place[part])))
@@ -331,7 +337,7 @@ class Serving:
         path = self.job.work / file_name(f"relations{ENDINGS[self.job.format]}")
         with open_vectors(path, self.job.format, len(names), table.shape[1]) as writer:
             for part in slices(len(names), _ROWS):
-                writer.add({"relation": names[part]}, finite(table[part].numpy()))
+                writer.add({"id": names[part]}, finite(table[part].numpy()))
         return {"files": [file.name for file in writer.files], "rows": len(names), "dim": table.shape[1]}
 
     def _end_types(self) -> tuple[str, str]:

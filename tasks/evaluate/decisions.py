@@ -32,15 +32,19 @@ class Decisions:
         """`prediction`: of the validation split, of classes or of one binary label."""
         self.temperature = fit_temperature(*_logits(prediction))
         binary = _binary(prediction)
+        self._positive = 1
+        if binary is not None and prediction.single_label and (binary[0] == 1).sum() > len(binary[0]) / 2:
+            self._positive = 0  # of two classes of equal standing the rarer one is looked for
+            binary = 1 - binary[0], -binary[1]
         self._thresholds = [] if binary is None else choose_thresholds(*binary)
 
     def show(self, prediction: Prediction) -> dict[str, Any]:
         """Return what comes of it on another split.
 
         `temperature`: `value`, and on this split `nll` and `ece` (see `diagnostics.calibration`) without and with it.
-        `thresholds`, of a binary label: a list of `rule`, `probability` (after the temperature) from which a row is
-        called positive, and of this split `flagged` (share of rows), `precision`, `recall` and `lift` (precision over
-        the share of positives).
+        `thresholds`, of a binary label: a list of `rule`, `probability` (the model's own, as predictions have it) from
+        which a row is called positive, and of this split `flagged` (share of rows), `precision`, `recall` and `lift`
+        (precision over the share of positives). `positive`: 0 where, of two classes, that is the first.
         """
         label, logits = _logits(prediction)
         if not len(label):
@@ -55,10 +59,12 @@ class Decisions:
         }
         binary = _binary(prediction)
         if binary is not None and self._thresholds:
+            if not self._positive:
+                binary, found["positive"] = (1 - binary[0], -binary[1]), 0
             found["thresholds"] = [
                 {
                     "rule": rule,
-                    "probability": float(metrics.sigmoid(np.array(score / self.temperature))),
+                    "probability": float(metrics.sigmoid(np.array(score))),
                     **outcome(*binary, score),
                 }
                 for rule, score in self._thresholds

@@ -1,7 +1,8 @@
 """How far metrics would stray on other rows of the same kind: bootstrap intervals (Efron, 1979).
 
-A split's rows are drawn with replacement, again and again, and measured; between the 2.5 % and 97.5 % quantiles of what
-comes out lie 95 % of the draws. They say how surely the rows tell, not what another seed of the training would give.
+A split's rows are drawn with replacement, again and again, and measured; an interval goes from one of these values to
+another so that 95 % of the draws or a little more lie between (the percentile method). So it never leaves what the
+metric can be. It says how surely the rows tell, not what another seed of the training would give.
 
 | task | what is drawn |
 |---|---|
@@ -11,8 +12,8 @@ comes out lie 95 % of the draws. They say how surely the rows tell, not what ano
 | triple | the two queries of each triple |
 | ranking | rows, each with its whole list |
 
-Of many rows `MOST_ROWS` are drawn each time and distances from the metric shrunk by sqrt(drawn / rows), as they do with
-the number of rows.
+Of many rows `MOST_ROWS` are drawn each time and distances from the metric on all rows shrunk by sqrt(drawn / rows), as
+they do with the number of rows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MOST_ROWS = 10_000
 MOST_DRAWS, FEWEST_DRAWS = 200, 50
 _WORK = 40_000_000
 """Numbers that all draws together may read, about, as long as there are FEWEST_DRAWS: a second or a few."""
-_QUANTILES = (0.025, 0.975)
+_TAIL = 0.025
 _LEAST_DEFINED = 0.9
 _SEED = 20_261_126
 
@@ -47,18 +48,31 @@ class Draws:
     """On all rows."""
     drawn: Array
     """float64 (n,); NaN where the metric is not defined on a draw."""
-    shrink: float
-    """Distances from the metric on all rows, over those of the draws."""
+    rows: int
+    """Rows of the split."""
+    size: int
+    """Rows of a draw."""
+
+    @property
+    def defined(self) -> int:
+        """Draws on which the metric is defined."""
+        return int(np.isfinite(self.drawn).sum())
 
     def interval(self, besides: Draws | None = None) -> Interval | None:
         """Return where 95 % lie, of the metric or of how much it is above another; None: too few draws have one."""
         drawn = self.drawn if besides is None else self.drawn - besides.drawn
         value = self.value if besides is None else self.value - besides.value
-        known = drawn[np.isfinite(drawn)]
-        if len(known) < _LEAST_DEFINED * len(drawn):
+        defined = np.sort(drawn[np.isfinite(drawn)])
+        if len(defined) < _LEAST_DEFINED * len(drawn):
             return None
-        low, high = np.quantile(value + self.shrink * (known - known.mean()), _QUANTILES)
-        return float(low), float(high)
+        outside = int(_TAIL * len(defined))  # at each end
+        low, high = defined[outside], defined[-1 - outside]
+        shrink = float(np.sqrt(self.size / self.rows))
+        return float(shrink * low + (1 - shrink) * value), float(shrink * high + (1 - shrink) * value)
+
+    def record(self) -> dict[str, int]:
+        """Return how many `draws` there are, on how many the metric is `defined`, of `rows` how many each has."""
+        return {"draws": len(self.drawn), "defined": self.defined, "rows": self.rows, "drawn_rows": self.size}
 
 
 def draw(prediction: Prediction, metric: Callable[[Prediction], float], value: float) -> Draws:
@@ -80,7 +94,7 @@ def draw(prediction: Prediction, metric: Callable[[Prediction], float], value: f
             drawn[number] = metric(_taken(prediction, chosen))
         except DataError:
             continue
-    return Draws(value, drawn, float(np.sqrt(size / rows)))
+    return Draws(value, drawn, rows, size)
 
 
 class SureMetrics:
@@ -123,8 +137,8 @@ class SureMetrics:
                 self._above[name] = interval
 
     def intervals(self) -> dict[str, Any]:
-        """Return 95 % intervals of the model's `metric`, and by control of how much it is `above` the control's."""
-        return {"metric": self._own.interval(), "above": self._above}
+        """Return 95 % intervals of the model's `metric`, and by control of how much it is `above`; `Draws.record`."""
+        return {"metric": self._own.interval(), "above": self._above, **self._own.record()}
 
     def _draws(self, prediction: Prediction, values: dict[str, float]) -> Draws:
         return draw(prediction, lambda some: self._judge(some)[self._metric], values[self._metric])

@@ -59,6 +59,8 @@ def secondary_evaluators(graph: GraphManifest, primary: Evaluator) -> list[Evalu
     if graph.task_type == "link" and graph.num_relations:
         wanted = _BY_RELATION
     made += [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in wanted]
+    for extra in made:
+        extra.relations = primary.relations
     return [extra for extra in made if extra.metric != primary.metric]
 
 

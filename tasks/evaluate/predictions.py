@@ -12,6 +12,7 @@
 | triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |
 | link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
 
+Entities at moments have `id` (`ENTITY@MOMENT`), and `entity` and `moment` beside it.
 `row` is the graph's number in the data set, from 0: ids of graphs may repeat (names of molecules do). Where ids of
 nodes do, files have their `row` too, or `source_row` and `target_row`. A missing label is null. Nodes of no split have
 `split` null: what a model is for. Pairs that somebody asks about have `source`, `target` and `score` only.
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tasks.evaluate.threshold import Threshold
 from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
 from tasks.inference.ranked import Lists
 from tasks.storage.graph_store import slices
@@ -57,6 +59,8 @@ class PredictionWriter(ParquetOutput):
         self._task_type = task_type
         self._names = None if names is None else np.array(names, object)
         self._label_names = self._names if label_names is None else np.array(label_names, object)
+        self.threshold: Threshold | None = None
+        """From which probability a class is predicted; None: the likeliest is."""
 
     def items(self, ids: dict[str, pa.Array], split: str | pa.Array | None, label: Array, scores: Floats) -> None:
         """Write nodes or graphs: ids (n,) by column, split one for all or (n,), label (n,) or (n, T), scores (n, C)."""
@@ -116,7 +120,7 @@ class PredictionWriter(ParquetOutput):
 
     def _judged(self, label: Array, scores: Floats) -> dict[str, pa.Array]:
         if not self._heads:
-            return judged(self._task_type, label, scores, self._names, self._label_names)
+            return judged(self._task_type, label, scores, self._names, self._label_names, self.threshold)
         found: dict[str, pa.Array] = {}
         for view, writer in self._heads:
             own = writer._judged(view.label_of(label), scores[:, view.scores])
@@ -125,7 +129,12 @@ class PredictionWriter(ParquetOutput):
 
 
 def judged(
-    task_type: str, label: Array, scores: Floats, names: Array | None = None, label_names: Array | None = None
+    task_type: str,
+    label: Array,
+    scores: Floats,
+    names: Array | None = None,
+    label_names: Array | None = None,
+    threshold: Threshold | None = None,
 ) -> dict[str, pa.Array]:
     """Return the columns `label`, `prediction` and, but for regression, `score` of nodes or graphs.
 
@@ -135,13 +144,20 @@ def judged(
         scores: raw outputs (n, C).
         names: of the model's classes, texts (C,); None: their numbers.
         label_names: of the data's classes; None: those of the model.
+        threshold: from which probability a class is predicted; None: the likeliest is.
     """
     if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
         if scores.shape[1] > 1:
-            predicted = scores.argmax(axis=1)
-            score = probabilities(scores)[np.arange(len(scores)), predicted]
+            predicted, probability = scores.argmax(axis=1), probabilities(scores)
+            if threshold is not None:
+                others = scores.copy()
+                others[:, threshold.code] = -np.inf
+                predicted = np.where(
+                    probability[:, threshold.code] >= threshold.probability, threshold.code, others.argmax(axis=1)
+                )
+            score = probability[np.arange(len(scores)), predicted]
         else:
-            predicted, score = (scores[:, 0] > 0).astype(np.int64), sigmoid(scores[:, 0])
+            predicted, score = _from(scores[:, 0], threshold).astype(np.int64), sigmoid(scores[:, 0])
         return {
             "label": _classes(names if label_names is None else label_names, label, label < 0),
             "prediction": _classes(names, predicted, None),
@@ -154,14 +170,21 @@ def judged(
         scores = scores[:, 1:] - scores[:, :1]
     return {
         "label": _values(label, pa.int8()),
-        "prediction": _values((scores > 0).astype(np.float32), pa.int8()),
+        "prediction": _values(_from(scores, threshold).astype(np.float32), pa.int8()),
         "score": _values(sigmoid(scores), pa.float32()),
     }
+
+
+def _from(scores: Floats, threshold: Threshold | None) -> Array:
+    """Return where a label is predicted to be 1."""
+    return scores > 0 if threshold is None else sigmoid(scores) >= threshold.probability
 
 
 def _classes(names: Array | None, index: Array, missing: Array | None) -> pa.Array:
     if names is None:
         return pa.array(index, pa.int64(), mask=missing)
+    if not len(names):  # of data without a label
+        return pa.nulls(len(index), pa.string())
     known = index if missing is None else np.where(missing, 0, index)
     return pa.array(names[known], pa.string(), mask=missing)
 

@@ -13,6 +13,7 @@ from tasks.evaluate.verdicts import (
     lost_to_controls,
     one_class_predicted,
     secondary_below_controls,
+    sureness,
 )
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.manifests import EvalReport
@@ -124,16 +125,14 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
     intervals = fields["report"]["intervals"]
     for split, values in fields["metrics"].items():
         context.message(f"{split}: " + ", ".join(f"{name} {values[name]:.4f}" for name in telling(values)))
-        if intervals[split]["metric"] is not None:
-            low, high = intervals[split]["metric"]
-            context.message(f"{split}: 95 % of draws of its rows have {fields['metric']} {low:.4f} to {high:.4f}")
+        context.message(sureness(split, fields["metric"], intervals[split]))
     lost = lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields)
-    one_class = one_class_predicted(fields["metric"], fields["report"], lost)
+    one_class = one_class_predicted(fields, lost)
     below = secondary_below_controls(fields["metric"], fields)
-    for text in [*lost, *below, *([one_class] if one_class else [])]:
+    for text in [*lost.values(), *below, *([one_class] if one_class else [])]:
         context.warn(text)
     for text in [] if lost else hardly_above_controls(fields["metric"], fields):
         context.message(text)
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 10, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 11, EvalReport, ("train", "partition", "ingest"), config, build)

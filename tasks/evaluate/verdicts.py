@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.storage.controls import CONTROLS
+from configs.metric_names import ONE_CLASS
+from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
 
 ERRORS = frozenset({"rmse", "mae", "mean_rank"})
 """Metrics of which less is better."""
@@ -38,14 +39,15 @@ def _noise(metric: str, own: float, bar: float, rows: int | None) -> float:
     return _NOISE * standard_error(metric, (own + bar) / 2, rows) if rows else 0.0
 
 
-def lost_to_controls(metric: str, higher_is_better: bool, report: Mapping[str, Any]) -> list[str]:
+def lost_to_controls(metric: str, higher_is_better: bool, report: Mapping[str, Any]) -> dict[str, str]:
     """Say of each control where the model does not beat it, or is worse beyond noise where it does not gate.
 
-    `report` has `metrics` and `controls` of EvalReport, and in its `report` the `telling_rows` of each split.
+    `report` has `metrics` and `controls` of EvalReport, and in its `report` the `telling_rows` of each split. Returns
+    control to sentence.
     """
-    lines = []
+    lines = {}
     for name, splits in report["controls"].items():
-        lost, gates = [], CONTROLS[name].gates
+        lost, gates = list[str](), CONTROLS[name].gates
         for split, values in splits.items():
             if metric not in values:
                 continue
@@ -57,7 +59,7 @@ def lost_to_controls(metric: str, higher_is_better: bool, report: Mapping[str, A
             if not beaten:
                 lost.append(f"{split} {metric} {own:.4f} against {bar:.4f}")
         if lost:
-            lines.append(f"the model does not beat {CONTROLS[name].what}: {', '.join(lost)}")
+            lines[name] = f"the model does not beat {CONTROLS[name].what}: {', '.join(lost)}"
     return lines
 
 
@@ -69,6 +71,8 @@ def secondary_below_controls(metric: str, report: Mapping[str, Any]) -> list[str
         for split, values in splits.items() if CONTROLS[name].gates else ():
             for other in (values.keys() & report["metrics"][split].keys()) - {metric} - _BOUNDS:
                 own, bar = report["metrics"][split][other], values[other]
+                if other.rpartition(".")[2] == "accuracy" and bar >= ONE_CLASS:
+                    continue  # who finds a rare class pays with it
                 behind = own - bar if other.rpartition(".")[2] in ERRORS else bar - own
                 if behind > _noise(other, own, bar, _rows(report, split)):
                     lost.append(f"{split} {other} {own:.4f} against {bar:.4f}")
@@ -90,10 +94,26 @@ def hardly_above_controls(metric: str, report: Mapping[str, Any]) -> list[str]:
         for name, (low, high) in found["above"].items():
             if CONTROLS[name].gates and low <= 0 <= high:
                 lines.append(
-                    f"{split}: that {metric} is better than that of {CONTROLS[name].what} may be chance: on other rows "
-                    f"like these they differ by {low:.4f} to {high:.4f} (95 %)"
+                    f"{split}: that {metric} is better than that of {CONTROLS[name].what} may be chance: in at least "
+                    f"95 % of draws of its rows they differ by {low:.4f} to {high:.4f}"
                 )
     return lines
+
+
+def sureness(split: str, metric: str, intervals: Mapping[str, Any]) -> str:
+    """Say how surely a split's rows tell a metric; `intervals` as of `SureMetrics.intervals`."""
+    draws, defined, rows, size = (intervals[name] for name in ("draws", "defined", "rows", "drawn_rows"))
+    if intervals["metric"] is None:
+        lacking = f"{draws - defined:,} of {draws:,} draws of its {rows:,} rows have no {metric}"
+        return f"{split}: {lacking}: there are too few rows, or of one kind, to say how sure it is"
+    low, high = intervals["metric"]
+    some = f"{defined:,} draws" if defined == draws else f"the {defined:,} draws that define it, of {draws:,},"
+    if low == high:
+        return f"{split}: {some} of its {rows:,} rows all have {metric} {low:.4f}: they cannot say how sure it is"
+    if size < rows:
+        some = f"draws of its {rows:,} rows (judged by {some} of {size:,})"
+        return f"{split}: at least 95 % of {some} have {metric} {low:.4f} to {high:.4f}"
+    return f"{split}: at least 95 % of {some} of its {rows:,} rows have {metric} {low:.4f} to {high:.4f}"
 
 
 def _above(report: Mapping[str, Any], split: str, name: str) -> tuple[float, float] | None:
@@ -107,8 +127,12 @@ def _rows(report: Mapping[str, Any], split: str) -> int | None:
     return found
 
 
-def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) -> str | None:
-    """Say so where every row is predicted to be of one class; `lost` is what `lost_to_controls` says."""
+def one_class_predicted(fields: Mapping[str, Any], lost: Mapping[str, str]) -> str | None:
+    """Say so where every row is predicted to be of one class, and whether scores tell the classes apart all the same.
+
+    `fields` are those of EvalReport; `lost` is what `lost_to_controls` returned.
+    """
+    report = fields["report"]
     confusion = report.get("confusion")
     if confusion is None:
         return None
@@ -116,11 +140,28 @@ def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) ->
     if len(predicted) < 2 or not sum(predicted) or max(predicted) < sum(predicted):
         return None
     only = confusion["classes"][predicted.index(max(predicted))]
-    ranks_well = metric in ("rocauc", "ap") and not lost
-    why = (
-        f"it ranks them well ({metric}), but all scores lie on one side of the threshold, as they may where a class is "
-        "rare; take a threshold on the column score (the report has some, chosen on valid), or train longer"
-        if ranks_well
-        else "it learnt nothing beyond the majority; train longer, or look at the labels and the learning rate"
+    text = f"the model predicts class {only} for every row of {report['split']}: "
+    ranks = _above_constants(fields, report["split"])
+    if ranks is None:
+        return (
+            f"{text}it learnt nothing beyond the majority; weigh classes (train.class_weight=balanced), train longer, "
+            "or look at the labels and the learning rate"
+        )
+    names = [CONTROLS[name].what for name in lost if name not in CONSTANT_CONTROLS]
+    below = f", though not better than {' and '.join(names)}" if names else ""
+    return (
+        f"{text}it ranks them ({ranks}){below}, but all scores lie on one side of the threshold, as they may where a "
+        "class is rare; take another threshold (graphmill predict --threshold; the report has some, chosen on valid), "
+        "or weigh classes (train.class_weight=balanced)"
     )
-    return f"the model predicts class {only} for every row of {report['split']}: {why}"
+
+
+def _above_constants(fields: Mapping[str, Any], split: str) -> str | None:
+    """Return a metric of ranking by which the model is above what says the same of every row, beyond noise."""
+    for metric in ("rocauc", "ap"):
+        own = fields["metrics"].get(split, {}).get(metric)
+        bars = [fields["controls"].get(name, {}).get(split, {}).get(metric) for name in CONSTANT_CONTROLS]
+        bar = max((value for value in bars if value is not None), default=None)
+        if own is not None and bar is not None and own - bar > _noise(metric, own, bar, _rows(fields, split)):
+            return f"{metric} {own:.4f}"
+    return None

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from configs.base import ComponentConfig
+from configs.base import ComponentConfig, StrTuple
 from configs.metric_names import MAX_HITS, MAX_LIST
 from configs.registry import EVALUATORS
+
+
+class ByRelationConfig(ComponentConfig):
+    """Options of what measures links that are predicted by relation."""
+
+    later_fields: ClassVar[frozenset[str]] = frozenset({"relations"})
+
+    relations: StrTuple = ()
+    """Links predicted by relation (gatne): the relations whose mean judges; none: all. The others are shown all the
+    same."""
 
 
 @EVALUATORS.options("accuracy", "evaluators")
@@ -17,7 +27,7 @@ class AccuracyConfig(ComponentConfig):
 
 
 @EVALUATORS.options("f1", "evaluators")
-class F1Config(ComponentConfig):
+class F1Config(ByRelationConfig):
     """F1, macro (classes weigh alike) or micro (rows weigh alike); of links, of as many best ones as are edges."""
 
     average: Literal["macro", "micro"] = "macro"
@@ -25,17 +35,17 @@ class F1Config(ComponentConfig):
 
 
 @EVALUATORS.options("rocauc", "evaluators")
-class RocAucConfig(ComponentConfig):
+class RocAucConfig(ByRelationConfig):
     """Area under the ROC curve: mean over label columns as OGB; classes one versus rest; edges against negatives."""
 
 
 @EVALUATORS.options("average_precision", "evaluators")
-class AveragePrecisionConfig(ComponentConfig):
+class AveragePrecisionConfig(ByRelationConfig):
     """Average precision: mean over label columns as OGB; one versus rest for classes; edges against negatives."""
 
 
 @EVALUATORS.options("pr_auc", "evaluators")
-class PrAucConfig(ComponentConfig):
+class PrAucConfig(ByRelationConfig):
     """Area under the curve of precision and recall, by trapezoids between its points: edges against negatives."""
 
 
@@ -55,12 +65,12 @@ class R2Config(ComponentConfig):
 
 
 @EVALUATORS.options("mrr", "evaluators")
-class MrrConfig(ComponentConfig):
+class MrrConfig(ByRelationConfig):
     """Mean reciprocal rank of true edges, or triples' entities, with Hits@1, 3 and 10; ties take the middle rank."""
 
 
 @EVALUATORS.options("hits", "evaluators")
-class HitsConfig(ComponentConfig):
+class HitsConfig(ByRelationConfig):
     """Hits@K: share of true edges that score above the K-th best negative, as OGB does (a tie is a miss).
 
     Of triples: of true entities whose rank is at most K; tied ones take the middle rank.
@@ -81,7 +91,7 @@ class RankingConfig(ComponentConfig):
 
 
 @EVALUATORS.options("auto", "evaluators")
-class AutoConfig(ComponentConfig):
+class AutoConfig(ByRelationConfig):
     """OGB's own evaluator for OGB data sets, else the metric that the data set names."""
 
 

@@ -6,16 +6,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean, listed
 from configs.metric_names import check_metric, hits_of, ranking_metric
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
+from tasks.storage.graph_facts import relations_of
 from tasks.storage.manifests import GraphManifest
 
 _CLASSIFY = frozenset({"multiclass", "binary", "multilabel"})
@@ -34,6 +37,8 @@ class Evaluator:
         self.config: Any = config
         self.graph = graph
         self.metric: str = config.name
+        self.relations = _judging(getattr(config, "relations", ()), graph)
+        """Numbers of the relations whose mean it is; empty: all."""
         if graph.task_type not in self.task_types:
             raise RecipeError(
                 f"evaluate.evaluator={config.name} measures {', '.join(sorted(self.task_types))} tasks; "
@@ -45,7 +50,7 @@ class Evaluator:
 
         Of links that are predicted by relation, the mean over relations; so too of kinds of negatives.
         """
-        found = [self.values(own) for own in prediction.groups()]
+        found = [self.values(own) for own in prediction.groups(self.relations)]
         if not found:
             raise DataError("no relation has both edges and negatives on this split; there is nothing to rank")
         return {name: float(np.mean([values[name] for values in found])) for name in found[0]}
@@ -64,6 +69,20 @@ class Evaluator:
     def score(self, values: dict[str, float]) -> float:
         """Return the primary metric so that higher is better: errors are negated."""
         return values[self.metric] if self.higher_is_better else -values[self.metric]
+
+
+def _judging(names: Sequence[str], graph: GraphManifest) -> tuple[int, ...]:
+    """Return the numbers of relations. Raises RecipeError for one that links are not predicted in."""
+    if names and not graph.num_relations:
+        raise RecipeError(f"evaluate.evaluator.relations: links of {graph.dataset} are not predicted by relation")
+    there = list(relations_of(graph)[: graph.num_relations]) if names else []
+    for name in names:
+        if name not in there:
+            raise RecipeError(
+                f"evaluate.evaluator.relations: unknown relation {name!r}{did_you_mean(name, there)}; there are "
+                f"{listed(there)}"
+            )
+    return tuple(sorted(there.index(name) for name in names))
 
 
 @EVALUATORS.register("accuracy")
@@ -127,7 +146,10 @@ class AveragePrecision(Evaluator):
         """Average precision in 0..1; rows of equal score enter together."""
         if prediction.positive is not None:
             return metrics.average_precision_of_pairs(*prediction.pairs())
-        return metrics.mean_over_tasks(*prediction.columns(), metrics.average_precision)
+        label, score = prediction.columns()
+        if self.graph.task_type == "multiclass" and label.shape[1] == 1:  # neither of two classes is the positive one
+            label, score = np.hstack([1 - label, label]), np.hstack([-score, score])
+        return metrics.mean_over_tasks(label, score, metrics.average_precision)
 
 
 @EVALUATORS.register("pr_auc")
@@ -250,6 +272,7 @@ class Auto(Evaluator):
                 "name another one there (metric), or say evaluate.evaluator"
             ) from None
         self.metric, self.higher_is_better = self.chosen.metric, self.chosen.higher_is_better
+        self.chosen.relations = self.relations
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """What the chosen evaluator measures."""

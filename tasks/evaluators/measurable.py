@@ -11,17 +11,24 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from configs.errors import DataError
+from configs.metric_names import ONE_CLASS
 from configs.schema import EvaluateConfig
+from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.heads import HeadView, head_manifest, head_views
 from tasks.storage.ids import class_names
 from tasks.storage.manifests import GraphManifest
 
 _LISTED = 5
+_FEWEST = 30
+"""Validation rows of a class, or pairs of a relation, below which its share of a mean is mostly noise."""
+_EVEN = ("f1_macro", "rocauc", "ap")
+"""Metrics in which classes weigh alike, however few rows they have."""
 
 
 def check_graph(
@@ -32,8 +39,8 @@ def check_graph(
     Of link tasks the metric has to fit. Raises RecipeError and DataError, as `check_splits` does.
     """
     labels = split_labels(graph)
-    if labels is None:
-        make_evaluator(evaluate.evaluator, graph.manifest)  # of pairs it need not be asked more than whether it fits
+    if labels is None:  # of pairs it need not be asked more than whether it fits
+        _name_thin_relations(make_evaluator(evaluate.evaluator, graph.manifest), graph, warn)
     else:
         check_splits(evaluate, graph.manifest, labels, warn, class_names(dataset))
 
@@ -78,6 +85,9 @@ def check_splits(
                 f"(its labels: {_listed(labels[split], names)}). Split otherwise ({_ways_to_split(graph)}), leave "
                 "the split out of evaluate.splits, or choose another evaluate.evaluator"
             ) from error
+    if "valid" in labels and evaluator.metric in _EVEN:
+        _name_thin_classes(labels["valid"], graph.task_type, evaluator.metric, warn, names)
+    _look_for_majority(evaluator.metric, labels, warn, names)
     if graph.task_type in ("multiclass", "binary"):
         _compare_classes(labels, warn, names)
     elif "train" in labels:
@@ -128,6 +138,75 @@ def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], n
                     f"{int(np.isin(flat, new).sum()):,} of {len(flat):,} rows of the {split} split are of classes that "
                     f"the train split never shows ({_words(new, names)}): no model can get them right"
                 )
+
+
+def _name_thin_classes(
+    labels: Array, task_type: str, metric: str, warn: Callable[[str], None], names: list[str] | None
+) -> None:
+    """Warn of classes, or columns of labels, that the validation split has hardly any row of, though it has some."""
+    if task_type == "regression" or len(labels) < _FEWEST:
+        return
+    if task_type == "multilabel":
+        counts, what = np.nansum(labels, axis=0).astype(np.int64), "label columns"
+    else:
+        flat = labels.reshape(len(labels), -1)[:, 0]
+        counts, what = np.bincount(flat[flat >= 0].astype(np.int64)), "classes"
+    _name_thin(counts, what, names, f"the epoch is chosen by {metric}, in which they weigh as much as the others", warn)
+
+
+def _name_thin_relations(evaluator: Evaluator, graph: GraphStore, warn: Callable[[str], None]) -> None:
+    """Warn of relations that judge and have hardly any pair in the validation split."""
+    relation = graph.get("valid_relation") if graph.manifest.task == "link" else None
+    if relation is None:
+        return
+    counts = np.bincount(np.asarray(relation), minlength=graph.manifest.num_relations)
+    if evaluator.relations:
+        counts[np.setdiff1d(np.arange(len(counts)), evaluator.relations)] = 0
+    why = (
+        f"the epoch is chosen by the mean of their {evaluator.metric} and that of the others; say which judge: "
+        "evaluate.evaluator.relations"
+    )
+    _name_thin(counts, "relations", list(relations_of(graph.manifest)), why, warn)
+
+
+def _name_thin(counts: Array, what: str, names: list[str] | None, why: str, warn: Callable[[str], None]) -> None:
+    thin = np.flatnonzero((counts > 0) & (counts < _FEWEST))
+    if len(thin):
+        shown = [f"{names[code] if names and code < len(names) else code} {counts[code]}" for code in thin[:_LISTED]]
+        more = ", ..." if len(thin) > _LISTED else ""
+        warn(
+            f"the validation split has fewer than {_FEWEST} rows of {len(thin):,} of {int((counts > 0).sum()):,} "
+            f"{what} ({', '.join(shown)}{more}): {why}"
+        )
+
+
+def _look_for_majority(
+    metric: str, labels: Mapping[str, Array], warn: Callable[[str], None], names: list[str] | None
+) -> None:
+    """Warn where who always says the same is right so often that accuracy tells models hardly apart."""
+    split = "valid" if "valid" in labels else "train"
+    label = labels.get(split)
+    single = label is not None and (label.ndim == 1 or label.shape[1] == 1)
+    if label is None or not (metric == "accuracy" or (metric == "f1_micro" and label.ndim == 1)):
+        return
+    if single:
+        flat = label.reshape(len(label))
+        codes = flat[flat >= 0].astype(np.int64)  # NaN is no label
+        counts = np.bincount(codes)
+        share, most = counts.max(initial=0) / max(1, len(codes)), int(counts.argmax()) if len(counts) else 0
+        known = names is not None or label.ndim == 2  # else the code of a class that has a name elsewhere
+        which = f"class {_words(np.array([most]), names)}" if known else "one class"
+        who = f"{share:.1%} of the labelled rows of {split} are of {which}"
+    else:
+        yes = np.nanmean(label[:, ~np.isnan(label).all(axis=0)], axis=0)
+        share = float(np.maximum(yes, 1 - yes).mean()) if len(yes) else 0.0
+        who = f"on average {share:.1%} of a column's labels of {split} are alike"
+    if ONE_CLASS <= share < 1:
+        warn(
+            f"{who}: {metric} {share:.3f} is what a model has that always says so, and {metric} tells nothing of the "
+            "others. Average precision tells (evaluate.evaluator=average_precision), and so does macro F1 "
+            "(evaluate.evaluator=f1); train.class_weight=balanced has a rare class count as much as the others"
+        )
 
 
 def _look_for_constants(train: Array, warn: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ A model may know classes that the data has not (`Prediction.num_classes`): guess
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,10 +59,13 @@ class Prediction:
             raise DataError("the split has no positive or no negative edges; there is nothing to rank")
         return finite(self.positive), finite(self.negative)
 
-    def groups(self) -> list[Prediction]:
-        """Return the parts whose mean a metric is: relations, or kinds of negatives; one where there are none."""
+    def groups(self, relations: Sequence[int] = ()) -> list[Prediction]:
+        """Return the parts whose mean a metric is: relations, or kinds of negatives; one where there are none.
+
+        `relations`: those that count; empty: all.
+        """
         if self.relations is not None:
-            return [own for _, own in self.by_relation()]
+            return [own for relation, own in self.by_relation() if not relations or relation in relations]
         return [own for _, own in self.by_kind()] or [self]
 
     def by_kind(self) -> Iterator[tuple[str, Prediction]]:

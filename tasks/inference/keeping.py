@@ -25,12 +25,6 @@ def check_keeps(model: GraphModel) -> None:
         return
     if model.table is not None or not model.is_layered or not len(model.layers):
         raise RecipeError(f"--keep-layers: {name} has no layers that are computed for all nodes, one after the other")
-    if model.maps_by_type:
-        conv = getattr(model.config, "conv", name)
-        raise RecipeError(
-            f"--keep-layers: {conv} multiplies the rows of each type apart, so a row's last bits follow from how many "
-            "others are computed beside it, and none can be taken over; leave it out"
-        )
     if model.config.label_iterations:
         raise RecipeError(
             "--keep-layers: the model reads what it predicts itself (model.label_iterations), of all nodes anew"

@@ -3,8 +3,9 @@
 A row of a layer's output is taken from the earlier graph where nothing that it reads has changed: its own row and its
 in-neighbours' rows of the layer before, which in-edges it has, in which order, and what they carry; and their
 degrees, where the model reads them. Rows are computed so that their bits follow from what they read alone
-(`row_stable`), so what is taken is what would be computed. Whoever doubts it: some of the rows that are taken are
-computed too, and compared.
+(`row_stable`), so what is taken is what would be computed. Whether a model's own operations keep to that nobody can
+know beforehand, so every pass tries it on its own rows and machine: some are computed once more, in chunks as the other
+kind of pass would take them.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore, create_array, slices
 
 ENCODED = "encoded.npy"
-_AUDITED = 256
-"""Rows of each layer that are taken over and computed too."""
+_AUDITED = (1, 65, 256)
+"""Rows of chunks, as of a day on which little changed, in which a full pass computes some rows of each layer again."""
+_LEAST_AUDITED, _MOST_AUDITED, _AUDITED_SHARE = 1 << 13, 1 << 17, 32
+"""Rows and in-edges of a chunk that is computed again, at most: that part of the graph's within these bounds."""
 _ROWS = 1 << 16
 Compute = Callable[[Array], Array]
 """From nodes, int64 (n,), to their rows, float32 (n, D)."""
 
 
 class AuditError(Exception):
-    """A row that was to be taken over is not what is computed for it."""
+    """A row is not what is computed for it in another chunk."""
 
 
 @dataclass
@@ -50,10 +53,10 @@ class Told:
     rows: int = 0
     """How many there are of each."""
     audited: int = 0
-    """Rows that were both."""
+    """Rows that were computed in other chunks too, and were equal."""
     seconds: float = 0.0
     warning: str | None = None
-    """Why nothing was taken over after all."""
+    """Why nothing was taken over after all, or can be from this pass."""
 
     def record(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -163,10 +166,10 @@ class KeptLayers(RowStable):
             for part in slices(self.num_nodes, _ROWS):
                 taken = part.start + np.flatnonzero(~need[part])
                 after[taken] = earlier[changes.former[taken]]
-            self._audit(after, need, compute)
         wanted, changed = np.flatnonzero(need), need.copy()
         counts = (self.indptr[wanted + 1] - self.indptr[wanted]).cumsum()
-        for part in bounded_slices(counts, self.chunk_edges, min(rows, _ROWS)):
+        parts = list(bounded_slices(counts, self.chunk_edges, min(rows, _ROWS)))
+        for part in parts:
             some = wanted[part]
             values = compute(some)
             after[some] = values
@@ -174,17 +177,47 @@ class KeptLayers(RowStable):
                 known = changes.former[some] >= 0
                 old = earlier[changes.former[some][known]]
                 changed[some[known]] = ~rows_equal(values[known], old)
+        chunks = self._full_chunks(rows) + self._chunks_like(parts, ~need) if earlier is not None else self._few_rows()
+        self._audit(after, chunks, compute)
         return after, changed
 
-    def _audit(self, after: Array, need: Array, compute: Compute) -> None:
-        """Compute some of the rows that were taken over. Raises AuditError where one differs."""
-        taken = np.flatnonzero(~need)
-        draw = np.random.default_rng(len(taken))
-        some = np.sort(draw.choice(taken, min(_AUDITED, len(taken)), replace=False))
-        if len(some):
-            wrong = np.flatnonzero(~rows_equal(compute(some), after[some]))
-            if len(wrong):
-                raise AuditError(f"{len(wrong)} of {len(some)} rows that were compared differ")
+    def _few_rows(self) -> list[Array]:
+        """Draw nodes as a later pass may take them: a few."""
+        draw = np.random.default_rng(self.num_nodes)
+        return [draw.choice(self.num_nodes, min(count, self.num_nodes), replace=False) for count in _AUDITED]
+
+    def _full_chunks(self, rows: int) -> list[Array]:
+        """Return nodes as a full pass takes them: its last chunk, which is short, and any other."""
+        parts = list(bounded_slices(self.indptr[1 : self.num_nodes + 1], self.chunk_edges, min(rows, _ROWS)))
+        other = np.random.default_rng(self.num_nodes).integers(len(parts))
+        return [np.arange(parts[i].start, parts[i].stop) for i in dict.fromkeys((int(other), len(parts) - 1))]
+
+    def _chunks_like(self, parts: list[slice], taken: Array) -> list[Array]:
+        """Draw nodes that were taken over, as many as the largest and the last chunk computed; and a few."""
+        nodes, sizes = np.flatnonzero(taken), [part.stop - part.start for part in parts]
+        draw = np.random.default_rng(len(nodes))
+        counts = dict.fromkeys(min(count, len(nodes)) for count in (*sizes[-1:], max(sizes, default=1), *_AUDITED))
+        return [draw.choice(nodes, count, replace=False) for count in counts if count]
+
+    def _audit(self, after: Array, chunks: list[Array], compute: Compute) -> None:
+        """Compute chunks once more, of large ones the beginning.
+
+        Raises AuditError where a row differs in a pass that takes rows over; a full one goes on with a warning.
+        """
+        most = min(max(int(self.indptr[-1]) // _AUDITED_SHARE, _LEAST_AUDITED), _MOST_AUDITED)
+        for chunk in chunks:
+            work = (self.indptr[chunk + 1] - self.indptr[chunk] + 1).cumsum()
+            some = chunk[: max(1, int(np.searchsorted(work, most, side="right")))]
+            wrong = int((~rows_equal(compute(some), after[some])).sum())
+            if wrong:
+                text = f"{wrong:,} of {len(some):,} rows that were computed in another chunk too differ"
+                if self._changes is not None:
+                    raise AuditError(text)
+                self.told.warning = (
+                    f"{text}: this model's rows follow from others computed beside them, so nothing can be taken over "
+                    "from this pass, and --keep-layers brings it nothing"
+                )
+                return
             self.told.audited += len(some)
 
 

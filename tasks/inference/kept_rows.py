@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.kernels.dense.row_products import stable_rows
 from models.relational.base import RelationalModel
 from models.relational.batch import TypedBatch
 from tasks.inference.kept_layers import AuditError, Told
@@ -30,6 +31,8 @@ VECTORS, SIZES, HASHES = "vectors.npy", "sizes.npy", "hashes.npy"
 _MOST_SEEDS = 1024
 _FEW_ROWS = 32
 """Rows of a moment, on average, from which it has batches of its own."""
+_AUDITED = 256
+"""Rows of batches that are taken over and computed too, at least."""
 _HASH_BYTES = 16
 _KEY = 20_240_603
 
@@ -71,23 +74,23 @@ class KeptRows:
     def _run(self, model: RelationalModel) -> Array:
         found = create_array(self.folder / VECTORS, (len(self.rows), model.vector_dim), np.float32)
         sampled, parts = SampledScores(self.store, model), list(self._parts())
-        hashes, computed, audited = [], 0, False
+        hashes, computed = [], 0
         no_target = torch.empty(0)
         for part in parts:
             batch = sampled.neighborhoods.batch(np.asarray(self.rows[part], np.int64), _KEY, no_target)
             hashes.append(content_hash(batch))
             taken = None if self._former is None else self._former.find(hashes[-1])
-            if taken is None or not audited:
-                values = _represent(model, batch)
-                if taken is not None and values.tobytes() != taken.tobytes():
-                    raise AuditError(f"a batch of {len(values):,} rows that was computed too differs")
-                if taken is not None:
-                    audited, self.told.audited = True, len(values)
-                else:
-                    computed += len(values)
-                found[part] = values
-            else:
+            if taken is not None and self.told.audited >= _AUDITED:
                 found[part] = taken
+                continue
+            values = _represent(model, batch)
+            if taken is None:
+                computed += len(values)
+            elif values.tobytes() != taken.tobytes():
+                raise AuditError(f"a batch of {len(values):,} rows that was computed too differs")
+            else:
+                self.told.audited += len(values)
+            found[part] = values
         self.told.computed = [computed]
         np.save(self.folder / SIZES, np.array([part.stop - part.start for part in parts], np.int64))
         np.save(self.folder / HASHES, np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, _HASH_BYTES))
@@ -124,7 +127,8 @@ class _Kept:
 
 def _represent(model: RelationalModel, batch: TypedBatch) -> NDArray[np.float32]:
     assert batch.rows is not None
-    vectors: NDArray[np.float32] = model.represent(batch)[batch.rows].float().numpy()
+    with stable_rows():  # libraries' products may go by where in memory a batch lies
+        vectors: NDArray[np.float32] = model.represent(batch)[batch.rows].float().numpy()
     return np.ascontiguousarray(vectors)
 
 

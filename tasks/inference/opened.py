@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel], loc
     import torch
 
     from tasks.inference.predictor import Predictor
+    from tasks.inference.rule import Rule
 
     store, dataset = GraphStore.open(graph), DatasetStore.open(job.dataset)
     model = load()
@@ -69,7 +71,10 @@ def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel], loc
     predictor = Predictor(
         store, device=device, batch_size=job.batch_size, ranking_memory=int(job.memory), scratch=job.work
     )
-    return Opened(store, dataset, IdMap(store, dataset), class_names(dataset), model, predictor)
+    ids = IdMap(store, dataset)
+    if isinstance(model, Rule):
+        model.open(store, dataset, ids, predictor, Path(tempfile.mkdtemp(dir=job.work)))
+    return Opened(store, dataset, ids, class_names(dataset), model, predictor)
 
 
 def device_of(model: GraphModel, wanted: str, local_rank: int = 0) -> torch.device:

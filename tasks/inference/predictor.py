@@ -27,6 +27,7 @@ from tasks.inference.kept_rows import KeptRows
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
 from tasks.inference.ranked import Lists, RankedScores
 from tasks.inference.row_stable import by_rows
+from tasks.inference.rule import Rule
 from tasks.inference.sampled import SampledScores
 from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
@@ -113,6 +114,8 @@ class Predictor:
 
     def node_scores(self, model: GraphModel, nodes: Array) -> Array:
         """Score distinct nodes, int64 (n,): float32 (n, C)."""
+        if isinstance(model, Rule):
+            return model.node_scores(nodes)
         if isinstance(model, RelationalModel):
             with evaluating(model):
                 return self._sampled_scores(model).scores(model, nodes, self.device, self.batch_size)
@@ -134,6 +137,8 @@ class Predictor:
 
     def ranked(self, model: GraphModel, tasks: Array, k: int | None = None) -> tuple[RankedRows, Lists]:
         """Rank all candidates for tasks, int64 (n,): where what is right stands, and the first `k` of each list."""
+        if isinstance(model, Rule):
+            return model.ranked(tasks, k)
         assert isinstance(model, RelationalModel), "others are refused where candidates are ranked"
         with evaluating(model):
             return self._ranked_scores(model).ranked(model, tasks, self.device, k)
@@ -159,6 +164,11 @@ class Predictor:
         self, model: GraphModel, positive: Array, negative: Array, relations: tuple[Array, Array] | None = None
     ) -> Prediction:
         """Score positive and negative pairs as `link_pairs` gives them; `relations`: those asked about."""
+        kinds = self.store.manifest.negative_kinds if negative.ndim == 3 else ()
+        if isinstance(model, Rule):
+            of_pairs = model.pair_scores(np.concatenate([np.asarray(positive), np.asarray(negative).reshape(-1, 2)]))
+            parts = of_pairs[: len(positive)], of_pairs[len(positive) :].reshape(negative.shape[:-1])
+            return Prediction(positive=parts[0], negative=parts[1], relations=relations, negative_kinds=kinds)
         of_true, of_false = relations if relations is not None and model.scores_relations else (None, None)
         with evaluating(model):
             vectors = self.node_vectors(model)
@@ -168,7 +178,7 @@ class Predictor:
                     negative.shape[:-1]
                 ),
                 relations=relations,
-                negative_kinds=self.store.manifest.negative_kinds if negative.ndim == 3 else (),
+                negative_kinds=kinds,
             )
 
     def _drawn_negatives(self, split: str, count: int) -> Array:
@@ -200,6 +210,8 @@ class Predictor:
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
+        if isinstance(model, Rule):
+            return model.graph_scores(graphs)
         scores = np.empty((len(graphs), model.facts.out_dim), np.float32)
         with evaluating(model):
             for part, batch in self.graph_batches(model, graphs):
@@ -230,6 +242,8 @@ class Predictor:
         They are float32 (n, model.vector_dim): a tensor on the device, a file's map (see `Layerwise.vectors`), or the
         table that the model is, wherever that lies.
         """
+        if isinstance(model, Rule):
+            raise RecipeError(f"this is {model.what}, published in place of a model: it has predictions only")
         if model.table is not None:
             return model.table if nodes is None else model.table[torch.from_numpy(nodes)]
         if isinstance(model, RelationalModel):

@@ -1,14 +1,14 @@
 """Layer-wise inference in which the bits of a node's row follow from what it reads, and from nothing beside it.
 
-Libraries take other paths through a product for other numbers of rows: the same row, in another chunk, ends in other
-last bits. Measured (MKL of torch 2.13, AVX-512, November 2026, 19 shapes of weights, rows at five places of chunks of
-64 to 40,960 rows): on one thread every row kept its bits as long as chunks had a multiple of 64 rows, with 1, 2, 3, ...
-rows it did not, and on two threads sums over 1,433 and more columns did not. So chunks, their sources and their edges
-are filled up to multiples of 64 with rows that nobody reads, and torch computes on one thread; graphmill's own kernels,
-which go through the edges of a destination one after the other, keep theirs. In-edges are read in the order of the
-data set, not of the graph, which a partitioner may have given another one.
+Libraries take other paths through a product for other numbers of rows, on some processors and not on others: the same
+row, in another chunk, ends in other last bits. So all products are graphmill's own (`stable_rows`), also those that
+layers of DGL and of users ask torch for. Functions of single numbers, as exp, compute the last few of an array by other
+means than whole vectors: chunks, their sources and their edges are filled up to multiples of 64 with rows that nobody
+reads, and torch computes on one thread. graphmill's kernels go through the edges of a destination one after the other.
+In-edges are read in the order of the data set, not of the graph, which a partitioner may have given another one.
 
-What a library does elsewhere nobody can promise. `KeptLayers` therefore computes some rows twice, in other chunks.
+What else a model's own operations do nobody can promise. `KeptLayers` therefore computes some rows twice, in chunks of
+other sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from models.base import GraphModel
 from models.block import Block
-from models.kernels.dense.convolve import mapping_by_widths
+from models.kernels.dense.row_products import stable_rows
 from models.kernels.threads import kernels_alone
 from tasks.inference.layerwise import Layerwise
 from tasks.sampling.rows.features import FeatureSource
@@ -71,7 +71,7 @@ class RowStable(Layerwise):
             for part in slices(len(own), _MOST_ROWS):
                 some = nodes[own[part]]
                 filled = np.concatenate([some, np.repeat(some[-1:], -len(some) % UNIT)])
-                with kernels_alone():
+                with kernels_alone(), stable_rows():
                     result[own[part]] = model.encoder(features.inputs(filled)).numpy()[: len(some)]
         return result
 
@@ -90,7 +90,7 @@ class RowStable(Layerwise):
         inputs = read(distinct)
         x = torch.zeros(block.num_src, inputs.shape[1])
         x[rows] = torch.from_numpy(inputs)
-        with kernels_alone(), mapping_by_widths():
+        with kernels_alone(), stable_rows():
             y: Tensor = layer(block, x)
         result: NDArray[np.float32] = y.numpy()[: len(nodes)]
         return result
@@ -120,7 +120,7 @@ def by_rows(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
     """Return function(*rows), tensors (n, ...) that it maps row by row, so that each row's bits are its own."""
     count = len(rows[0])
     filled = [torch.cat([one, one[-1:].expand(-count % UNIT, *one.shape[1:])]) for one in rows]
-    with kernels_alone():
+    with kernels_alone(), stable_rows():
         return function(*filled)[:count]
 
 

@@ -184,7 +184,9 @@ class NpzConfig(ComponentConfig):
     features: str = "x"
     """(num_nodes, dim); or the prefix of a CSR matrix saved as `x_indptr`, `x_indices`, `x_data`."""
     labels: str = "y"
-    """(num_nodes,) whole numbers; -1: no label."""
+    """(num_nodes,) whole numbers; -1 or -100: no label. As pairs, (k, 2): a node and a label each."""
+    label_form: Literal["nodes", "pairs"] = "nodes"
+    """What `labels` holds: a class for each node, or pairs, of which a node has any number (multilabel)."""
     train: str = "train"
     """Node numbers (k,) or a boolean mask (num_nodes,), also as one column; of several splits a row each."""
     valid: str = "valid"
@@ -195,8 +197,8 @@ class NpzConfig(ComponentConfig):
     """Which row where the file holds several splits."""
     directed: bool = False
     """Whether an edge means one direction only; false where each undirected edge is stored once or both ways."""
-    metric: Literal["accuracy", "f1", "rocauc", "ap"] = "accuracy"
-    """What models are judged by."""
+    metric: Literal["accuracy", "f1", "rocauc", "ap"] | None = None
+    """What models are judged by; null: accuracy, or f1 of pairs."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
 

@@ -18,7 +18,9 @@ def finite_float32(array: Array, path: object) -> Array:
         found = array.astype(np.float32)
     if not np.isfinite(found).all():
         row, *column = np.argwhere(~np.isfinite(found))[0].tolist()
-        raise DataError("is not a finite number", path=path, row=row, column=column[0] if column else None)
+        value = array[(row, *column)]
+        words = f"{value:g} does not fit float32" if np.isfinite(value) else "is not a finite number"
+        raise DataError(words, path=path, row=row, column=column[0] if column else None)
     return found
 
 

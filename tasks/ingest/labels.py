@@ -10,8 +10,13 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
+from tasks.stage import StageContext
 from tasks.storage.manifests import TaskType
 
+NO_LABEL = (-100, -1)
+"""What stands for no label beside classes from 0: torch's `ignore_index`, and what most graph data sets write."""
+ANY_CLASSES = 2**31
+"""In the place of how many classes there are, where the labels alone tell."""
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -55,7 +60,21 @@ def wrong_label(value: float, kind: LabelKind) -> str:
     if kind.task_type == "regression":
         return f"label {value:g} does not fit float32"
     limit = kind.num_classes if kind.task_type == "multiclass" else 2
-    return f"label {value:g} is not {f'0..{limit - 1}' if limit > 2 else '0 or 1'}"
+    none = "; where there is no label, leave the cell empty (NaN)" if value < 0 else ""
+    if limit == ANY_CLASSES:
+        return f"label {value:g} is no class, which is a whole number from 0{none}"
+    return f"label {value:g} is not {f'0..{limit - 1}' if limit > 2 else '0 or 1'}{none}"
+
+
+def without_no_label(values: Array, kind: LabelKind) -> Array:
+    """Return float64 labels with NaN in the place of `NO_LABEL`, where they are classes."""
+    return values if kind.task_type == "regression" else np.where(np.isin(values, NO_LABEL), np.nan, values)
+
+
+def count_no_label(classes: list[int]) -> int:
+    """Return how many of the classes, ascending, are `NO_LABEL`: they are below all others, which count from 0."""
+    leading = next((place for place, value in enumerate(classes) if value not in NO_LABEL), len(classes))
+    return leading if classes[leading:][:1] >= [0] or leading == len(classes) else 0
 
 
 def label_codes(values: Array, kind: LabelKind) -> Array:
@@ -69,11 +88,12 @@ def label_codes(values: Array, kind: LabelKind) -> Array:
 
 
 def to_labels(values: Array, kind: LabelKind, path: object, first_row: int = 0, column: object = None) -> Array:
-    """Return (n, width) float64, NaN where there is no label, as the column `label` (see `label_codes`).
+    """Return (n, width) float64, NaN (of classes `NO_LABEL` too) for none, as the column `label` (see `label_codes`).
 
     Raises:
         DataError: a class out of range, a binary label that is neither 0 nor 1, a number beyond float32.
     """
+    values = without_no_label(values, kind)
     wrong = wrong_labels(values, kind)
     if wrong.any():
         row, at = (int(x[0]) for x in np.nonzero(wrong))
@@ -85,6 +105,13 @@ def to_labels(values: Array, kind: LabelKind, path: object, first_row: int = 0, 
 def has_label(labels: Array) -> Array:
     """Return whether each row of a `label` column holds any label, bool (n,)."""
     return np.asarray(labels >= 0 if labels.ndim == 1 else ~np.isnan(labels).all(axis=1))
+
+
+def say_unlabelled(labelled: Array, what: str, context: StageContext) -> None:
+    """Say how many nodes or graphs have no label; `labelled`: bool (n,)."""
+    without = len(labelled) - int(np.count_nonzero(labelled))
+    if without:
+        context.message(f"{without:,} of {len(labelled):,} {what}s have no label")
 
 
 def check_labelled(

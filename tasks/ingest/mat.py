@@ -11,6 +11,7 @@ from configs.registry import DATASETS
 from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import MatConfig
+from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.weights import weight_mistakes
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.stage import StageContext
@@ -44,7 +45,8 @@ class Mat(FileDataset):
         num_nodes = network.shape[0]
         edges, check, directed = self._edges(network)
         label = self._labels(groups)
-        splits = self._splits(np.flatnonzero(~np.isnan(label[:, 0])))
+        say_unlabelled(has_label(label), "node", context)
+        splits = self._splits(np.flatnonzero(has_label(label)))
         with DatasetWriter(context.work) as writer:
             writer.write("nodes/node", {"node_id": np.arange(num_nodes, dtype=np.int64), "label": label})
             writer.write("edges/node__to__node", edges)
@@ -72,16 +74,18 @@ class Mat(FileDataset):
         from tasks.readers.matlab import read_matrices
 
         config = self.config
-        found = read_matrices(self.path, [config.network, config.groups])
-        network, groups = found[config.network], found[config.groups]
-        num_nodes = network.shape[1]
-        if network.shape[0] != num_nodes:
-            words = f"has the shape {network.shape}; (n, n) is needed, a row and a column for each node"
+        found = read_matrices(self.path, [config.network, config.groups], self._check_shapes)
+        return found[config.network], found[config.groups]
+
+    def _check_shapes(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        config = self.config
+        network, groups = shapes[config.network], shapes[config.groups]
+        if network[0] != network[1]:
+            words = f"has the shape {network}; (n, n) is needed, a row and a column for each node"
             raise DataError(f"{words} (option network)", path=self._member(config.network))
-        if groups.shape[0] != num_nodes:
-            words = f"has the shape {groups.shape}; ({num_nodes:,}, groups) is needed, a row for each node"
+        if groups[0] != network[1]:
+            words = f"has the shape {groups}; ({network[1]:,}, groups) is needed, a row for each node"
             raise DataError(f"{words} (option groups)", path=self._member(config.groups))
-        return network, groups
 
     def _without_noise(self, network: Any, context: StageContext) -> Any:
         """Check the weights; return the network, symmetric where it was so but for the rounding of numbers.
@@ -146,6 +150,17 @@ class Mat(FileDataset):
             words = f"has {num_groups:,} groups; a row may have {MAX_ROW_BYTES:,} bytes, {_LABEL_BYTES} a group"
             raise DataError(f"{words}: keep the most frequent ones", path=member)
         check_memory(num_nodes * num_groups * _LABEL_BYTES, "the matrix of labels", member)
+        entries = groups.tocoo()
+        below = np.flatnonzero(entries.data < 0)
+        if len(below):
+            at = below[0]
+            raise DataError(
+                f"holds {entries.data[at]:g} ({len(below):,} such entries): 1 is where a node is in a group, else 0 "
+                "(a row of zeros is a node without label)",
+                path=member,
+                row=int(entries.row[at]),
+                column=int(entries.col[at]),
+            )
         label = (groups != 0).astype(np.float32).toarray(order="C")
         label[~label.any(1)] = np.nan
         return label

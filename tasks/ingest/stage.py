@@ -53,7 +53,8 @@ def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the manifest's fields of what a data set ingested. Raises RecipeError where a split is empty."""
     splits = fields["splits"]
     empty = [split for split in SPLITS if not splits.get(split)]
-    if empty and fields["task"] != LAYOUT:
+    nothing_trains = fields["task"] == LAYOUT or getattr(getattr(recipe.dataset, "split", None), "by", "") == "none"
+    if empty and not nothing_trains:
         raise RecipeError(
             f"dataset {recipe.dataset.name}: the {' and '.join(empty)} split is empty; check the split's files, column "
             f"or shares (sizes: {splits})"
@@ -62,4 +63,4 @@ def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, **fields}
 
 
-STAGE: Stage[DatasetManifest] = Stage("ingest", 4, DatasetManifest, (), config, build, source=source)
+STAGE: Stage[DatasetManifest] = Stage("ingest", 5, DatasetManifest, (), config, build, source=source)

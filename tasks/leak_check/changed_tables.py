@@ -28,6 +28,7 @@ from tasks.ingest.database.table_configs import DatabaseFilesConfig
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.leak_check.changed_cells import changed, swapped
 from tasks.leak_check.late_rows import LateRows, late_labels, late_rows, rows_in_files
+from tasks.readers.formulas import guarded
 from tasks.stage import StageContext
 
 _SHARE = 0.25
@@ -228,4 +229,4 @@ def _open(path: Path, schema: pa.Schema, is_csv: bool) -> Any:
 def _as_texts(batch: pa.RecordBatch, missing: Sequence[str]) -> pa.RecordBatch:
     """Return columns of texts, an empty cell as the text that stands for one."""
     cells = [compute.fill_null(column.cast(pa.string()), missing[0] if missing else "") for column in batch.columns]
-    return pa.RecordBatch.from_arrays(cells, names=batch.schema.names)
+    return guarded(pa.RecordBatch.from_arrays(cells, names=batch.schema.names))

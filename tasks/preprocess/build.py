@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from configs.errors import RecipeError
-from configs.schema import Recipe
+from configs.registry import TRANSFORMS
+from configs.schema import PreprocessConfig, Recipe
 from tasks.arrays import Array, blocks
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
@@ -23,6 +24,7 @@ from tasks.preprocess.splits.link_negatives import complete_negatives
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
 from tasks.preprocess.splits.snapshot_report import label_profile
 from tasks.preprocess.splits.snapshot_splits import Dealt, write_snapshot_splits
+from tasks.preprocess.transforms.base import ReadsAsTrained
 from tasks.preprocess.transforms.configs import from_models
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.transforms.hops import split_hops
@@ -52,6 +54,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         BYTES_A_NODE * ingested.num_nodes, f"a graph of {ingested.num_nodes:,} nodes", "take a data set of fewer nodes"
     )
     options, hops = split_hops(recipe.preprocess)
+    reading = _reading(context, options)
+    if reading is not None:
+        ingested = reading.relations_as_trained(ingested)
     store = DatasetStore(parents["ingest"].folder, ingested)
     source = layout = Layout(ingested, options.symmetrize, options.self_loops == "add")
     if not options.symmetrize and not ingested.directed:
@@ -71,7 +76,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
     splits = dealt.sizes if dealt else write_splits(store, layout, writer)
     held_out = _hold_out(recipe, ingested, layout, writer)
-    rules = EdgeRules(options, layout, source, dealt.edges if dealt else None, held_out)
+    codes = {} if reading is None else reading.edge_codes
+    rules = EdgeRules(options, layout, source, dealt.edges if dealt else None, held_out, codes)
     taken = _take_vectors(context, recipe, _view(context, parents, writer, layout), ingested, snapshot)
     counts, data = build_edges(context, store, writer, rules)
     graph = _view(context, parents, writer, layout)
@@ -126,6 +132,15 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "report": report,
         "rows": rows,
     }
+
+
+def _reading(context: StageContext, options: PreprocessConfig) -> ReadsAsTrained | None:
+    """Return what makes a registered model's data of this; None where no model asks for it."""
+    made = (TRANSFORMS.create(one) for one in options.transforms)
+    found = next((one for one in made if isinstance(one, ReadsAsTrained)), None)
+    for note in () if found is None else found.notes():
+        context.warn(note)
+    return found
 
 
 def _view(context: StageContext, parents: dict[str, Parent], writer: ArrayWriter, layout: Layout) -> GraphView:

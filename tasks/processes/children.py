@@ -19,6 +19,10 @@ from tasks.processes.memory import process_bytes, sharing
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+PARENT = "GRAPHMILL_PARENT_PID"
+"""Variable with the process that a worker ends with."""
+MEETING_FILE = "GRAPHMILL_MEETING_FILE"
+"""Variable with the file in which the ranks of one machine meet; those of several machines do at torchrun's store."""
 _PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]
 """Folder that the packages are imported from; children run there."""
@@ -39,6 +43,14 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return this process's environment without what makes a rank: a command in a pod of Kubernetes' PyTorchJob, or
+    under a torchrun, has it, and its workers would wait for ranks that nobody starts.
+    """
+    return {name: value for name, value in os.environ.items() if name not in _OF_A_RANK}
 
 
 def die_with_parent(expected: int | None = None) -> None:

@@ -99,6 +99,26 @@ def closing(close: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Let what belongs together be done: a signal to end is felt behind the block, if that takes less than the grace.
+
+    In another thread than the main one, where signals are felt, it does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+@contextlib.contextmanager
 def undisguised() -> Iterator[None]:
     """Raise the interrupt itself where a library has made an error of its own of it.
 

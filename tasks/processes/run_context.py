@@ -5,10 +5,10 @@ Part of no key, but for `leave_champion`: that decides what a publication does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,9 @@ class RunContext:
     parent_run: str = ""
     """MLflow run that this run stands under (a backfill's)."""
     leave_champion: bool = False
-    """Whether the gate is not to choose a champion (a backfill's runs, unless that was asked for)."""
+    """Whether the gate is not to choose a champion (`--no-promote`; a backfill's runs, unless that was asked for)."""
+    note_champion: Callable[[str, str], None] = field(default=lambda text, becoming: None, compare=False)
+    """Writes into the run's record what becomes of the champion: in words, and `NAME@VERSION` while the alias moves."""
 
 
 _OUTSIDE = RunContext()

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from tasks.processes.code_version import code_version
 from tasks.processes.run_context import current_run
 from tasks.publish import profile, snapshots
 from tasks.publish.champion.comparison import Challenge
-from tasks.publish.champion.gate import Candidate, gate_name
+from tasks.publish.champion.gate import Candidate, Decision, controls_named, gate_name
 from tasks.publish.champion.judge import Judge, candidate
 from tasks.publish.champion.trained import write_trained
 from tasks.publish.layouts import write_maps
@@ -30,7 +32,7 @@ from tasks.publish.report import Published, render
 from tasks.publish.tracking.description import describe, parameters
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.records import flatten, read_records, thin
+from tasks.publish.tracking.records import flatten, metric_key, read_records, thin
 from tasks.publish.tracking.store_uris import how_to_open
 from tasks.publish.tracking.version_tags import gate_tags
 from tasks.publish.vectors import vector_notes, vector_tags
@@ -81,33 +83,27 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
     log_run(tracker, recipe, parents)
     context.progress(2, _STEPS, "steps", "model")
     model_id = _log_model(challenge, tracker)
-    context.progress(3, _STEPS, "steps", "registry")
-    name = recipe.tracking.model_name or recipe.name
-    version, gate = _register(challenge, tracker, name, model_id, new)
-    shutil.rmtree(challenge.files)
-    context.progress(4, _STEPS, "steps", "report")
-    run_context = current_run()
-    notes, data, evaluation = vector_notes(parents), parents["ingest"].manifest, parents["evaluate"].manifest
-    tracker.describe(describe(recipe, data, evaluation, version, gate, notes))
-    published = Published(
-        run_id=tracker.run_id,
-        run_url=tracker.run_url,
-        how_to_open=how_to_open(tracker.run_url),
-        model_name=name,
-        model_version=version,
-        champion=gate["promoted"],
-        gate=gate,
-        flow_run_id=run_context.flow_run_id,
-        flow_run_url=run_context.flow_run_url,
-    )
+    context.progress(3, _STEPS, "steps", "report")
     maps = write_maps(context.work, recipe, parents, context.warn)
-    page = render(
-        recipe, parents, published, _write_snapshot(context, recipe, parents), [context.work / name for name in maps]
-    )
-    (context.work / REPORT).write_text(page, encoding="utf-8")
-    context.progress(5, _STEPS, "steps", "artifacts")
-    for file in (REPORT, *maps):
-        tracker.log_artifact(context.work / file)
+    snapshot = _write_snapshot(context, recipe, parents)
+    name = recipe.tracking.model_name or recipe.name
+    judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
+    gate: dict[str, Any] = {}
+
+    def report(version: str, decision: Decision) -> None:
+        """Say all that is to be said: the champion's alias moves last, and then the run has its record of it."""
+        gate.update(judge.record(version, decision))
+        _tell(challenge, tracker, version, gate)
+        published = _published(tracker, name, version, gate)
+        page = render(recipe, parents, published, snapshot, [context.work / file for file in maps])
+        (context.work / REPORT).write_text(page, encoding="utf-8")
+        for file in (REPORT, *maps):
+            tracker.log_artifact(context.work / file)
+        context.progress(4, _STEPS, "steps", "registry")
+
+    version, decision = _register(challenge, tracker, model_id, judge, report)
+    shutil.rmtree(challenge.files)
+    _say_outcome(context, f"{name} version {version}", decision, gate)
     return {
         "mlflow_run_id": tracker.run_id,
         "mlflow_run_url": tracker.run_url,
@@ -118,6 +114,30 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         "report_file": REPORT,
         "maps": maps,
     }
+
+
+def _published(tracker: Tracker, name: str, version: str, gate: dict[str, Any]) -> Published:
+    run_context = current_run()
+    return Published(
+        run_id=tracker.run_id,
+        run_url=tracker.run_url,
+        how_to_open=how_to_open(tracker.run_url),
+        model_name=name,
+        model_version=version,
+        champion=gate["promoted"],
+        gate=gate,
+        flow_run_id=run_context.flow_run_id,
+        flow_run_url=run_context.flow_run_url,
+    )
+
+
+def _tell(challenge: Challenge, tracker: Tracker, version: str, gate: dict[str, Any]) -> None:
+    """Write the decision where MLflow shows the run."""
+    recipe, parents = challenge.recipe, challenge.parents
+    notes, data, evaluation = vector_notes(parents), parents["ingest"].manifest, parents["evaluate"].manifest
+    tracker.describe(describe(recipe, data, evaluation, version, gate, notes))
+    name = recipe.tracking.model_name or recipe.name
+    tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": gate["reason"]})
 
 
 def _write_snapshot(
@@ -182,26 +202,34 @@ def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | Non
 
 
 def _register(
-    challenge: Challenge, tracker: Tracker, name: str, model_id: str, new: Candidate
-) -> tuple[str, dict[str, Any]]:
-    """Register the model, let the gate decide on the version, and report it; returns the version and `Judge.record`."""
-    context, recipe, train = challenge.context, challenge.recipe, challenge.parents["train"].manifest
+    challenge: Challenge,
+    tracker: Tracker,
+    model_id: str,
+    judge: Judge,
+    report: Callable[[str, Decision], None],
+) -> tuple[str, Decision]:
+    """Register the model, let the gate decide on the version, `report` the decision, carry it out."""
+    recipe, train = challenge.recipe, challenge.parents["train"].manifest
     tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
     tags |= vector_tags(challenge.parents)
+    if not math.isnan(judge.new.value):  # MLflow's list of versions has a column of tags, and none of metrics
+        tags[metric_key(judge.new.metric)] = f"{judge.new.value:.4f}"
     text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
+    if judge.new.control:
+        text = f"{controls_named([judge.new.control])}: a control of recipe {recipe.name}, in place of its model"
     text = "\n\n".join([text, *vector_notes(challenge.parents)])
-    judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
-    version, decision = ModelRegistry(tracker, name).publish(model_id, {**tags, **gate_tags(new)}, text, judge)
-    gate = judge.record(version, decision)
-    outcome = f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
+    registry = ModelRegistry(tracker, judge.name)
+    return registry.publish(model_id, {**tags, **gate_tags(judge.new)}, text, judge, report)
+
+
+def _say_outcome(context: StageContext, name: str, decision: Decision, gate: dict[str, Any]) -> None:
+    outcome = f"{name}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
     (context.warn if decision.loud else context.message)(outcome)
     if decision.compared is not None and decision.compared.other_graph:
         # What it goes on to say is for who wants to predict with the old one.
         context.message(decision.compared.why_not.partition(". ")[0])
     if gate["drift"] is not None:
         context.message(profile.text(gate["drift"]))
-    tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": decision.reason})
-    return version, gate
 
 
 def lineage_tags(parents: dict[str, Parent]) -> dict[str, str]:

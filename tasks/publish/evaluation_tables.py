@@ -41,7 +41,9 @@ def _intervals(evaluation: EvalReport) -> Table | None:
             for name, ends in found["above"].items():
                 difference = own - evaluation.controls[name][split][metric]
                 rows.append((f"{split}: minus {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
-    caption = "How surely the rows tell: where 95 % of the values lie on other rows of the same kind (bootstrap)"
+    caption = (
+        "How surely the rows tell: between what at least 95 % of draws of the split's rows lie (bootstrap, percentiles)"
+    )
     return Table(caption, ("", "value", "from", "to"), rows, figures=3) if rows else None
 
 
@@ -78,9 +80,12 @@ def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> Table 
         )
         for row in found
     ]
+    positive = "positive"
+    if "positive" in report:
+        positive = str(report.get("confusion", {}).get("classes", ["of the first class"])[report["positive"]])
     caption = (
         f"{task}Thresholds, chosen on the validation split, and what comes of them on {split}: "
-        "probability (with the temperature) from which a row is called positive, rows called so, and the lift of "
-        "precision over the share of positives"
+        f"probability (the model's own: graphmill predict --threshold) from which a row is called {positive}, rows "
+        "called so, and the lift of precision over the share of such rows"
     )
     return Table(caption, ("rule", "from", "rows", "precision", "recall", "lift"), rows, figures=5)

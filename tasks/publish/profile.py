@@ -23,7 +23,8 @@ from tasks.stage import Parent
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.storage.manifests import FeatureColumn, NodeType
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import DatasetManifest, FeatureColumn, NodeType
 
 FILE_NAME = "profile.json"
 _MAX_ROWS = 100_000  # of each node type; the percentiles of more differ by thousandths
@@ -35,15 +36,39 @@ _LISTED = 5
 
 
 def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
-    """Return the profile of a run's data as plain values: what `snapshots.describe` does, and `features`."""
-    summary = snapshots.describe(recipe, parents)
-    ingest, graph = parents["ingest"], parents["preprocess"]
-    if summary["labels"] is None:
-        summary["labels"] = _labels(ingest, graph)
-    kept = None
+    """Return the profile of a run's data as plain values: what `snapshots.describe` and `of_data` do."""
+    return snapshots.describe(recipe, parents) | {
+        **of_data(recipe, parents),
+        "metrics": parents["evaluate"].manifest.metrics,
+    }
+
+
+def of_data(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
+    """Return what prepared data is like, whatever is made of it: sizes, rows of tables, degrees, labels, features.
+
+    `parents` has `ingest`, `preprocess` and `partition`.
+    """
+    ingest, graph, parts = parents["ingest"], parents["preprocess"], parents["partition"].manifest
+    store, kept = DatasetStore(ingest.folder, ingest.manifest), None
     if recipe.snapshot.as_of is not None:
         kept = GraphStore(graph.folder, graph.manifest).get("node_ids")
-    return {**summary, "features": _features(DatasetStore(ingest.folder, ingest.manifest), kept)}
+    return {
+        "nodes": parts.num_nodes,
+        "edges": parts.num_edges,
+        "tables": table_rows(ingest.manifest),
+        "splits": parts.splits,
+        "degrees": parts.report.get("degrees", {}),
+        "labels": parts.report.get("snapshot", {}).get("labels") or _labels(ingest, graph),
+        "classes": class_names(store),
+        "metrics": {},
+        "features": _features(store, kept),
+    }
+
+
+def table_rows(manifest: DatasetManifest) -> dict[str, int]:
+    """Return how many nodes or edges each type has, by name, as ingested."""
+    nodes = {one.name: one.num_nodes for one in manifest.node_types}
+    return nodes | {one.name: one.num_edges for one in manifest.edge_types}
 
 
 def write(folder: Path, profile: SnapshotSummary) -> None:

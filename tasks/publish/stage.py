@@ -44,4 +44,4 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return work.build(context, recipe, parents)
 
 
-STAGE: Stage[PublishManifest] = Stage("publish", 5, PublishManifest, _PARENTS, config, build)
+STAGE: Stage[PublishManifest] = Stage("publish", 6, PublishManifest, _PARENTS, config, build)

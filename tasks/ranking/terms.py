@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba import types
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import FLOAT
+from models.kernels.simd._llvm import FLOAT, HAS_AVX512
 from models.kernels.simd.constants import Constant
-from models.kernels.simd.roots import HAS_AVX512, LEAST, guess_reciprocal_root
+from models.kernels.simd.roots import LEAST, guess_reciprocal_root
 from models.kernels.simd.vector import Lanes, VectorType, instruction
 
 Kind = Literal["dot", "l1", "l2", "complex"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
@@ -54,18 +55,27 @@ def plain_batch(batch: pa.RecordBatch, path: Path, first_row: int, most_bytes: i
 def plain(column: pa.Array, path: Path, first_row: int, name: str, most_bytes: int = MAX_CELL_BYTES) -> pa.Array:
     """Return a column in the one type that later code knows for it: texts as `string`, no dictionaries, no views.
 
+    Extension types (uuid, json, tensors) become what stores them, halves float32.
+
     Raises:
-        DataError: a text that is not UTF-8 or longer than `most_bytes`, offsets or indices that lead nowhere.
+        DataError: a text that is not UTF-8 or longer than `most_bytes`, offsets or indices that lead nowhere, a time
+            zone that is not known.
     """
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
     kind = column.type
+    if getattr(kind, "tz", None):
+        _check_zone(kind, path, name)
     try:
         if pa.types.is_dictionary(kind):
             column = column.dictionary.take(column.indices)
             kind = column.type
         if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-            column = column.cast(pa.large_list(kind.value_type))
-        if is_text(kind):
-            column = column.cast(pa.string())
+            lengths = compute.fill_null(compute.list_value_length(column), 0)  # Arrow's own cast refuses large ones
+            offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
+            column = pa.LargeListArray.from_arrays(offsets, column.flatten(), mask=compute.is_null(column))
+        if _stored_plainly(column.type) != column.type:
+            column = column.cast(_stored_plainly(column.type))
         column.validate(full=True)
     except pa.ArrowException as error:
         if is_text(kind):
@@ -77,6 +87,35 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str, most_bytes: i
         if longest > most_bytes:
             check_length(longest, path, first_row + compute.index(lengths, longest).as_py(), name)
     return column
+
+
+def _stored_plainly(kind: pa.DataType) -> pa.DataType:
+    """Return a type without what Arrow cannot filter (views), at any depth, texts as `string`."""
+    if is_text(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_stored_plainly(field.type)) for field in kind])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_stored_plainly(kind.value_type)), kind.list_size)
+    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
+        return pa.large_list(kind.value_field.with_type(_stored_plainly(kind.value_type)))
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(kind.value_field.with_type(_stored_plainly(kind.value_type)))
+    return kind
+
+
+def _check_zone(kind: pa.TimestampType, path: Path, name: str) -> None:
+    """Raise DataError for time stamps in a zone that this machine does not know."""
+    try:
+        compute.local_timestamp(pa.array([0], kind))
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"is in the time zone {kind.tz!r}, which is not known; write it in UTC", path=path, column=name
+        ) from None
 
 
 def first_hexadecimal(texts: pa.Array) -> int | None:

@@ -14,6 +14,7 @@ import pyarrow.csv as pc
 
 from configs.errors import DataError, RecipeError
 from tasks.readers.columns import check_columns, check_names, first_hexadecimal, plain_batch
+from tasks.readers.formulas import unguarded, unguarded_name
 from tasks.readers.limits import BLOCK_BYTES, MAX_CELL_BYTES, MAX_ROW_BYTES
 from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
 
@@ -76,8 +77,8 @@ def refuse_hexadecimal(path: Path, columns: Sequence[str], delimiter: str, heade
                 place = first_hexadecimal(cells)
                 if place is not None:
                     raise DataError(
-                        f"{cells[place].as_py()[:40]!r} is hexadecimal; write numbers as decimals, or read ids as "
-                        "texts: dataset.text_ids=true",
+                        f"{cells[place].as_py()[:40]!r} is hexadecimal; of ids dataset.text_ids=true reads texts; "
+                        "write numbers as decimals",
                         path=path,
                         row=row + place,
                         column=name,
@@ -105,6 +106,7 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
         with open_stream(path) as stream:
             cells, line = read_header(stream, path, delimiter)
             if header:
+                cells = [unguarded_name(cell) for cell in cells]
                 check_names(cells, path)
                 yield cells, stream
             else:
@@ -128,7 +130,8 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an opened table in batches of plain columns. Raises DataError naming row and column.
 
-    Blank lines are left out and not counted. A cell may hold line ends between quotes, and `most_bytes` at most.
+    Blank lines are left out and not counted; texts lose what `guarded` put before them. A cell may hold line ends
+    between quotes, and `most_bytes` at most.
     """
     check_columns(path, convert.include_columns, names)
     parse = pc.ParseOptions(delimiter=delimiter, quote_char='"' if quotes else False, newlines_in_values=quotes)
@@ -136,7 +139,8 @@ def read_rows(
     row = 0
     try:
         for data in pc.open_csv(pa.PythonFile(stream, "r"), read, parse, convert):
-            yield plain_batch(data, path, row, most_bytes)
+            plain = plain_batch(data, path, row, most_bytes)
+            yield pa.RecordBatch.from_arrays([unguarded(cells) for cells in plain.columns], names=plain.schema.names)
             row += data.num_rows
     except pa.ArrowInvalid as error:
         if str(error) != "Empty CSV file":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,17 @@ from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from configs.source_files import open_file
 from tasks.readers.columns import check_columns, check_names, plain_batch
+from tasks.readers.duckdb_files import MAGIC
 
 _BATCH_ROWS = 1 << 16
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "enable_external_access": False,
+    "python_enable_replacements": False,
+    "lock_configuration": True,
+}
+"""Nothing in a file fetches or loads an extension, or reads another file."""
 
 
 @contextmanager
@@ -28,13 +38,25 @@ def open_duckdb(path: Path) -> Iterator[Any]:
             "(EXPORT DATABASE 'folder' (FORMAT parquet))",
             path=path,
         ) from None
-    open_file(path).close()
+    _check_magic(path)
     try:
-        with duckdb.connect(str(path), read_only=True) as connection:
-            connection.execute("SET enable_external_access = false")  # a view of it may read no other file
+        # By its whole path: `md:x` would be an address, and a link's write-ahead log lies beside what it leads to.
+        with duckdb.connect(os.path.realpath(path), read_only=True, config=_CONFIG) as connection:
             yield connection
     except duckdb.Error as error:
         raise DataError(f"cannot be read by DuckDB: {str(error)[:400]}", path=path) from error
+
+
+def _check_magic(path: Path) -> None:
+    """Raise DataError for a file of another kind: DuckDB would fetch an extension for it from the network."""
+    with open_file(path) as file:
+        start = file.read(16)
+    if start[8:12] != MAGIC:
+        kinds = {b"SQLite format 3\0": "an SQLite database", b"PAR1": "a Parquet file"}
+        what = next((kind for magic, kind in kinds.items() if start.startswith(magic)), "something else")
+        raise DataError(f"is no DuckDB file, but {what}; export its tables as Parquet or CSV", path=path)
+    if "?" in os.path.realpath(path):  # options begin there
+        raise DataError("DuckDB opens no file with ? in its name or folder; rename it", path=path)
 
 
 def duckdb_tables(path: Path) -> list[str]:
@@ -60,7 +82,7 @@ def _columns(connection: Any, path: Path, table: str) -> list[str]:
     known = _tables(connection)
     if table not in known:
         raise DataError(f"has no table {table!r}{did_you_mean(table, known)}; it has {listed(known)}", path=path)
-    names = [name for name, *_ in connection.execute(f"DESCRIBE {_quoted(table)}").fetchall()]
+    names = [name for name, *_ in connection.execute(f"DESCRIBE {_place(connection, table)}").fetchall()]
     check_names(names, path)
     return names
 
@@ -70,11 +92,20 @@ def read_duckdb(path: Path, table: str, wanted: Sequence[str]) -> Iterator[pa.Re
     with open_duckdb(path) as connection:
         check_columns(path, wanted, _columns(connection, path, table))
         names = ", ".join(map(_quoted, wanted)) or "1"
-        found = connection.sql(f"SELECT {names} FROM {_quoted(table)}").to_arrow_reader(_BATCH_ROWS)
+        reader = connection.sql(f"SELECT {names} FROM {_place(connection, table)}").to_arrow_reader(_BATCH_ROWS)
         row = 0
-        for batch in found:
-            yield plain_batch(batch, path, row)
-            row += batch.num_rows
+        try:
+            for batch in reader:
+                yield plain_batch(batch, path, row)
+                row += batch.num_rows
+        finally:
+            reader.close()  # a gathered error keeps it, and the next one to open the file would wait for it for ever
+
+
+def _place(connection: Any, table: str) -> str:
+    """Return a table's whole name: a file called main.duckdb makes `main.orders` ambiguous."""
+    [(database,)] = connection.execute("SELECT current_database()").fetchall()
+    return f"{_quoted(database)}.main.{_quoted(table)}"
 
 
 def _quoted(name: str) -> str:

@@ -12,7 +12,7 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
@@ -70,11 +70,13 @@ class _Variable:
     """Where in the content the numbers begin."""
 
 
-def read_matrices(path: Path, names: Collection[str]) -> dict[str, Any]:
+def read_matrices(
+    path: Path, names: Collection[str], check: Callable[[dict[str, tuple[int, ...]]], None] | None = None
+) -> dict[str, Any]:
     """Return variables, each a sparse or dense two-dimensional matrix of finite numbers, as scipy.sparse.csc_array.
 
     Columns are no more than the file has bytes; rows, of a sparse matrix, are as many as it says: check them before
-    anything is made that has as many.
+    anything is made that has as many. `check` gets the shapes, and may raise before any number is read.
 
     Raises:
         DataError: the file is none, is damaged, does not fit into memory, or has no such matrix.
@@ -82,7 +84,12 @@ def read_matrices(path: Path, names: Collection[str]) -> dict[str, Any]:
     size = check_file(path).st_size
     with open_file(path) as raw, os.fdopen(os.dup(raw.fileno()), "rb", buffering=_PIECE_BYTES) as file:
         reader = _Reader(file, size, path)
-        return {name: reader.matrix(variable) for name, variable in _find(reader, names).items()}
+        variables = _find(reader, names)
+        for name, variable in variables.items():
+            _check_kind(variable, f"{path}[{name}]")
+        if check is not None:
+            check({name: variable.shape for name, variable in variables.items()})
+        return {name: reader.matrix(variable) for name, variable in variables.items()}
 
 
 def _find(reader: _Reader, names: Collection[str]) -> dict[str, _Variable]:
@@ -180,7 +187,6 @@ class _Reader:
     def matrix(self, variable: _Variable) -> Any:
         """Return a variable's numbers."""
         name = f"{self.path}[{variable.name}]"
-        _check_kind(variable, name)
         check_memory(_COPIES * variable.num_bytes, "the matrix", name)
         # One byte more shows what is too long, and leads to the checksum at the end of what is compressed.
         data = self._content(variable.element, variable.num_bytes + 1, name)

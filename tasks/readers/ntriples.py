@@ -37,6 +37,9 @@ _SIMPLE = (
     rf"^(?P<subject>{_SIMPLE_IRI})[ \t]+(?P<predicate>{_SIMPLE_IRI})[ \t]+"
     rf'(?P<object>{_SIMPLE_IRI}|"[^"\\\n\r]*"(?:\^\^{_SIMPLE_IRI})?)[ \t]*\.[ \t\r\n]*$'
 )
+# What may stand without its brackets, and is not taken for a blank node or a literal then.
+_BARE_IRI = r'(?s)^<(?:[^_"<].*|_(?:[^:].*)?)?>$'
+_STRING = r'"\^\^<http://www\.w3\.org/2001/XMLSchema#string>$'
 _NOTHING = r"^[ \t]*(?:#[^\n]*)?[\r\n]*$"
 _ESCAPE = re.compile(r"\\(?:([tbnrf\"'\\])|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))")
 _CHARACTERS = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
@@ -51,8 +54,8 @@ class Statements:
     is_triple: Array
     """Which lines are triples that were asked for, bool (lines,)."""
     terms: pa.RecordBatch
-    """Those triples' subject, predicate and object: an IRI without its brackets, `_:label`, or a literal as it is
-    written, in quotes; escapes are resolved."""
+    """Those triples' subject, predicate and object: an IRI without its brackets (but for one that would look like one
+    of the others without them, `<_:x>`), `_:label`, or a literal in quotes; escapes are resolved."""
     num_literals: int
     """Triples with a literal that were left out."""
 
@@ -99,6 +102,7 @@ def _plain(terms: pa.Array, lines: Array, path: Path) -> pa.Array:
         row = compute.index(compute.binary_length(terms), longest).as_py()
         why = f"a term has {longest:,} bytes; an id has {MAX_CELL_BYTES:,} at most"
         raise DataError(f"line {lines[row] + 1}: {why}", path=path)
+    terms = _one_form(terms)
     escaped = compute.match_substring(terms, "\\")
     if compute.any(escaped).as_py():
         rows = np.flatnonzero(np.asarray(escaped))
@@ -109,8 +113,22 @@ def _plain(terms: pa.Array, lines: Array, path: Path) -> pa.Array:
             except ValueError as error:
                 raise DataError(f"line {lines[row] + 1}: {error}", path=path) from None
         terms = compute.replace_with_mask(terms, escaped, pa.array(resolved, pa.string()))
-    is_iri = compute.starts_with(terms, "<")
+    is_iri = compute.match_substring_regex(terms, _BARE_IRI)
     return compute.if_else(is_iri, compute.utf8_slice_codeunits(terms, 1, -1), terms)
+
+
+def _one_form(terms: pa.Array) -> pa.Array:
+    """Return terms with literals that RDF 1.1 (sections 3.3 and 7) calls equal in one form.
+
+    A literal without datatype is an xsd:string, and languages are the same in upper and lower case.
+    """
+    terms = compute.replace_substring_regex(terms, _STRING, '"')
+    tagged = compute.match_substring_regex(terms, r'"@[A-Za-z0-9-]*[A-Z][A-Za-z0-9-]*$')
+    if not compute.any(tagged).as_py():
+        return terms
+    parts = compute.extract_regex(terms.filter(tagged), r'(?s)^(?P<text>.*")(?P<tag>@[^"]*)$')
+    lower = compute.binary_join_element_wise(parts.field(0), compute.utf8_lower(parts.field(1)), "")
+    return compute.replace_with_mask(terms, tagged, lower)
 
 
 def _character(match: re.Match[str]) -> str:

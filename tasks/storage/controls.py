@@ -13,7 +13,9 @@ class Control(NamedTuple):
     what: str
     """In a sentence."""
     gates: bool = True
-    """Whether a model that does not beat it is kept from becoming champion; else it is shown and warned about."""
+    """Whether it is one of the simple ones, which a model has to beat; of the others it must not be worse than them."""
+    serves: bool = False
+    """Whether it can be published in place of a model: it scores rows of other data."""
 
 
 FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
@@ -26,48 +28,60 @@ CONSTANT_OF_EACH = "constant"
 CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
 """Those that say the same of every row."""
 CONTROLS = {
-    "majority": Control("majority", "the majority class"),
-    "mean": Control("mean", "the training split's mean (mae: its median)"),
+    "majority": Control("majority", "the majority class", serves=True),
+    "mean": Control("mean", "the training split's mean (mae: its median)", serves=True),
     "chance": Control("chance", "chance"),
     CONSTANT_OF_EACH: Control("constant", "the majority class, or the training split's mean, of each task"),
-    FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+    FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features", serves=True),
     BOOSTED_CONTROL: Control(
-        "boosted rows", "gradient boosting that sees only the entities' own rows as of their moments", gates=False
+        "boosted rows",
+        "gradient boosting that sees only the entities' own rows as of their moments",
+        gates=False,
+        serves=True,
     ),
     BOOSTED_NEARBY_CONTROL: Control(
         "boosted counts",
         "gradient boosting that sees the entities' own rows and counts, ages and means of what is one key away, as of "
         "their moments",
         gates=False,
+        serves=True,
     ),
     BOOSTED_VECTORS_CONTROL: Control(
         "boosted vectors",
         "gradient boosting that sees the same and FastRP vectors of the entities from the graph at their moments",
         gates=False,
     ),
-    POPULAR_CONTROL: Control("popularity", "what was linked to most before the moment"),
-    RECENT_CONTROL: Control("popularity lately", "what was linked to most in the horizon before the moment"),
+    POPULAR_CONTROL: Control("popularity", "what was linked to most before the moment", serves=True),
+    RECENT_CONTROL: Control(
+        "popularity lately", "what was linked to most in the horizon before the moment", serves=True
+    ),
     OWN_PAST_CONTROL: Control(
-        "own past", "what the entity itself was linked to most before, then what is popular", gates=False
+        "own past", "what the entity itself was linked to most before, then what is popular", gates=False, serves=True
     ),
     TOGETHER_CONTROL: Control(
-        "had together", "what others had who had the same, by cosine, then what is popular", gates=False
+        "had together", "what others had who had the same, by cosine, then what is popular", gates=False, serves=True
     ),
-    LAST_VALUE_CONTROL: Control("last value", "the same figure over as long before the moment", gates=False),
-    OWN_MEAN_CONTROL: Control("own mean", "the mean of the entity's own earlier values", gates=False),
+    LAST_VALUE_CONTROL: Control(
+        "last value", "the same figure over as long before the moment", gates=False, serves=True
+    ),
+    OWN_MEAN_CONTROL: Control("own mean", "the mean of the entity's own earlier values", gates=False, serves=True),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
     "association": Control("association", "what the entities have that share most with the given one", gates=False),
     PREPARED_CONTROL: Control(
         "vectors only", "a linear model that sees only the rows' features, vectors among them", gates=False
     ),
-    "degree": Control("degrees", "the product of the ends' degrees", gates=False),
-    "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have", gates=False),
+    "degree": Control("degrees", "the product of the ends' degrees", gates=False, serves=True),
+    "common_neighbors": Control(
+        "common neighbours", "the number of neighbours that both ends have", gates=False, serves=True
+    ),
     "edge_bank": Control("EdgeBank", "EdgeBank, whether the pair was an edge in training", gates=False),
     "edge_bank_recent": Control(
         "EdgeBank, recent", "EdgeBank, whether the pair was an edge at the end of training", gates=False
     ),
     "dot": Control("dot product", "the dot product of the same vectors", gates=False),
     "cosine": Control("cosine", "the cosine of the same vectors", gates=False),
-    "adamic_adar": Control("Adamic-Adar", "Adamic-Adar, common neighbours by the inverse log of degrees", gates=False),
+    "adamic_adar": Control(
+        "Adamic-Adar", "Adamic-Adar, common neighbours by the inverse log of degrees", gates=False, serves=True
+    ),
 }
 """By the names that `EvalReport.controls` has."""

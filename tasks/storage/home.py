@@ -34,10 +34,15 @@ class Home:
     def open(cls, root: str | Path | None = None) -> Home:
         """Resolve and create the home folder (mode 0700: it holds the key that pickles are trusted by).
 
-        Raises RecipeError where it cannot be used.
+        Raises RecipeError where it cannot be used, or for a name that cannot be one.
         """
+        path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
+        if "?" in str(path):  # SQLAlchemy has no way to write it: what follows are options
+            raise UserError(
+                f"{path} has a question mark in its name, where the addresses of the databases in it would end; choose "
+                "another with --home DIR"
+            )
         try:
-            path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error

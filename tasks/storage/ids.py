@@ -19,6 +19,8 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import DatasetManifest
 
+AT_MOMENTS = ("entity", "moment")
+"""Columns that tell apart what `ENTITY@MOMENT` has in one."""
 _CHUNK = 1 << 20
 
 
@@ -29,7 +31,7 @@ class IdMap:
         """`graph` is what was trained on (reordered, filtered); `dataset` is what was ingested."""
         self._graph = graph
         self._dataset = dataset
-        self._tables: dict[str, pa.ChunkedArray | None] = {}
+        self._tables: dict[tuple[str, str], pa.ChunkedArray | None] = {}
         self._offsets = np.asarray(graph.manifest.type_offsets)
 
     def lookup(self, nodes: Array, *, typed: bool = False) -> pa.Array:
@@ -60,14 +62,25 @@ class IdMap:
         """Return what names nodes (n,) in a file: the column `name` of original ids.
 
         Where ids of the data set name several nodes each, also `row` (of `source`: `source_row`): the node's number
-        among those of its type, from 0 in the data's order.
+        among those of its type, from 0 in the data's order. Where nodes are entities at moments, also `entity` and
+        `moment`.
         """
-        found = {name: self.lookup(nodes)}
+        found = {name: self.lookup(nodes)} | self._entities(nodes)
         if self._ids_repeat:
             dense = self.dense(nodes)
             types = self._types(dense)
             found["row" if name == "id" else f"{name}_row"] = pa.array(dense - self._offsets[types])
         return found
+
+    def _entities(self, nodes: Array) -> dict[str, pa.Array]:
+        """Return `entity` and `moment` of nodes that have both, all of which are of the type that is predicted."""
+        table = f"ids/{self._graph.manifest.target_type}"
+        if self._dataset is None or not at_moments(self._dataset, table):
+            return {}
+        if not self.of_target_type(nodes).all():
+            return {}
+        rows = pa.array(self.rows(nodes))
+        return {name: _combined(self._column(table, name).take(rows)) for name in AT_MOMENTS}  # type: ignore[union-attr]
 
     @cached_property
     def _ids_repeat(self) -> bool:
@@ -145,11 +158,16 @@ class IdMap:
         table = self._column(f"ids/{self._graph.manifest.node_types[number]}")
         return pa.array(within, pa.int64()) if table is None else _combined(table.take(pa.array(within)))
 
-    def _column(self, table: str) -> pa.ChunkedArray | None:
-        if table not in self._tables:
+    def _column(self, table: str, column: str = "original_id") -> pa.ChunkedArray | None:
+        if (table, column) not in self._tables:
             known = self._dataset is not None and table in self._dataset
-            self._tables[table] = self._dataset.read(table, ["original_id"]).column(0) if known else None  # type: ignore[union-attr]
-        return self._tables[table]
+            self._tables[table, column] = self._dataset.read(table, [column]).column(0) if known else None  # type: ignore[union-attr]
+        return self._tables[table, column]
+
+
+def at_moments(dataset: DatasetStore, table: str) -> bool:
+    """Whether an id table (`ids/TYPE`) is of entities at moments: their `original_id` is `ENTITY@MOMENT`."""
+    return table in dataset and set(AT_MOMENTS) <= set(dataset.table(table).columns)
 
 
 def relation_names(dataset: DatasetStore) -> pa.Array:

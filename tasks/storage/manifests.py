@@ -107,6 +107,10 @@ class FeatureColumn(_Frozen):
     """Whether NaN stands where a cell was empty: preprocess puts the training rows' mean there."""
 
 
+EDGE_CATEGORIES = "edge_categories"
+"""Where tables lie that say what the codes of edges' categorical columns mean."""
+
+
 class NodeType(_Frozen):
     """Nodes of one type; ids run from 0 to num_nodes - 1 within the type."""
 

@@ -78,6 +78,8 @@ class SourceDigests:
         self.home = home
         self.seen: dict[Path, str] = {}
         """Digest of every file that was asked for."""
+        self.missing: list[str] = []
+        """What is wrong with sources that could not be found."""
         self._progress = progress
 
     def describe(self, sources: Mapping[str, Files]) -> dict[str, dict[str, Any]]:

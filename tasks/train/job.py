@@ -35,6 +35,9 @@ ERROR = "error.json"
 DIGEST_LENGTH = 64
 """Characters of a job's digest; what follows says which of several trainings it is."""
 _DEVICES = Path("/dev")
+ClassWeights = tuple[tuple[tuple[float, ...], ...], ...]
+"""Of each task that shares the model (else of the only one): of one class a row a single tuple with a weight for each
+class; of label columns a pair for each, of 0 and of 1; of a regression nothing."""
 Section = TypeVar("Section", bound=TrainBase, covariant=True)
 
 
@@ -108,16 +111,29 @@ class Job(Generic[Section]):
     """What decides the outcome, by option; machines of a job compare theirs."""
     warm: WarmStart | None = None
     """Training whose weights this one begins with."""
+    class_weights: ClassWeights = ()
+    """Of the loss (`train.class_weight`)."""
     teacher: Path | None = None
     """Checkpoint whose confident predictions count as labels (`train.self_training`)."""
     probes: tuple[Path, Path] | None = None
     """Folders of two short trainings, without and with rows in fewer bits, that this one is judged by."""
 
     @classmethod
-    def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path, warm: WarmStart | None = None) -> AnyJob:
+    def make(
+        cls,
+        recipe: Recipe,
+        graph: Path,
+        graph_digest: str,
+        work: Path,
+        warm: WarmStart | None = None,
+        class_weights: ClassWeights = (),
+    ) -> AnyJob:
         """Take what training needs out of a recipe."""
         begins_with = [warm.weights or warm.key] if warm else []
-        content = json.dumps([stage_config(recipe), graph_digest, *begins_with], sort_keys=True)
+        content = json.dumps(
+            [stage_config(recipe), graph_digest, *begins_with, *([class_weights] if class_weights else [])],
+            sort_keys=True,
+        )
         digest = hashlib.sha256(content.encode()).hexdigest()
         from tasks.train.ranks.agreement import facts_of, pace_of  # which read this stage's configuration here
 
@@ -125,7 +141,9 @@ class Job(Generic[Section]):
         facts = {**facts_of(recipe, "train"), **pace_of(recipe), "the partitioned graph": graph_digest[:12]}
         if begins_with:
             facts["the weights that training begins with"] = begins_with[0][:12]
-        return AnyJob(recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, facts, warm)
+        return AnyJob(
+            recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, facts, warm, class_weights
+        )
 
     def save(self) -> Path:
         """Write the job into its work folder, and a copy of the user's own model file."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from configs.errors import RecipeError
 from configs.registry import LOADERS, STRATEGIES
+from models.facts import GraphFacts
 from tasks.processes.device import choose_device, use_threads, wait_for
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
@@ -81,7 +82,10 @@ class Trainer:
         labelled = self._labelled(store)
         graph = strategy.open(labelled)
         torch.manual_seed(job.seed)
-        facts = training_facts(graph, over_ranks=True) if strategy.makes_together else from_main(training_facts(store))
+        if strategy.makes_together:
+            facts = training_facts(graph, over_ranks=True)
+        else:
+            facts = GraphFacts(**from_main(asdict(training_facts(store))))
         # Resolved on the whole graph: on a part of it `auto` might choose another loader.
         options = resolve_loader(self.config, job.model, store.manifest)
         facts = replace(facts, **options.facts(job.model, store.manifest))
@@ -118,7 +122,9 @@ class Trainer:
         self.steps = -(-self.batches.batches_per_round // self.config.accumulate_steps)  # a round
         total_steps = self.steps * self.batches.rounds
         wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
-        self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
+        self.optimization = Optimization(
+            self.config, self.model, wrapped, task_type, ranks, total_steps, job.class_weights
+        )
         self.checkpoints = Checkpoints(job, self.model, self.optimization, ranks, strategy.ranges)
         self._checkpoint_at = time.monotonic()
         self.progress = self.checkpoints.restore() or self.progress

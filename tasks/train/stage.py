@@ -10,16 +10,21 @@ from configs.errors import RecipeError
 from configs.row_training import FactorTrainConfig
 from configs.schema import Recipe
 from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
+from tasks.calls import ParentGoneError, expected_key
 from tasks.stage import Parent, Stage, StageContext
+from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.graph_facts import graph_facts, task_relation
-from tasks.storage.manifests import PartitionManifest, RunResult
+from tasks.storage.home import Home
+from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResult
 from tasks.train.families import family_of
-from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, Job, stage_config
+from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
 from tasks.train.ranks.launch import run_job
 from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
 from tasks.train.weights import remember_trained
 
 VERSION = 14
+NAMED_BY = "classes"
+"""What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
 _SPEED_FIELDS = ("world_size", "num_parameters", "seeds_per_second", "edges_per_second")
 
@@ -43,7 +48,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     warm = warm_start(recipe, context.home, parents[PARENT]) if PARENT in parents else None
     if warm is not None:
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
-    job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm)
+    weights = _class_weights(context, recipe, parents)
+    job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm, weights)
     result = _run_all(family.trainings(job), context)
     record = None
     if warm is not None:
@@ -51,6 +57,12 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         record = {"as_of": warm.as_of, "key": warm.key, "used": not why, "why_not": why}
         if why:
             context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {why}")
+    epochs = getattr(recipe.train, "epochs", None)
+    if epochs and result["epochs_run"] == result["best_epoch"] >= epochs:
+        context.warn(
+            f"the best epoch is the last one, {result['best_epoch']}: more epochs may help "
+            f"(train.epochs={2 * epochs}, with train.patience to end in time)"
+        )
     _remove_traces(context)
     if isinstance(recipe.train, TrainConfig):
         facts = graph_facts(graph.manifest)
@@ -66,6 +78,32 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "warm_start": record,
         **{name: result[name] for name in (*_PROGRESS_FIELDS, *_SPEED_FIELDS)},
     }
+
+
+def _class_weights(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> ClassWeights:
+    """Return the weights of classes in the loss. Raises RecipeError."""
+    if NAMED_BY not in parents:
+        return ()
+    from tasks.storage.dataset_store import DatasetStore
+    from tasks.storage.graph_store import GraphStore
+    from tasks.storage.ids import class_names
+    from tasks.train.class_weights import class_weights
+
+    assert isinstance(recipe.train, TrainConfig)
+    graph, dataset = parents["partition"], parents[NAMED_BY]
+    names = class_names(DatasetStore(dataset.folder, dataset.manifest))
+    return class_weights(recipe.train.class_weight, GraphStore(graph.folder, graph.manifest), names, context.message)
+
+
+def _dataset(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent | None:
+    """Return what was ingested, where the recipe weighs classes, which have their names there."""
+    if getattr(recipe.train, "class_weight", "none") == "none":
+        return None
+    key, store = expected_key("ingest", recipe, {}, home), ArtifactStore(home)
+    manifest = store.load("ingest", key, DatasetManifest)
+    if manifest is None:
+        raise ParentGoneError("ingest")
+    return Parent(manifest, store.folder("ingest", key))
 
 
 def _strategy(train: TrainBase) -> str:
@@ -122,5 +160,5 @@ STAGE: Stage[RunResult] = Stage(
     config=stage_config,
     build=build,
     resumable=True,
-    further={PARENT: earlier_training},
+    further={PARENT: earlier_training, NAMED_BY: _dataset},
 )

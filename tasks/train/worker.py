@@ -1,4 +1,4 @@
-"""The program of every rank: `python -m tasks.train.worker JOB`, by itself or under torchrun.
+"""The program of every rank: `python -m tasks.train.worker JOB`, by itself or as one of several.
 
 Its output goes to `logs/rank-N.log` in the work folder; the supervisor (launch.py) reads that, `progress.json` and
 `metrics.jsonl`. What would happen again (a mistake in the recipe, no memory, a bug in a model) goes to `error.json` and
@@ -13,11 +13,10 @@ import traceback
 from pathlib import Path
 
 from configs.errors import GraphmillError
-from tasks.processes.children import die_with_parent
+from tasks.processes.children import PARENT, die_with_parent
 from tasks.supervise import write_error
 from tasks.train.job import ERROR, LOGS, Job
 
-PARENT = "GRAPHMILL_PARENT_PID"
 FINAL_ERROR_CODE = 2
 
 
@@ -45,7 +44,7 @@ def main(job_path: Path) -> int:
             sys.stderr.flush()
         final = final_error(error, rank)
         if final is None:
-            os._exit(1)  # peers may wait in a collective for ever: leave at once, torchrun ends them
+            os._exit(1)  # peers may wait in a collective for ever: leave at once, who started this one ends them
         write_error(work / ERROR, final)
         return FINAL_ERROR_CODE
     return 0
@@ -56,5 +55,5 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     # The interpreter's normal exit aborts the process where threads of gloo or torch still run ("terminate called
-    # without an active exception"), and torchrun would restart the job.
+    # without an active exception"), and the job would be started again.
     os._exit(code)

@@ -106,6 +106,11 @@ def test_another_model_another_code_or_a_graph_that_is_gone_begins_anew(
         assert nights.predict("second")[1]["former"] is None
     shutil.rmtree(nights.home.artifacts / "layers")
     nights.predict("first")
+    with monkeypatch.context() as patch:
+        patch.setenv("MKL_CBWR", "COMPATIBLE")  # the libraries of another processor
+        assert nights.predict("second")[1]["former"] is None
+    shutil.rmtree(nights.home.artifacts / "layers")
+    nights.predict("first")
     shutil.rmtree(nights.store.folder("partition", "first"))
     assert nights.predict("second")[1]["former"] is None
 

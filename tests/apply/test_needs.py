@@ -209,7 +209,7 @@ def test_the_training_data_itself_comes_out_the_same(trained: Prepared, home: Ho
     assert other.recipe.partition.num_parts == 1  # type: ignore[attr-defined]
 
 
-def test_categories_without_a_place_for_unknown_ones_are_refused(home: Home, tmp_path: Path) -> None:
+def test_categories_without_a_transform_for_unknown_ones_have_the_last_code(home: Home, tmp_path: Path) -> None:
     write_tables(tmp_path / "old")
     trained = Prepared(home, recipe_of(tmp_path / "old", transforms=[]))
     needs = trained.needs(tmp_path / "model")
@@ -218,8 +218,11 @@ def test_categories_without_a_place_for_unknown_ones_are_refused(home: Home, tmp
     names = [f"n{i}" for i in range(N)]
     np.testing.assert_array_equal(other.rows("feat_cat", names), trained.rows("feat_cat", names))
     write_tables(tmp_path / "newer", more=N)
-    with pytest.raises(DataError, match=r"node/colour has 1 categories that the model was not trained on \('grey'\)"):
-        adapted(home, trained, needs, recipe_of(tmp_path / "newer", transforms=[]))
+    newer = adapted(home, trained, needs, recipe_of(tmp_path / "newer", transforms=[]))
+    np.testing.assert_array_equal(newer.rows("feat_cat", names), trained.rows("feat_cat", names))
+    grey = [f"n{i}" for i in range(N, 2 * N) if i % 4 == 0]
+    assert newer.graph.manifest.categories == trained.graph.manifest.categories == (4, 3)
+    assert set(newer.rows("feat_cat", grey)[:, 0].tolist()) == {3}
 
 
 @pytest.mark.parametrize(
@@ -232,13 +235,12 @@ def test_categories_without_a_place_for_unknown_ones_are_refused(home: Home, tmp
             "tables: task: the model was trained on node, this has link",
         ),
         ({"features": ["a", "b", "c", "e", "d"]}, "feature columns of node: the model was trained on a .numeric"),
-        ({"relation": "likes"}, "relations: the model was trained on node__to__node, this has node__likes__node"),
     ],
 )
 def test_other_options_and_other_tables_are_refused(
     trained: Prepared, home: Home, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    write_tables(tmp_path / "newer", seed=3, relation=change.pop("relation", "to"))
+    write_tables(tmp_path / "newer", seed=3)
     dataset: dict[str, Any] = change.pop("dataset", {})
     if features := change.pop("features", None):
         files = str(tmp_path / "newer" / "nodes.csv")

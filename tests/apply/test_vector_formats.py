@@ -13,8 +13,8 @@ from gensim.models import KeyedVectors
 from safetensors.numpy import load_file
 
 from configs.errors import DataError
-from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
-from tasks.apply.outputs import ids_path, open_vectors
+from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE, ids_path
+from tasks.apply.outputs import open_vectors
 from tasks.apply.vector_file import VectorFile
 from tasks.storage.graph_store import Array
 

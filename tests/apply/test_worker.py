@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,13 @@ from safetensors.numpy import load_file
 from configs.errors import DataError, RecipeError, StageError
 from models.base import GraphModel
 from tasks.apply.model_files import load_published, write_model
+from tasks.apply.threshold import threshold_of
 from tasks.apply.worker import ServeJob, Serving
+from tasks.evaluate.predictions import Threshold
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent
+from tasks.storage.csv_output import CsvOutput
 from tasks.storage.graph_store import Array, GraphStore
 from tests.finished import dataset, trained
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
@@ -146,6 +150,102 @@ def test_probabilities_as_a_matrix(nodes: Case) -> None:
     np.testing.assert_allclose(matrix.sum(1), 1, atol=1e-5)
     np.testing.assert_allclose(matrix.max(1), table.score, atol=1e-6)
     assert matrix.argmax(1).tolist() == table.prediction.tolist()
+
+
+@pytest.mark.parametrize("format", ["csv", "csv.gz"])
+@pytest.mark.parametrize("kind", ["nodes", "links"])
+def test_predictions_as_csv_are_those_of_parquet(kind: str, format: str, request: pytest.FixtureRequest) -> None:
+    case: Case = request.getfixturevalue(kind)
+    asked = {"source": [1003, 1007], "target": [1190, 1000]}
+    changes: dict[str, Any] = {"classes": ["w", "=x", "y", "z"]}
+    if kind == "links":
+        changes = {"given": {"pairs": case.csv(**asked)}}
+    case.serve(**changes)
+    expected = case.table().to_pandas()
+    done = case.serve(format=format, **changes)
+    assert done["files"] == [f"predictions.{format}"]
+    assert not (case.folder / "work" / "predictions.parquet").exists()
+    found = pc.read_csv(case.folder / "work" / done["files"][0]).to_pandas()
+    assert list(found.columns) == list(expected.columns)
+    for column in ("id", "split", "prediction", "source"):
+        if column in expected:
+            assert found[column].tolist() == expected[column].tolist()
+    np.testing.assert_allclose(found.score, expected.score, atol=1e-6)
+
+
+def test_a_list_in_a_cell_becomes_columns_in_csv(tmp_path: Path) -> None:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, None, 5, 6], pa.int8()), 2)
+    with CsvOutput(tmp_path / "x.csv") as writer:
+        for part in (slice(0, 2), slice(2, 3)):
+            writer.write(pa.table({"id": pa.array(["a", "b", "c"])[part], "label": lists[part]}))
+    assert (tmp_path / "x.csv").read_text() == '"id","label_0","label_1"\n"a",1,2\n"b",3,\n"c",5,6\n'
+
+
+def test_pairs_are_no_matrix(links: Case) -> None:
+    with pytest.raises(RecipeError, match="pairs have a score each"):
+        links.serve(format="npy", given={"pairs": links.csv(source=[1003], target=[1007])})
+
+
+def test_a_class_is_predicted_from_a_probability_on(nodes: Case) -> None:
+    nodes.serve()
+    before = nodes.table().to_pandas()
+    matrix = _matrix(nodes)
+    nodes.serve(threshold=Threshold(2, 0.2))
+    after = nodes.table().to_pandas()
+    flagged = matrix[:, 2] >= 0.2
+    assert 0 < flagged.sum() < len(flagged)
+    assert (after.prediction == 2).tolist() == flagged.tolist()
+    others = np.where(np.arange(4) == 2, -1, matrix).argmax(1)
+    assert after.prediction[~flagged].tolist() == others[~flagged].tolist()
+    assert after.prediction[(before.prediction != 2) & ~flagged].equals(
+        before.prediction[(before.prediction != 2) & ~flagged]
+    )
+    np.testing.assert_allclose(after.score, matrix[np.arange(len(matrix)), after.prediction], atol=1e-6)
+
+
+def test_a_binary_label_is_1_from_a_probability_on(molecules: Case) -> None:
+    molecules.serve()
+    scores = molecules.table().to_pandas().score
+    middle = float(np.median(scores))
+    molecules.serve(threshold=Threshold(1, middle))
+    after = molecules.table().to_pandas()
+    assert after.prediction.tolist() == (after.score >= middle).astype(int).tolist()
+    np.testing.assert_allclose(after.score, scores, atol=1e-6)
+
+
+def _matrix(case: Case) -> Array:
+    case.serve(format="npy")
+    return np.load(case.folder / "work" / "predictions.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "task_type", "said"),
+    [
+        ("0.3", "multiclass", "say of which class: cat=0.3; there are cat, dog"),
+        ("cow=0.3", "multiclass", "no class 'cow'"),
+        ("0", "binary", "a probability between 0 and 1"),
+        ("nan", "binary", "a probability between 0 and 1"),
+        ("=x", "binary", "a probability between 0 and 1"),
+        ("0=0.3", "binary", "give that of class 1"),
+        ("0.3", "regression", "is for classes, and d is a regression"),
+    ],
+)
+def test_what_is_no_threshold_is_refused(text: str, task_type: str, said: str) -> None:
+    manifest: Any = SimpleNamespace(task_type=task_type, heads=(), dataset="d", num_classes=2)
+    with pytest.raises(RecipeError, match=said):
+        threshold_of(text, manifest, ["cat", "dog"])
+    assert threshold_of("dog=.3", SimpleNamespace(task_type="multiclass", num_classes=2), ["cat", "dog"]) == Threshold(  # type: ignore[arg-type]
+        1, 0.3
+    )
+
+
+@pytest.mark.parametrize("kind", ["nodes", "molecules"])
+def test_no_row_need_be_called_one_of_a_split(kind: str, request: pytest.FixtureRequest) -> None:
+    case: Case = request.getfixturevalue(kind)
+    done = case.serve(names_splits=False)
+    table = case.table().to_pandas()
+    assert len(table) == done["rows"]
+    assert table.split.isna().all()
 
 
 @pytest.mark.parametrize("large", [False, True])

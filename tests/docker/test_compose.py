@@ -16,9 +16,10 @@ import requests
 
 from tests.docker.conftest import COMPOSE, Natively, load_compose
 from tests.flows.conftest import write_recipe
+from tests.needs import skip_without
 from tests.operations.conftest import FAST
 from tests.ports import free_ports
-from tests.postgres import BINARIES, MISSING
+from tests.postgres import BINARIES, needs_postgres
 
 FOREIGN = "https://evil.example"
 OWN = ("prefect", "mlflow", "worker", "gpu-worker", "graphmill")
@@ -32,8 +33,8 @@ def _compose_command() -> list[str] | None:
 
 def test_docker_compose_accepts_the_file(tmp_path: Path) -> None:
     command = _compose_command()
-    if command is None:
-        pytest.skip("no docker compose here: sudo bash scripts/debian.sh --developer")
+    skip_without("docker compose", command)
+    assert command is not None
     text = COMPOSE.read_text()
     if command == ["docker-compose"] and b" 1." in subprocess.run([*command, "version"], capture_output=True).stdout:
         text = text.replace("name: graphmill\n", "", 1)  # Debian's release is older than project names
@@ -94,9 +95,6 @@ def test_nothing_starts_without_its_secrets(
         assert word in done.stderr
 
 
-pytest_postgres = pytest.mark.skipif(not BINARIES, reason=MISSING)
-
-
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Natively]:
     """What `docker compose up` starts."""
@@ -125,7 +123,7 @@ def _ask(up: Natively, server: str, password: str | None, **headers: str) -> int
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest_postgres
+@needs_postgres
 @pytest.mark.parametrize("server", ["prefect", "mlflow"])
 def test_servers_answer_those_they_know(up: Natively, server: str) -> None:
     assert _ask(up, server, None) == 401
@@ -138,7 +136,7 @@ def test_servers_answer_those_they_know(up: Natively, server: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest_postgres
+@needs_postgres
 def test_servers_refuse_foreign_pages_and_forged_forms(up: Natively) -> None:
     assert _ask(up, "prefect", up.password, Origin=FOREIGN) == 403
     url, auth = f"{up.url('mlflow')}/api/2.0/mlflow/experiments/create", ("graphmill", up.password)
@@ -150,7 +148,7 @@ def test_servers_refuse_foreign_pages_and_forged_forms(up: Natively) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest_postgres
+@needs_postgres
 def test_the_database_wants_its_password_and_keeps_two_schemas(up: Natively) -> None:
     assert up.sql("select count(*) from public.alembic_version") == "1"
     assert up.sql("select count(*) from mlflow.alembic_version") == "1"
@@ -161,7 +159,7 @@ def test_the_database_wants_its_password_and_keeps_two_schemas(up: Natively) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest_postgres
+@needs_postgres
 def test_a_recipe_goes_from_the_command_through_worker_and_servers(up: Natively) -> None:
     recipe = write_recipe(up.folder, **FAST)
     deployed = up.run("graphmill", "deploy", str(recipe), "--name", "tiny")
@@ -187,7 +185,7 @@ def test_a_recipe_goes_from_the_command_through_worker_and_servers(up: Natively)
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest_postgres
+@needs_postgres
 def test_mlflow_tables_can_be_upgraded(up: Natively) -> None:
     done = up.run("mlflow", "upgrade-mlflow")
     assert done.returncode == 0, done.stderr
@@ -196,7 +194,7 @@ def test_mlflow_tables_can_be_upgraded(up: Natively) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest_postgres
+@needs_postgres
 def test_no_password_is_on_a_command_line(up: Natively) -> None:
     secrets = [path.read_text() for path in up.secrets.iterdir() if path.read_text()]
     listed = subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True, check=True).stdout
@@ -206,7 +204,7 @@ def test_no_password_is_on_a_command_line(up: Natively) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest_postgres
+@needs_postgres
 def test_the_password_can_be_changed(up: Natively) -> None:
     """As docker/README.md says; MLflow keeps its copy, and the secret's file alone changes nothing there."""
     change = {"username": "graphmill", "password": "another-long-one", "current_password": up.password}
@@ -221,7 +219,7 @@ def test_the_password_can_be_changed(up: Natively) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest_postgres
+@needs_postgres
 def test_a_worker_ends_when_it_is_told_to(up: Natively) -> None:
     process = up.processes["worker"]
     process.send_signal(signal.SIGTERM)

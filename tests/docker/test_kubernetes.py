@@ -17,6 +17,7 @@ import yaml
 from flows.machines.placement import place_run
 from flows.services.container import ROLES, read_settings
 from tests.docker.conftest import DOCKER, load_compose
+from tests.needs import import_package, needs
 
 FOLDER = DOCKER / "kubernetes"
 VERSIONS = ("1.31", "1.37")
@@ -100,8 +101,8 @@ def test_a_misspelt_field_would_be_seen() -> None:
         kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
 
 
-def test_prefects_own_class_takes_the_template() -> None:
-    worker = pytest.importorskip("prefect_kubernetes.worker", reason="prefect-kubernetes is in the image's extras")
+def test_prefects_own_class_takes_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = import_package(monkeypatch, "prefect-kubernetes", "prefect_kubernetes.worker")
     import asyncio
 
     make = worker.KubernetesWorkerJobConfiguration.from_template_and_values
@@ -228,9 +229,8 @@ def test_what_a_mended_run_cannot_help_ends_the_training() -> None:
     assert failing["onExitCodes"]["values"] == [2], "the exit code for mistakes in recipe and data"
 
 
+@needs("kubectl", shutil.which("kubectl"))
 def test_kustomize_puts_it_together() -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("no kubectl here")
     done = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for document in yaml.safe_load_all(done.stdout):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from configs.load import build_recipe
-from configs.registry import DATASETS, EVALUATORS, LOADERS, PARTITIONERS, SCHEDULES, STRATEGIES, TRANSFORMS
+from configs.registry import DATASETS, EVALUATORS, LOADERS, MODELS, PARTITIONERS, SCHEDULES, STRATEGIES, TRANSFORMS
 from configs.schema import Recipe
 from tasks.calls import load_stage
 from tasks.evaluators.evaluators import Prediction
@@ -28,19 +30,82 @@ from tests.train.in_process import make_job, make_trainer, own_settings
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
+# In folders below those that the page names.
+DEEPER = {
+    "models/scorers/sums.py": """
+from configs.registry import MODELS
+from models.knowledge import KnowledgeModel, Queries
+from models.knowledge_configs import KnowledgeConfig
+
+
+@MODELS.register("sums")
+class Sums(KnowledgeModel):
+    "A sum of two rows."
+
+    class Config(KnowledgeConfig):
+        pass
+
+    @classmethod
+    def queries(cls, config, entities, relations, side):
+        return Queries(entities + relations)
+""",
+    "tasks/train/schedules/mine/halves.py": """
+from configs.base import ComponentConfig
+from configs.registry import SCHEDULES
+from tasks.train.schedules.base import Schedule
+
+
+@SCHEDULES.register("halves")
+class Halves(Schedule):
+    "Half of the rate."
+
+    class Config(ComponentConfig):
+        pass
+
+    def factor(self, done):
+        return 0.5
+""",
+}
 
 
 @pytest.fixture(autouse=True)
-def _shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the page's code, each block as the module of its title; forget it afterwards."""
-    forget_registered(monkeypatch, *REGISTRIES)
-    shown = BLOCK.findall((ROOT / "docs" / "pages" / "adding.md").read_text())
+def _shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Put the page's code where it says, in a folder that graphmill's packages reach into; forget it afterwards."""
+    forget_registered(monkeypatch, *REGISTRIES, MODELS)
+    shown = dict(BLOCK.findall((ROOT / "docs" / "pages" / "adding.md").read_text()))
     assert len(shown) == len(REGISTRIES)
-    for title, text in shown:
+    code = tmp_path / "code"
+    for title, text in (shown | DEEPER).items():
         assert not (ROOT / title).exists(), f"{title} is taken: the page must name another file"
-        module = ModuleType(title.removesuffix(".py").replace("/", "."))
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        exec(compile(text, title, "exec", dont_inherit=True), module.__dict__)
+        file = code / title
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    for folder in [path for path in code.rglob("*") if path.is_dir()]:
+        place = folder.relative_to(code)
+        if (ROOT / place).is_dir():
+            package = importlib.import_module(".".join(place.parts))
+            monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+        else:
+            (folder / "__init__.py").touch()
+    for registry in (*REGISTRIES, MODELS):
+        monkeypatch.setattr(registry, "_scanned", False)
+    yield
+    for name, module in [*sys.modules.items()]:
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def test_components_are_found_in_folders_below() -> None:
+    assert "sums" in MODELS.names()
+    assert MODELS.config_class("sums").model_fields.keys() >= {"dim", "features"}
+    assert SCHEDULES.get("halves").__module__ == "tasks.train.schedules.mine.halves"
+
+
+def test_a_list_of_names_imports_no_component_that_options_tell_of() -> None:
+    code = "import sys; from configs.registry import REGISTRIES as r; [each.names() for each in r.values()]; "
+    code += "print(*({'torch', 'numpy', 'numba', 'prefect', 'mlflow'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def recipe() -> Recipe:

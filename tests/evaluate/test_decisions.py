@@ -89,7 +89,22 @@ def test_splits_come_in_any_order(order: tuple[str, ...]) -> None:
     for split in order:
         seen.see(split, splits[split])
     assert seen.found == Decisions(splits["valid"]).show(splits["test"])
-    assert {"temperature", "thresholds"} == set(seen.found)
+    assert {"temperature", "thresholds"} == set(seen.found) - {"positive"}
+
+
+def test_of_two_classes_the_rarer_one_is_looked_for() -> None:
+    """Its code says nothing: classes with names are numbered in the order of these."""
+    random = np.random.default_rng(0)
+    rare = random.random(2_000) < 0.05
+    score = rare * 2.0 + random.normal(size=2_000)
+    second = Prediction(scores=np.stack([np.zeros(2_000), score], 1), label=rare.astype(np.int64))
+    first = Prediction(scores=np.stack([score, np.zeros(2_000)], 1), label=1 - rare.astype(np.int64))
+    found, turned = Decisions(second).show(second), Decisions(first).show(first)
+    assert (found.get("positive"), turned.get("positive")) == (None, 0)
+    assert found["thresholds"] == turned["thresholds"]
+    best = found["thresholds"][0]
+    flagged = 1 / (1 + np.exp(-score)) >= best["probability"] - 1e-9
+    assert flagged.mean() == pytest.approx(best["flagged"]), "what predictions call the score"
 
 
 def test_nothing_is_chosen_and_shown_on_the_same_rows() -> None:

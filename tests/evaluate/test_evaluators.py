@@ -498,3 +498,21 @@ def test_kinds_of_negatives_are_measured_one_by_one() -> None:
         each = [evaluator(Prediction(positive=positive, negative=negative[:, i : i + 2])) for i in (0, 2, 4)]
         mean = {key: sum(values[key] for values in each) / 3 for key in each[0]}
         assert evaluator(prediction) == pytest.approx(mean)
+
+
+def test_average_precision_of_two_named_classes_is_the_mean_of_both() -> None:
+    """Neither is the positive one: which comes second follows from their names."""
+    rng = np.random.default_rng(0)
+    rare = (rng.random(400) < 0.05).astype(np.int64)
+    score = rare + rng.normal(size=400)
+    evaluator = make_evaluator(EVALUATORS.config({"name": "average_precision"}), graph(task_type="multiclass"))
+    second = evaluator(Prediction(scores=np.stack([np.zeros(400), score], 1), label=rare))["ap"]
+    first = evaluator(Prediction(scores=np.stack([score, np.zeros(400)], 1), label=1 - rare))["ap"]
+    expected = (
+        sklearn.metrics.average_precision_score(rare, score) + sklearn.metrics.average_precision_score(1 - rare, -score)
+    ) / 2
+    assert second == pytest.approx(first)
+    assert second == pytest.approx(expected)
+    binary = make_evaluator(EVALUATORS.config({"name": "average_precision"}), graph(task_type="binary"))
+    alone = binary(Prediction(scores=score[:, None], label=rare.astype(np.float64)[:, None]))["ap"]
+    assert alone == pytest.approx(sklearn.metrics.average_precision_score(rare, score))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from configs.errors import DataError
+from configs.registry import EVALUATORS
 from tasks.evaluate import intervals
 from tasks.evaluate.intervals import SureMetrics, draw
-from tasks.evaluate.verdicts import hardly_above_controls
+from tasks.evaluate.verdicts import hardly_above_controls, sureness
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.ranked_rows import RankedRows
 from tasks.ranking.ranks import Ranks
 
 
@@ -125,3 +131,115 @@ def test_what_may_be_chance_is_said() -> None:
     (line,) = hardly_above_controls("accuracy", {"report": report})
     assert "a linear model that sees only the rows' own features may be chance" in line
     assert "-0.0100 to 0.0200" in line
+
+
+def _few_positives() -> Prediction:
+    """Two positives among 60, one of them the best: ROC-AUC near 1, and its draws skewed."""
+    label = np.zeros((60, 1))
+    label[[0, 59]] = 1
+    return Prediction(scores=np.linspace(0.9, -0.5, 60)[:, None] - (np.arange(60) == 59)[:, None] * -1.35, label=label)
+
+
+def _classes() -> Prediction:
+    return of_accuracy(25, 0.96, seed=3)
+
+
+def _pairs() -> Prediction:
+    random = np.random.default_rng(0)
+    return Prediction(positive=random.normal(3, 1, 12), negative=random.normal(size=400))
+
+
+def _lists() -> Prediction:
+    return Prediction(ranked=RankedRows(np.array([[1.0], [2.0], [1.0], [1.0], [9.0]]), np.ones(5, np.int64)))
+
+
+def _near_numbers() -> Prediction:
+    random = np.random.default_rng(0)
+    label = random.normal(size=(8, 1))
+    return Prediction(scores=label + random.normal(size=(8, 1)) * np.r_[[3.0], [0.01] * 7][:, None], label=label)
+
+
+def _triple_ranks() -> Prediction:
+    return Prediction(ranks=Ranks(np.array([0] * 19 + [400]), np.zeros(20, np.int64), np.full(20, 500)))
+
+
+@pytest.mark.parametrize(
+    ("name", "task_type", "make", "least", "most"),
+    [
+        ("accuracy", "multiclass", _classes, 0, 1),
+        ("accuracy", "binary", _few_positives, 0, 1),
+        ("f1", "multiclass", _classes, 0, 1),
+        ("rocauc", "binary", _few_positives, 0, 1),
+        ("rocauc", "multiclass", _classes, 0, 1),
+        ("rocauc", "link", _pairs, 0, 1),
+        ("average_precision", "binary", _few_positives, 0, 1),
+        ("average_precision", "link", _pairs, 0, 1),
+        ("pr_auc", "link", _pairs, 0, 1),
+        ("f1", "link", _pairs, 0, 1),
+        ("hits", "link", _pairs, 0, 1),
+        ("mrr", "link", _pairs, 0, 1),
+        ("mrr", "triple", _triple_ranks, 0, 1),
+        ("hits", "triple", _triple_ranks, 0, 1),
+        ("rmse", "regression", _near_numbers, 0, np.inf),
+        ("mae", "regression", _near_numbers, 0, np.inf),
+        ("r2", "regression", _near_numbers, -np.inf, 1),
+        ("ranking", "ranking", _lists, 0, 1),
+    ],
+)
+@pytest.mark.parametrize("most_rows", [10_000, 6])
+def test_an_interval_is_of_values_that_draws_have(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    task_type: str,
+    make: Callable[[], Prediction],
+    least: float,
+    most: float,
+    most_rows: int,
+) -> None:
+    monkeypatch.setattr(intervals, "MOST_ROWS", most_rows)
+    graph: Any = SimpleNamespace(task_type=task_type, dataset="small", ranking=None)
+    evaluator = EVALUATORS.create(EVALUATORS.config({"name": name}), graph)
+    prediction = make()
+    drawn = draw(prediction, lambda some: evaluator(some)[evaluator.metric], evaluator(prediction)[evaluator.metric])
+    interval = drawn.interval()
+    if interval is None:
+        assert drawn.defined < 0.9 * len(drawn.drawn)
+        return
+    low, high = interval
+    assert least <= low <= high <= most
+    if drawn.size == drawn.rows:
+        defined = drawn.drawn[np.isfinite(drawn.drawn)]
+        assert low in defined
+        assert high in defined
+        assert np.mean((low <= defined) & (defined <= high)) >= 0.95
+        assert np.mean((low < defined) & (defined < high)) <= 0.96
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            {"metric": (0.9, 0.95), "draws": 200, "defined": 200, "rows": 1200, "drawn_rows": 1200},
+            "valid: at least 95 % of 200 draws of its 1,200 rows have ap 0.9000 to 0.9500",
+        ),
+        (
+            {"metric": (0.9, 0.95), "draws": 200, "defined": 190, "rows": 40, "drawn_rows": 40},
+            "valid: at least 95 % of the 190 draws that define it, of 200, of its 40 rows have ap 0.9000 to 0.9500",
+        ),
+        (
+            {"metric": (0.9, 0.95), "draws": 50, "defined": 50, "rows": 90_000, "drawn_rows": 10_000},
+            "valid: at least 95 % of draws of its 90,000 rows (judged by 50 draws of 10,000) have ap 0.9000 to 0.9500",
+        ),
+        (
+            {"metric": (1.0, 1.0), "draws": 200, "defined": 200, "rows": 30, "drawn_rows": 30},
+            "valid: 200 draws of its 30 rows all have ap 1.0000: they cannot say how sure it is",
+        ),
+        (
+            {"metric": None, "draws": 200, "defined": 100, "rows": 30, "drawn_rows": 30},
+            "valid: 100 of 200 draws of its 30 rows have no ap: there are too few rows, or of one kind, to say how "
+            "sure it is",
+        ),
+    ],
+)
+def test_what_draws_say_is_said(record: dict[str, Any], said: str) -> None:
+    assert sureness("valid", "ap", record) == said

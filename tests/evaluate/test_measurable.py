@@ -11,20 +11,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from configs.errors import DataError, UserError
+from configs.errors import DataError, RecipeError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
 from tasks.calls import check_labels, load_stage
+from tasks.evaluate.measuring import secondary_evaluators
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.measurable import check_graph, check_splits, representatives
-from tasks.stage import Parent, run_stage
+from tasks.stage import Listener, Parent, run_stage
+from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import TaskHead
 from tests.evaluate.test_evaluators import graph
 from tests.preprocess.ears import Ears
-from tests.support import link_graph
+from tests.support import as_partition, link_graph, multiplex_graph, node_graph
 
 METRICS = ("accuracy", "f1", "rocauc", "ap")
 
@@ -193,7 +195,110 @@ def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("flows.pipeline.check_labels", refuse)
     monkeypatch.setattr("flows.pipeline._Run._run", lambda _, name: done.append(name))
     run: Any = _Run.__new__(_Run)
+    run._watch, run.listener = SimpleNamespace(look=lambda *_: None), Listener()
     run.home, run.recipe, run.selection, run.record, run.here = None, None, selection, record, None
     with pytest.raises(DataError):
         run.stages()
     assert done == ["ingest", "preprocess"]
+
+
+def multiplex(tmp_path: Path) -> GraphStore:
+    """Links of two relations, of one of which a single pair validates."""
+    parent = as_partition(multiplex_graph(tmp_path / "graph"))
+    relation = np.load(parent.folder / "valid_relation.npy")
+    relation[:] = 0
+    relation[-1] = 1
+    np.save(parent.folder / "valid_relation.npy", relation)
+    return GraphStore(parent.folder, parent.manifest)
+
+
+def test_relations_that_hardly_validate_are_named(tmp_path: Path) -> None:
+    store, said = multiplex(tmp_path), list[str]()
+    check_graph(EvaluateConfig(), store, None, said.append)
+    words = "fewer than 30 rows of 1 of 2 relations (knows 1): the epoch is chosen by the mean of their rocauc"
+    assert words in " ".join(said)
+    assert "evaluate.evaluator.relations" in said[0]
+    names = relations_of(store.manifest)
+    said.clear()
+    check_graph(EvaluateConfig(evaluator={"name": "auto", "relations": [names[0]]}), store, None, said.append)
+    assert not said
+    with pytest.raises(RecipeError, match=r"unknown relation 'liked' \(did you mean"):
+        check_graph(EvaluateConfig(evaluator={"name": "rocauc", "relations": ["liked"]}), store, None, said.append)
+
+
+def test_relations_that_judge(tmp_path: Path) -> None:
+    links = multiplex(tmp_path).manifest
+    relations = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
+    right, wrong = np.array([2.0, 2, -1, -1], np.float32), np.array([1.0, 1, 1, 1], np.float32)
+    prediction = Prediction(positive=right, negative=wrong, relations=relations)
+    names = relations_of(links)
+    for judging, expected in (([], 0.5), ([names[0]], 1.0), ([names[1]], 0.0), (names[:2], 0.5)):
+        config = EvaluateConfig(evaluator={"name": "auto", "relations": list(judging)}).evaluator
+        evaluator = make_evaluator(config, links)
+        assert evaluator(prediction)["rocauc"] == expected
+        assert [
+            extra(prediction)["f1"] for extra in secondary_evaluators(links, evaluator) if extra.metric == "f1"
+        ] == [pytest.approx(expected, abs=0.01)]
+    plain = as_partition(link_graph(tmp_path / "plain")).manifest
+    with pytest.raises(RecipeError, match="are not predicted by relation"):
+        make_evaluator(EvaluateConfig(evaluator={"name": "rocauc", "relations": ["x"]}).evaluator, plain)
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "task_type", "valid", "said"),
+    [
+        ({"name": "f1"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), "1 of 3 classes (b 29): the epoch"),
+        ({"name": "f1", "average": "micro"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), ""),
+        ({"name": "accuracy"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), ""),
+        ({"name": "rocauc"}, "binary", np.repeat([[0.0], [1.0]], [500, 5], 0), "1 of 2 classes (b 5)"),
+        (
+            {"name": "rocauc"},
+            "multilabel",
+            np.tile([[0.0, 1.0], [1, np.nan]], (20, 1)),
+            "2 of 2 label columns (a 20, b 20)",
+        ),
+        ({"name": "rocauc"}, "multilabel", np.tile([[0.0, 1.0], [1, 0]], (40, 1)), ""),
+    ],
+)
+def test_classes_that_hardly_validate_are_named(
+    tmp_path: Path, evaluator: dict[str, Any], task_type: str, valid: Any, said: str
+) -> None:
+    fields = {"task_type": task_type, "num_classes": 3 if task_type == "multiclass" else 2}
+    nodes = node_graph(tmp_path / "graph").manifest.model_copy(update=fields)
+    told: list[str] = []
+    config = EvaluateConfig(evaluator=evaluator)
+    check_splits(config, nodes, {"train": valid, "valid": valid, "test": valid}, told.append, ["a", "b", "c"])
+    assert said in " ".join(told)
+    assert bool(told) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "metric", "rare", "said"),
+    [
+        ("multiclass", "accuracy", 2, "98.0% of the labelled rows of valid are of class a: accuracy 0.980 is what"),
+        ("multiclass", "f1_micro", 2, "98.0% of the labelled rows of valid are of class a: f1_micro 0.980"),
+        ("multiclass", "accuracy", 20, ""),
+        ("multiclass", "f1", 2, ""),
+        ("multiclass", "rocauc", 2, ""),
+        ("binary", "accuracy", 2, "98.0% of the labelled rows of valid are of class 0: accuracy 0.980"),
+        ("binary", "ap", 2, ""),
+        ("multilabel", "accuracy", 2, "on average 99.0% of a column's labels of valid are alike: accuracy 0.990"),
+        ("multilabel", "f1_micro", 2, ""),
+    ],
+)
+def test_where_accuracy_tells_nothing_it_is_said(task_type: str, metric: str, rare: int, said: str) -> None:
+    label: Any = (np.arange(100) < rare).astype(np.int64)
+    if task_type == "binary":
+        label = np.append(label, [-1]).astype(np.float64)[:, None]
+        label[-1] = np.nan
+    if task_type == "multilabel":
+        label = np.stack([label, np.roll(label, 3), np.full(100, np.nan)], 1).astype(np.float64)
+        label[50:, 1], label[3:5, 1] = 0, 0
+    recipe = build_recipe({"name": "x", "dataset": "synthetic", "model": "gcn"}, [])
+    warned: list[str] = []
+    names = list("ab") if task_type == "multiclass" else None
+    manifest = graph(task_type=task_type, metric=metric)
+    check_splits(recipe.evaluate, manifest, {"train": label, "valid": label}, warned.append, names)
+    found = [text for text in warned if "says nothing of the others" in text or "tells nothing" in text]
+    assert len(found) == (said != "")
+    assert not said or (found[0].startswith(said) and "evaluate.evaluator=average_precision" in found[0])

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -176,3 +177,42 @@ def test_data_that_is_no_table(place: Path) -> None:
     assert code == 0
     assert found["nodes"] == {"node": 200}
     assert found["tables"] == {}
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["b", "a", "a", ""] * 10, {"a": {"rows": 20}, "b": {"rows": 10}}),
+        (["3", "-1", "7", "-100"] * 10, {"3": {"rows": 10}, "7": {"rows": 10}}),
+        (None, {}),
+    ],
+)
+def test_vectors_with_labels(place: Path, labels: list[str] | None, classes: dict[str, Any]) -> None:
+    np.save("vectors.npy", np.random.default_rng(0).normal(size=(40, 3)))
+    dataset = {"name": "vectors", "files": "vectors.npy"}
+    if labels is not None:
+        Path("labels.txt").write_text("\n".join(labels) + "\n")
+        dataset["labels"] = "labels.txt"
+    Path("look.yaml").write_text(yaml.safe_dump({"name": "look", "dataset": dataset, "model": {"name": "largevis"}}))
+    code, found, shown = check("look.yaml")
+    assert (code, found["classes"]) == (0, classes), shown
+    assert found["unlabelled"] == (0 if labels is None else sum(label in ("", "-1", "-100") for label in labels))
+
+
+def test_mistakes_and_warnings_come_before_what_stands_in_the_data(place: Path) -> None:
+    rows = "".join(f"{i},{i / 2},{'a' if i % 40 else 'b'}\n" for i in range(400))
+    write("id,x,y\n" + rows, EDGES)
+    code, found, shown = check("mine.yaml")
+    assert code == 0
+    assert "accuracy tells nothing of the others" in found["warnings"][0]
+    assert shown.index("warning: 97.5% of the labelled rows") < shown.index("n.csv")
+    assert shown.rstrip().endswith("ingest and preprocess take it; a warning, above")
+    write("id,x,y\n" + rows + "7,wrong,a\n", EDGES)
+    code, found, shown = check("mine.yaml")
+    assert code != 0
+    assert shown.index("error: n.csv (row 400, column x)") < shown.index("mistake, above")
+    write("id,x,y\n" + rows, "src,dst\n0,1\n1,1000\n")
+    code, found, shown = check("mine.yaml")
+    assert code != 0
+    assert shown.index("error: e.csv (row 1, column dst)") < shown.index("kind"), "of the tables that were read"
+    assert shown.rstrip().endswith("a mistake, above")

@@ -110,7 +110,7 @@ def test_rows_of_entities_and_relations(ring: Trained) -> None:
     assert [one["node"] for one in found] == ["t17"]
     record = ring.json("export", "relations", *MODEL, "-o", "relations.npy")
     assert np.load(ring.folder / "relations.npy").shape == (5, 32)
-    assert sorted(pq.read_table(record["ids"])["relation"].to_pylist()) == sorted(NAMES)
+    assert sorted(pq.read_table(record["ids"])["id"].to_pylist()) == sorted(NAMES)
 
 
 # ---- without a model

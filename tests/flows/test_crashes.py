@@ -1,8 +1,8 @@
 """One member of a run is killed, or all at once, anywhere after ingest: the end is an undisturbed run's, to the bit.
 
-Members are the run's own process (the leader), its Prefect server, torchrun, a rank, and the evaluation's worker;
-`group` is the leader's process group, `tree` all processes of the run. After the death of a member that a run can do
-without, the same run goes on; after another one's, the same command is given again.
+Members are the run's own process (the leader), its Prefect server, what starts the ranks, a rank, and the evaluation's
+worker; `group` is the leader's process group, `tree` all processes of the run. After the death of a member that a run
+can do without, the same run goes on; after another one's, the same command is given again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from tests.flows.test_kills import GONE_SECONDS, _is_building, check_artifacts, 
 from tests.warm_python import forked_processes
 
 STAGES_KILLED = ("train", "evaluate", "publish")
-MEMBERS = ("leader", "server", "torchrun", "rank", "worker", "group", "tree")
+MEMBERS = ("leader", "server", "starter", "rank", "worker", "group", "tree")
 _WORDS = {
     "server": "flows.services.temporary_server",
-    "torchrun": "tasks.train.ranks.torchrun",
+    "starter": "tasks.train.ranks.one_machine",
     "rank": "tasks.train.worker",
     "worker": "tasks.evaluate.worker",
 }
@@ -96,7 +96,7 @@ class Run:
 
     @staticmethod
     def _is(process: psutil.Process, word: str) -> bool:
-        """By the module that the interpreter was told to run; torchrun's own words hold the ranks' too."""
+        """By the module that the interpreter was told to run; a starter's own words hold the ranks' too."""
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
             return word in words[: words.index("-m") + 3] if "-m" in words else False
@@ -282,6 +282,6 @@ def test_twenty_kills_of_trainings_of_tables(tmp_path: Path, recipe: str) -> Non
 
 def _lives(member: str, stage: str, ranks: int) -> bool:
     """Whether a stage has such a member."""
-    if member == "torchrun":
+    if member == "starter":
         return stage == "train" and ranks > 1
     return {"rank": "train", "worker": "evaluate"}.get(member, stage) == stage

@@ -107,3 +107,14 @@ def test_changed_options_have_the_names_and_the_form_of_overrides(tmp_path: Path
     assert "preprocess.transforms.1.name (absent) -> degree" in reasons["preprocess"]
     assert not any("transforms.0" in reason for reason in reasons["preprocess"])
     assert 'evaluate.splits ["valid", "test"] -> ["test"]' in reasons["evaluate"]
+
+
+def test_files_that_are_missing_are_said(tmp_path: Path, home: Home) -> None:
+    recipe = links(tmp_path)
+    assert not [one for one in make_plan(home, recipe, select_stages())[0].reasons if "fail" in one]
+    (tmp_path / "edges.csv").unlink()
+    step = make_plan(home, recipe, select_stages())[0]
+    assert step.status == "runs"
+    assert step.reasons[0].startswith(f"it will fail: {tmp_path}/edges.csv: there is no such file")
+    triples = {"name": "t", "dataset": {"name": "triples", "triples": str(tmp_path / "t.tsv")}, "model": "transe"}
+    assert "it will fail" in make_plan(home, build_recipe(triples), select_stages())[0].reasons[0]

@@ -27,8 +27,10 @@ from flows.run_records import (
     settled,
 )
 from tasks.processes import ending
+from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tests.support import stage_entry
+from tasks.storage.manifests import EvalReport
+from tests.support import COMMON, stage_entry
 
 
 def new_record() -> RunRecord:
@@ -89,6 +91,29 @@ def test_controls_stand_below_the_split_that_they_were_measured_on(capsys: pytes
     show_outcome(Console(), Home(Path()), record)
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert [line.split("  ")[0] for line in shown if "0." in line or "1." in line] == rows
+
+
+def test_f1_by_which_papers_compare_is_printed(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    shares = [{"share": 0.1, "micro": 0.25, "macro": 0.125}, {"share": 0.05, "micro": 0.5, "macro": 0.375}]
+    manifest = EvalReport(
+        **COMMON | {"key": "k"},
+        stage="evaluate",
+        files={},
+        evaluator="auto",
+        metric="f1_macro",
+        metrics={},
+        report={"vectors": {"label_shares": {"shares": shares}}},
+    )
+    folder = ArtifactStore(home).folder("evaluate", "k")
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(manifest.model_dump_json())
+    record = new_record()
+    record.stages = {"evaluate": stage_entry("evaluate")}
+    show_outcome(Console(), home, record)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["labels", "known", "10", "%", "5", "%"] in shown
+    assert ["F1,", "micro", "0.2500", "0.5000"] in shown
+    assert ["F1,", "macro", "0.1250", "0.3750"] in shown
 
 
 def test_a_record_s_id_is_no_path(home: Home) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from models.kernels.backends import has_triton, take_triton
+from tests.needs import needs
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if HAS_GPU else torch.device("cpu")
@@ -29,7 +30,7 @@ MARKS = [
 
 KERNELS = pytest.mark.parametrize(
     "kernels",
-    ["torch", pytest.param("triton", marks=pytest.mark.skipif(not has_triton(), reason="Triton is not installed"))],
+    ["torch", pytest.param("triton", marks=needs("Triton", has_triton()))],
 )
 
 

@@ -402,7 +402,8 @@ def test_a_link_table_may_be_nodes(ingest: Ingest, folder: Path) -> None:
 
 
 def test_a_duckdb_file_is_read_as_its_tables_are(ingest: Ingest, folder: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
+    import duckdb
+
     write(folder)
     with duckdb.connect("all.duckdb") as connection:
         for name in ROWS:

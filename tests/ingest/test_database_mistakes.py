@@ -304,7 +304,7 @@ def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:
 def test_a_duckdb_file_without_duckdb(ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder)
     Path("all.duckdb").write_bytes(b"x" * 5000)
-    with pytest.raises(UserError, match=r"all\.duckdb: cannot be read by DuckDB"):
+    with pytest.raises(UserError, match=r"all\.duckdb: is no DuckDB file, but something else"):
         ingest(**database(things={"files": "all.duckdb"}))
     known = builtins.__import__
 

@@ -110,3 +110,19 @@ def test_a_proposal_runs_to_the_end_as_it_is(
         assert "has infinite numbers, which" in text
     elif make is not circles:
         assert "# unsure: no key connects it to" in text
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_an_id_that_repeats_is_no_key_and_no_feature(kind: type, folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    users = [kind(1000 + (i if i not in (7, 90) else i - 1)) for i in range(200)]
+    write("users.csv", user_id=users, age=rng.integers(18, 80, 200), plan_id=rng.integers(0, 9_000, 200))
+    write("orders.csv", order_id=range(900), user_id=rng.choice(users, 900), day=days(rng, 900), paid=rng.random(900))
+    proposed = propose_recipe(["."])
+    why = "user_id is called like a key, and 2 of its values stand twice (1006, 1089): mend them, or key: user_id with"
+    assert why in proposed
+    tables = yaml.safe_load(proposed)["dataset"]["tables"]
+    assert "key" not in tables["users"]
+    assert tables["users"]["columns"] == {"age": "number", "user_id": "ignore", "plan_id": "ignore"}
+    assert (tables["orders"]["key"], tables["orders"]["columns"]["user_id"]) == ("order_id", "ignore")
+    assert "# an id of users, which has no key" in proposed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,57 @@ def test_labels_in_a_column(ingest: Ingest, folder: Path) -> None:
 def test_what_is_no_split(ingest: Ingest, folder: Path, train: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=r"g\.npz\[train\]: " + message):
         train_of(ingest, folder, train, **options)
+
+
+PAIRS = np.array([[0, 1], [0, 0], [1, 1], [2, 0], [3, 2], [4, 0], [5, 1], [6, 2], [8, 0]])
+
+
+def test_labels_as_pairs(ingest: Ingest, folder: Path) -> None:
+    arrays = {"edge_index": np.stack([np.arange(9), (np.arange(9) + 1) % 9]), "y": PAIRS}
+    np.savez("g.npz", **arrays, train=np.arange(3), valid=np.arange(3, 5), test=np.arange(5, 7))
+    store = ingest(name="npz", path="g.npz", label_form="pairs")
+    manifest = store.manifest
+    assert (manifest.task_type, manifest.num_tasks, manifest.metric) == ("multilabel", 3, "f1")
+    label = np.stack(store.column("nodes/node", "label"))
+    assert label[[0, 1, 3]].tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
+    assert np.isnan(label[7]).all()
+    with pytest.raises(DataError, match=r"if these are pairs of a node and a label, dataset.label_form=pairs"):
+        ingest(name="npz", path="g.npz")
+    np.savez("h.npz", **arrays | {"x": np.ones((8, 2))}, train=np.arange(3), valid=[3, 4], test=[5, 6])
+    with pytest.raises(DataError, match=r"\[y\] \(row 8\): node id 8 is not in 0..7"):
+        ingest(name="npz", path="h.npz", label_form="pairs")
+    np.savez("i.npz", **arrays | {"y": PAIRS - 1}, train=np.arange(3), valid=[3, 4], test=[5, 6])
+    with pytest.raises(DataError, match=r"\[y\] \(row 0\): -1 is below 0"):
+        ingest(name="npz", path="i.npz", label_form="pairs")
+
+
+def header_of_zeros(archive: zipfile.ZipFile, name: str, rows: int, dtype: type) -> None:
+    """Write an array of zeros that takes a thousandth of its size."""
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+        head = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (rows,)}
+        np.lib.format.write_array_header_1_0(member, head)
+        for _ in range(0, rows, 1 << 20):
+            member.write(bytes((1 << 20) * np.dtype(dtype).itemsize))
+
+
+@pytest.mark.parametrize("wrong", ["x", "train", "valid", "y"])
+def test_shapes_are_compared_before_anything_is_unpacked(
+    wrong: str, ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 8 << 20
+    with zipfile.ZipFile("g.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        small = {
+            "edge_index": np.zeros((2, 9), int),
+            "y": np.arange(9) % 3,
+            "x": np.ones((9, 2)),
+            "train": np.arange(3),
+        }
+        for name, values in {**small, "valid": np.array([3, 4]), "test": np.array([5, 6])}.items():
+            if name == wrong:
+                header_of_zeros(archive, name, rows, bool if name == "train" else np.int64)
+                continue
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, values)
+    monkeypatch.setattr("tasks.readers.npy.read_values", None)
+    with pytest.raises(DataError, match="has the shape"):
+        ingest(name="npz", path="g.npz")

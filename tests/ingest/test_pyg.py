@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,14 @@ from tasks.apply.graph_file import write_pyg
 from tasks.readers.pyg_file import read_pyg_file
 from tests.ingest.conftest import Ingest
 from tests.ingest.test_dgl import AS_IT_IS, assert_same_graph, masks, preprocessed
+from tests.needs import import_package
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 
 
 @pytest.fixture
 def pyg(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """PyG, where it is installed, or in the folder that GRAPHMILL_PYG names."""
-    if os.environ.get("GRAPHMILL_PYG"):
-        monkeypatch.setattr(sys, "path", [*sys.path, os.environ["GRAPHMILL_PYG"]])
-    return pytest.importorskip("torch_geometric.data")
+    return import_package(monkeypatch, "PyG", "torch_geometric.data")
 
 
 def stores() -> dict[Any, Any]:

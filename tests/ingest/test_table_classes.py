@@ -67,7 +67,7 @@ def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
     nodes = {"files": "n.csv", "label": "y", "categorical": ["c", "d"]}
     said = "\n".join(ingest(**section(nodes=nodes, split=split)).manifest.warnings)
     for words in (
-        "n.csv (column id): 'b ' and 'b' are two ids that differ only in blanks or Unicode form",
+        "n.csv (column id): 'b ' and 'b' are two ids that differ only in blanks, Unicode form",
         "n.csv (column y): ' loyal ' and 'loyal' are two classes that differ only in blanks",
         "n.csv (column c): '1' and '1.0' are two categories",
         "n.csv (column d): 'PL' and 'pl' are two categories",
@@ -80,8 +80,18 @@ def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
 
 
 def test_unicode_forms() -> None:
-    assert similar_texts(pa.array(["x", "caf\u00e9", "cafe\u0301"]), letters=False) == ("caf\u00e9", "cafe\u0301")
-    assert similar_texts(pa.array(["x", "X", "1", "1.0", "01"]), letters=False) is None
+    said = similar_texts(pa.array(["x", "caf\u00e9", "cafe\u0301"]), "ids", letters=False)
+    assert said is not None
+    assert said.startswith("'caf\u00e9' and 'cafe\u0301' are two ids")
+    assert similar_texts(pa.array(["x", "X", "1", "2.5", "0012", "1-0"]), "ids", letters=False) is None
+
+
+@pytest.mark.parametrize("other", ["1.0", "01", " 1", "1e0", "+1", "1.", "0.1e1", "10e-1", "001.00"])
+def test_a_number_written_in_two_ways(other: str) -> None:
+    said = similar_texts(pa.array(["x", "1", "7", "1234567890123456789.5", other]), "ids", letters=False)
+    assert said is not None
+    assert f"'1' and {other!r} are two ids" in said
+    assert "(2 such ids)" in said
 
 
 @pytest.mark.parametrize(

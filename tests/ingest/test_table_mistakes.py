@@ -91,7 +91,7 @@ def test_ids_with_a_plus_sign(ingest: Ingest, folder: Path) -> None:
     write()
     Path("e.csv").write_text("src,dst\n0,1\n1,+2\n")
     said = refused(ingest, **section(edges={"files": "e.csv"}))
-    assert said.startswith("e.csv (row 1, column dst): the id +2 has a plus sign; write it without")
+    assert said.startswith("e.csv (row 1, column dst): the id +2 has a plus sign; dataset.text_ids=true reads ids as")
 
 
 def test_nan_among_features_names_the_way_out(ingest: Ingest, folder: Path) -> None:

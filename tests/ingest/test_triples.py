@@ -341,3 +341,33 @@ def test_public_benchmarks(ingest: Ingest, shared_data: Path, name: str) -> None
     assert sum(manifest.adjusted.values()) == unseen
     raw = pq.read_table(folder / "test.parquet").to_pydict()
     assert store.read("split/test").to_pydict() == {"src": raw["h"], "relation": raw["r"], "dst": raw["t"]}
+
+
+def test_a_blank_node_is_of_its_file(ingest: Ingest, folder: Path) -> None:
+    for name in ("a", "b"):
+        edges = "".join(f"<{x}> <p> <{y}> .\n" for x in "uvw" for y in "xyz")
+        put(folder / f"{name}.nt", f"{edges}_:b0 <p> <{name}> .\n_:{name} <p> _:b0 .\n")
+    store = ingest(name="triples", triples=["a.nt", "b.nt"])
+    ids = [name for name in store.read("ids/entity")["original_id"].to_pylist() if name.startswith("_:")]
+    assert ids == ["_:a@a.nt", "_:b0@a.nt", "_:b0@b.nt", "_:b@b.nt"]
+    said = "1 labels of blank nodes stand in several files, such as '_:b0@a.nt': those of each file are nodes of their"
+    assert said in str(store.manifest.warnings)
+    shared = ingest(name="triples", triples=["a.nt", "b.nt"], blank_nodes="shared")
+    ids = [name for name in shared.read("ids/entity")["original_id"].to_pylist() if name.startswith("_:")]
+    assert ids == ["_:a", "_:b", "_:b0"]
+    assert not shared.manifest.warnings
+    (folder / "more").mkdir()
+    (folder / "b.nt").rename(folder / "more" / "a.nt")
+    alike = ingest(name="triples", triples=["a.nt", "more/a.nt"])
+    assert {"_:b0@0-a.nt", "_:b0@1-a.nt"} <= set(alike.read("ids/entity")["original_id"].to_pylist())
+    one = ingest(name="triples", triples="a.nt")
+    assert "_:b0" in one.read("ids/entity")["original_id"].to_pylist()
+
+
+@pytest.mark.parametrize("other", ["1.0", "01", " 1", "1e0"])
+def test_a_number_written_in_two_ways_is_told(other: str, ingest: Ingest, folder: Path) -> None:
+    rows = "".join(f"{i}\tlikes\t{(i + step) % 6}\n" for i in range(6) for step in (1, 2))
+    put(folder / "t.tsv", f"{rows}{other}\tlikes\t2\n{other}\tlikes\t3\n")
+    store = ingest(name="triples", triples="t.tsv")
+    assert f"{min(other, '1')!r} and {max(other, '1')!r} are two entities" in str(store.manifest.warnings)
+    assert "(2 such entities); if they are one, write them alike" in str(store.manifest.warnings)

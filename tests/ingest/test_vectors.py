@@ -325,3 +325,14 @@ def test_a_list_of_edges_is_no_vectors(ingest: Ingest, folder: Path, text: str) 
         ingest(name="vectors", files="x.csv")
     Path("y.csv").write_text("id,u,w,v\n1,0.5,1,2\n2,1,0,1\n")
     assert ingest(name="vectors", files="y.csv", columns=["u", "w", "v"]).manifest.node_types[0].features[0].dim == 3
+
+
+@pytest.mark.parametrize("what", ["labels", "ids"])
+def test_rows_beside_vectors_are_counted_before_they_are_read(
+    what: str, ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("v.npy", np.ones((4, 2)))
+    np.save("beside.npy", np.arange(5))
+    monkeypatch.setattr("tasks.readers.npy.read_values", None)
+    with pytest.raises(DataError, match=r"beside\.npy: has 5 rows, and there are 4 vectors"):
+        ingest(name="vectors", files="v.npy", **{what: "beside.npy"})

@@ -241,7 +241,8 @@ class Heard(Listener):
 
 
 def test_columns_of_iceberg_that_changed_without_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    types = pytest.importorskip("pyiceberg.types")
+    from pyiceberg import types
+
     catalog = iceberg_catalog(tmp_path, monkeypatch)
     table = catalog.create_table("shop.t", schema=pa.schema([("id", pa.int64()), ("x", pa.float64())]))
     table.append(pa.table({"id": [1, 2], "x": [1.0, 2.0]}))

@@ -12,7 +12,8 @@ import pytest
 
 def write_delta(folder: Path, versions: list[tuple[str, dict[str, Any]]], **options: Any) -> str:
     """Write versions, each a moment and columns that replace all rows; returns how a recipe names the table."""
-    deltalake = pytest.importorskip("deltalake")
+    import deltalake
+
     for number, (moment, columns) in enumerate(versions):
         deltalake.write_deltalake(str(folder), pa.table(columns), mode="overwrite", schema_mode="overwrite", **options)
         set_moment(folder, number, moment)
@@ -42,7 +43,8 @@ def set_moment(folder: Path, version: int, moment: str) -> None:
 
 def iceberg_catalog(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make an SQLite catalog called `lake` that pyiceberg's environment names."""
-    catalogs = pytest.importorskip("pyiceberg.catalog")
+    from pyiceberg import catalog as catalogs
+
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{folder}/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{folder}")

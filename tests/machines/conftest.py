@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.conftest import environment
+from tests.needs import skip_without
 from tests.ports import free_port
 
 SECOND, UNKNOWN, AWAY = "second", "unknown", "away"
@@ -34,9 +35,8 @@ class Ssh:
 
 def _tool(name: str) -> str:
     found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]))
-    if found is None:
-        pytest.skip(f"no {name} here (Debian: openssh-server)")
-    return found
+    skip_without(name, found)
+    return str(found)
 
 
 @pytest.fixture
@@ -77,5 +77,6 @@ def _wait_for(client: str, folder: Path, process: subprocess.Popen[bytes]) -> No
     deadline = time.monotonic() + 20
     while (done := subprocess.run(command, capture_output=True, text=True)).returncode != 0:
         if process.poll() is not None or time.monotonic() > deadline:
-            pytest.skip(f"sshd does not work here: {(folder / 'sshd.log').read_text()[-500:]} {done.stderr[-500:]}")
+            print((folder / "sshd.log").read_text(), done.stderr)
+            skip_without("an sshd that works", False)
         time.sleep(0.1)

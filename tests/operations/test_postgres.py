@@ -18,12 +18,12 @@ from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation, bring_up
 from tests.operations.test_deployments import deploy
 from tests.ports import free_port
-from tests.postgres import BINARIES, MISSING, USER, cluster_folder
+from tests.postgres import BINARIES, USER, cluster_folder, needs_postgres
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not BINARIES, reason=MISSING),
+    needs_postgres,
 ]
 
 

@@ -221,7 +221,7 @@ def test_a_backfill_leaves_the_champion_alone_and_a_run_that_asks_decides(tracke
         assert line.run(recipe)["publish"].manifest.key == made.key
     assert not made.champion
     assert made.gate["left_alone"]
-    assert "a backfill leaves the champion alone" in made.gate["reason"]
+    assert "leaves the champion alone, and so does a backfill" in made.gate["reason"]
     with pytest.raises(RecipeError, match="no version or alias 'champion'"):
         find_version(open_tracker(tracked_home), "customers@champion")
     asked = line.run(recipe)["publish"].manifest

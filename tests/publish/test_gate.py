@@ -13,6 +13,7 @@ from tasks.publish.champion.gate import (
     Candidate,
     Compared,
     controls_of,
+    counts,
     decide,
     gate_name,
     higher_is_better,
@@ -116,15 +117,16 @@ def test_a_champion_that_cannot_score_gives_way_with_a_loud_word() -> None:
     assert decision.promote
     assert decision.loud
     assert decision.reason == (
-        "version 1, champion so far, cannot score the data of demo: it knows its own nodes only. So this version takes "
-        "over: valid/accuracy 0.5000 beats the majority class (0.4000)"
+        "nothing was compared, because version 1, champion so far, cannot score the data of demo: it knows its own "
+        "nodes only. So this version takes over: valid/accuracy 0.5000 beats the majority class (0.4000)"
     )
     below = Candidate("2", "valid/accuracy", 0.5, True, controls={"majority": 0.5})
     assert not decide(below, OLD, unasked).promote
     other = decide(new, OLD, scored(0.5, None, why_not="It knows others not. Train anew.", other_graph=True))
     assert (other.promote, other.loud, other.short) == (True, True, "v1 is of another graph")
     assert other.reason == (
-        "version 1 is of another graph; this one takes over: valid/accuracy 0.5000 beats the majority class (0.4000)"
+        "nothing was compared, because version 1 is of another graph; this one takes over: valid/accuracy 0.5000 beats "
+        "the majority class (0.4000)"
     )
 
 
@@ -162,6 +164,22 @@ def test_controls_are_those_of_the_gate_metric_on_the_validation_split() -> None
     }
     assert controls_of("valid/accuracy", controls) == {"majority": 0.2}
     assert controls_of("valid/accuracy", {}) == {}
+    boosted = controls | {"boosted": {"valid": {"accuracy": 0.3}}}
+    assert controls_of("valid/accuracy", boosted) == {"majority": 0.2, "boosted": 0.3}
+    assert [name for name in boosted if counts(name, "simple")] == ["majority", "features", "mean"]
+    assert [name for name in boosted if counts(name, "all")] == list(boosted)
+    assert not any(counts(name, "none") for name in boosted)
+
+
+def test_other_controls_than_the_simple_ones_must_not_be_better() -> None:
+    equal = Candidate("1", "valid/map", 0.1, True, controls={"popular": 0.09, "own_past": 0.1})
+    assert decide(equal, None, unasked).promote, "the dot product of a model's own vectors is the model"
+    below = replace(equal, controls={"popular": 0.05, "own_past": 0.102})
+    decision = decide(below, None, unasked)
+    assert (decision.promote, decision.loud) == (False, True)
+    assert decision.reason.startswith(
+        "valid/map 0.1000 does not beat what the entity itself was linked to most before, then what is popular (0.1020)"
+    )
 
 
 def test_what_is_not_comparable_stays_and_says_so() -> None:
@@ -179,7 +197,7 @@ def test_a_backfill_leaves_the_champion_alone() -> None:
     for old in (None, OLD):
         decision = decide(Candidate("2", "valid/accuracy", 1.0, True), old, unasked, leave_alone=True)
         assert not decision.promote
-        assert "a backfill leaves the champion alone" in decision.reason
+        assert "a run with --no-promote leaves the champion alone, and so does a backfill" in decision.reason
         assert "--promote" in decision.reason
     assert decide(OLD, OLD, unasked, leave_alone=True).promote, "it is champion already"
 

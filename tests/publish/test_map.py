@@ -18,6 +18,7 @@ import pytest
 
 from tasks.publish.map.columns import MAX_CATEGORIES, pack_column, packed_ids, quantized
 from tasks.publish.map.page import Points, render, write_map
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>document.title='taken'</script>\n\"\\ \u2028 ü"
@@ -185,7 +186,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("npm"), reason="no npm here")
+@needs("npm", shutil.which("npm"), "sudo apt-get install npm")
 def test_the_bundle_is_what_the_script_makes(tmp_path: Path) -> None:
     subprocess.run(["bash", ROOT / "scripts/scatterplot.sh", tmp_path], check=True)
     made = sorted(path.name for path in tmp_path.iterdir())

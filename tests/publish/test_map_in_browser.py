@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+from tasks.ingest.tables.files import TableFiles
 from tasks.publish.map.colors import CATEGORIES, rgb
 from tasks.publish.map.page import Points, write_map
 from tests.browser import SOFTWARE_WEBGL, needs_chromium, open_page
@@ -439,3 +441,27 @@ def test_a_million_rows(browser: Browser, tmp_path: Path) -> None:
         page.wait_for_timeout(200)
         assert int(lines.first.get_attribute("data-row") or 0) == middle + 10
         assert re.fullmatch(r"1,000,000 points", page.inner_text("#status"))
+
+
+def test_saved_rows_hold_no_formulas_and_come_back(browser: Browser, tmp_path: Path) -> None:
+    ids = ["=1+1", "+cmd", "-5", "@x", "\tx", "'=1", "plain", "-x"]
+    columns = {"=name": [f"={i}" for i in range(8)], "n": np.linspace(-1, 1, 8), "text": [*ids[1:], ids[0]]}
+    edges, place = np.zeros((0, 2), np.int64), tmp_path / "map.html"
+    write_map(Points("map", np.random.default_rng(0).uniform(-1, 1, (8, 2)), ids, columns, edges, "n"), place)
+    shown = Map(browser, place.as_uri())
+    shown.page.keyboard.press("b")
+    with shown.page.expect_download() as saving:
+        shown.page.click("text=Save CSV")
+    saving.value.save_as(tmp_path / "rows.csv")
+    shown.context.close()
+    assert not shown.troubles
+    cells = [cell for line in csv.reader((tmp_path / "rows.csv").read_text().splitlines()) for cell in line]
+    assert not [cell for cell in cells if cell[:1] in ("=", "+", "@", "\t")]
+    assert "'-x" in cells
+    assert "-5" in cells
+    files = TableFiles((f"{tmp_path}/rows.csv",))
+    read = pa.Table.from_batches([one.data for one in files.batches(["id", "=name", "n", "text"], ["id"])])
+    assert read.column("id").to_pylist() == ids
+    assert read.column("=name").to_pylist() == columns["=name"]
+    assert read.column("text").to_pylist() == columns["text"]
+    np.testing.assert_allclose(read.column("n").to_numpy(), columns["n"], rtol=1e-6)

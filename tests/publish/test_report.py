@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -22,10 +21,10 @@ from tasks.publish.report_sections import data_section, training_section
 from tasks.stage import Parent
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
+from tests.browser import CHROMIUM, needs_chromium
 from tests.publish.line import Line, customers
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NASTY = '<script>alert("x")</script>'
 
 
@@ -422,7 +421,7 @@ def test_a_chart_stands_only_where_it_says_something() -> None:
     assert plots.stage_cost([{"name": "train", "seconds": 1.0, "peak_bytes": 1}], next(iter(plots.COSTS))) is None
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: sudo bash scripts/debian.sh --developer")
+@needs_chromium
 def test_a_phone_shows_the_page_without_scrolling_sideways(tmp_path: Path) -> None:
     from playwright.sync_api import sync_playwright
 

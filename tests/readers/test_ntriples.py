@@ -51,7 +51,7 @@ def plain_term(text: str, at: int) -> tuple[str, int]:
     stop = i
     while text[stop] not in " \t.":
         stop += 1
-    return out + text[i:stop], stop
+    return out + text[i:stop].lower(), stop
 
 
 def plain(text: str) -> list[Triple]:
@@ -184,3 +184,26 @@ def test_lines_and_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_bytes(b"a\n" + b"b" * 1000)
     with pytest.raises(DataError, match=r"line 2 has more than 50 bytes"):
         list(read_lines(path))
+
+
+def test_terms_that_only_look_alike_stay_two(tmp_path: Path) -> None:
+    text = "<_:b> <p> _:b .\n" + r'<\u0022a\u0022> <p> "a" .' + "\n" + r"<\u003Ca\u003E> <_> <a> ." + "\n"
+    path = tmp_path / "x.nt"
+    path.write_text(text)
+    assert read(path) == [("<_:b>", "p", "_:b"), ('<"a">', "p", '"a"'), ("<<a>>", "_", "a")]
+
+
+def test_literals_that_rdf_calls_equal_are_one(tmp_path: Path) -> None:
+    string = "^^<http://www.w3.org/2001/XMLSchema#string>"
+    written = ['"a"', f'"a"{string}', '"A"@EN', '"A"@en', '"A"@de-AT', rf'"a\"{string}"', '"a"^^<x>']
+    path = tmp_path / "x.nt"
+    path.write_text("".join(f"<s> <p> {term} .\n" for term in written))
+    assert [row[2] for row in read(path)] == [
+        '"a"',
+        '"a"',
+        '"A"@en',
+        '"A"@en',
+        '"A"@de-at',
+        f'"a"{string}"',
+        '"a"^^<x>',
+    ]

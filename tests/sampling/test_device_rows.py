@@ -28,7 +28,7 @@ def table(width: int, stored: str) -> Array:
 @pytest.mark.parametrize("memory", EVERYWHERE)
 @pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("width", [1, 7, 130])
+@pytest.mark.parametrize("width", [1, 7, 16, 130])
 def test_rows_and_means(width: int, stored: str, dtype: torch.dtype, memory: int) -> None:
     from tasks.sampling.device import rows_triton
 

@@ -95,6 +95,16 @@ def test_a_worker_trains_and_leaves_only_the_artifact(tmp_path: Path, home: Home
     assert len(listener.records) == len(records(outcome.folder))
     model = checkpoint.load_model(outcome.folder / "best.pt")
     assert checkpoint.count_parameters(model) == run.num_parameters
+    assert ("the best epoch is the last one, 4" in str(run.warnings)) == (run.best_epoch == 4)
+
+
+def test_a_best_epoch_that_is_the_last_one_is_told(tmp_path: Path, home: Home) -> None:
+    parents = {"partition": partition(tmp_path / "g")}
+    short = run_stage(STAGE, recipe("node", "train.epochs=1"), parents, home).manifest
+    assert short.warnings[-1].startswith("the best epoch is the last one, 1: more epochs may help (train.epochs=2,")
+    still = run_stage(STAGE, recipe("node", "train.epochs=3", "train.learning_rate=1e-30"), parents, home).manifest
+    assert (still.best_epoch, still.epochs_run) == (1, 3)
+    assert "best epoch" not in str(still.warnings)
 
 
 @pytest.mark.parametrize("task", ["link", "graph"])

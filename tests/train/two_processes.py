@@ -26,7 +26,8 @@ def run_ranks(module: str, count: int, *jobs: Job) -> None:
 
 def run_program(module: str, count: int, *arguments: str) -> None:
     """Run `module` as so many ranks with these arguments."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])  # packages may lie in folders that it names
+    environment = {**os.environ, "PYTHONPATH": path, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     command = [sys.executable, "-m", module, *arguments]
     ranks = [
         subprocess.Popen(

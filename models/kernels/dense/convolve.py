@@ -6,8 +6,6 @@ and added to the neighbours'; here both are written where they belong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.dense.linear import to_compute
 from models.kernels.dense.products import factor, gradient_of_matrix, gradients_of_map, multiply_rows, new_rows
+from models.kernels.dense.row_products import rows_are_stable
 from models.kernels.shapes import check_shape
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.product import multiply
@@ -100,30 +99,14 @@ def reference_convolve(
     return x[: adj.num_dst] @ own_weight.t() + pooled @ neighbor_weight.t() + bias
 
 
-_by_widths = False
-
-
-@contextmanager
-def mapping_by_widths() -> Iterator[None]:
-    """Let widths alone say what comes first, the map or the sum, so that a row's bits do not follow from its batch.
-
-    It holds for the whole process meanwhile.
-    """
-    global _by_widths
-    before, _by_widths = _by_widths, True
-    try:
-        yield
-    finally:
-        _by_widths = before
-
-
 def _maps_first(adj: Adjacency, weight: Tensor) -> bool:
     """Whether to map all sources and sum narrower rows, or to sum wider rows and map the destinations alone.
 
-    A column of an edge costs about as much as 40 multiplications (Zen 4, November 2026).
+    A column of an edge costs about as much as 40 multiplications (Zen 4, November 2026). Where rows must not
+    follow from their batch, widths alone decide.
     """
     out, width = weight.shape
-    if _by_widths:
+    if rows_are_stable():
         return out < width
     return out < width and (adj.num_src - adj.num_dst) * out * width < 40 * adj.num_edges * (width - out)
 

@@ -14,25 +14,19 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from models.kernels.dense.row_products import rows_are_stable
 from models.kernels.memory import empty
+from models.kernels.processor import processor
 from models.kernels.threads import run_parts
 
-
-def _processor() -> str:
-    """Return what Linux says of the processor; nothing elsewhere."""
-    facts = Path("/proc/cpuinfo")
-    return facts.read_text() if facts.exists() else ""
-
-
 _MKLDNN: Any = torch.backends.mkldnn
-_IS_AMD = "AuthenticAMD" in _processor()
+_IS_AMD = any("AuthenticAMD" in line for line in processor())
 _PREFERS_ONEDNN = _MKLDNN.is_available() and torch.cpu._is_avx2_supported() and _IS_AMD
 """For float32, where MKL is slow and oneDNN has vector code of its own and no reason to round (`_float32_by_onednn`).
 
@@ -63,7 +57,7 @@ Bounds = list[tuple[int, int]]
 
 def takes_pieces(x: Tensor) -> bool:
     """Return whether products with these rows are taken piece by piece, through oneDNN or in float32."""
-    if x.device.type != "cpu" or x.dim() != 2:
+    if x.device.type != "cpu" or x.dim() != 2 or rows_are_stable():
         return False
     if x.dtype == torch.bfloat16 and not _MULTIPLIES_BFLOAT16:
         return len(x) > 0

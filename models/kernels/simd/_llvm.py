@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
+from llvmlite import binding, ir
+from numba.core import cgutils, config, types
 
 FLOAT, SHORT, INT = ir.FloatType(), ir.IntType(16), ir.IntType(32)
 BYTES = {FLOAT: 4, SHORT: 2}
+_FEATURES: str | None = getattr(config, "CPU_FEATURES")  # noqa: B009 (numba makes it as it starts)
+HAS_AVX512 = bool(binding.get_host_cpu_features().get("avx512f")) if _FEATURES is None else "+avx512f" in _FEATURES
+"""Whether kernels are compiled for AVX-512: NUMBA_CPU_FEATURES may say otherwise than the processor."""
 
 
 def constant(kind: Any, lanes: int, value: Any) -> Any:

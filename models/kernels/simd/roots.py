@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import FLOAT, INT
+from models.kernels.simd._llvm import FLOAT, HAS_AVX512, INT
 from models.kernels.simd.vector import FAST, instruction
 
-HAS_AVX512 = bool(binding.get_host_cpu_features().get("avx512f"))
 LEAST = 1.1754944e-38
 """The smallest normal float32, which is added to squares: 0 has no reciprocal root."""
 REGISTER = 16

@@ -18,9 +18,9 @@ from llvmlite import ir
 from numba import types
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import BYTES, FLOAT, INT
+from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT
 from models.kernels.simd.constants import Constant
-from models.kernels.simd.roots import HAS_AVX512, REGISTER
+from models.kernels.simd.roots import REGISTER
 from models.kernels.simd.vector import FAST, VectorType, instruction
 
 _SIGNS = 0xA9A9A811
@@ -141,6 +141,16 @@ def multiply_add(typing, a, b, c):  # type: ignore[no-untyped-def]
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _fused(builder, *args)
+
+    return a(a, a, a), generate
+
+
+@instruction
+def fused(typing, a, b, c):  # type: ignore[no-untyped-def]
+    """fused(a, b, c) -> a b + c, lane by lane, rounded once on every processor and never reordered."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _llvm.call(builder, f"llvm.fma.v{signature.return_type.lanes}f32", args[0].type, args)
 
     return a(a, a, a), generate
 

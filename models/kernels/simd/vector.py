@@ -31,14 +31,14 @@ from functools import cache
 from typing import Any
 
 import torch
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, overload, register_model
 from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import BYTES, FLOAT, INT, SHORT
+from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT, SHORT
 from models.kernels.simd.constants import Constant
 
 WIDTHS = (16, 32, 64, 128, 256)
@@ -50,7 +50,7 @@ The first level takes too few requests at a time to hide memory's latency, the s
 the first is not asked at all: both together bring 1.8x in float32 and 2.3x in bfloat16 over the first alone (rows of
 512 and 1024 bytes, Zen 4, November 2026; flat from 32 to 64 and from 8 to 16).
 """
-WIDEST = 256 if binding.get_host_cpu_features().get("avx512f") else 64
+WIDEST = 256 if HAS_AVX512 else 64
 FAST = ("contract", "reassoc", "nsz", "arcp")  # not nnan or ninf: infinities and NaN must pass
 _LINE_BYTES = 64
 STREAMED_BYTES = 1 << 26

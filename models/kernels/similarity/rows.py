@@ -34,7 +34,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.kernels.simd.roots import HAS_AVX512
+from models.kernels.simd._llvm import HAS_AVX512
 from models.kernels.simd.row_tiles import RowTile
 from models.kernels.simd.vector import Lanes, storage
 from models.kernels.similarity.loops import divide_slopes, pull_pairs, score_pairs

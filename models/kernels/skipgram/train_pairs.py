@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llvmlite import binding
 from numpy.typing import NDArray
 
+from models.kernels.simd._llvm import HAS_AVX512
 from models.kernels.simd.vector import Lanes
 from models.kernels.skipgram.loops import SLOTS, train_groups, train_parts, train_whole_rows
 from models.kernels.skipgram.rules import train_by_rule
@@ -34,7 +34,7 @@ _ROWS_AHEAD_FLOATS = 256
 _FAR_AHEAD = 6
 """Pairs, where tables are larger than the last cache: memory's latency is longer than the first level can hide."""
 _USUAL_CACHE = 32 << 20
-WHOLE_ROW = 128 if binding.get_host_cpu_features().get("avx512f") else 32
+WHOLE_ROW = 128 if HAS_AVX512 else 32
 """Lanes of a row, or a part of it: three of them, a centre's, its change and a context's, stay in registers."""
 
 

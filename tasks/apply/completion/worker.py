@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc
 from numpy.typing import NDArray
 
 from configs.errors import RecipeError
@@ -34,6 +32,7 @@ from tasks.evaluators.metrics import sigmoid
 from tasks.inference.opened import Opened
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.types import ANY, OF_RELATION, EntityTypes
+from tasks.storage.csv_output import CsvOutput
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.storage.parquet_output import ParquetOutput
@@ -156,7 +155,7 @@ class Completion:
 
     def write(self, path: Path) -> dict[str, Any]:
         """Write Parquet or CSV, as the ending says; returns what a `ServeJob` does."""
-        with _CsvOutput(path) if path.suffix == ".csv" else ParquetOutput(path) as writer:
+        with ParquetOutput(path) if path.suffix == ".parquet" else CsvOutput(path) as writer:
             for table in self.tables():
                 writer.write(table)
         found = {"files": [path.name], "rows": writer.num_rows, "queries": len(self._queries)}
@@ -170,27 +169,3 @@ class Completion:
         if not rows:
             warnings.append(self._why_none())
         return {"files": [], "rows": len(rows), "asked": asked, "completions": rows, "warnings": warnings}
-
-
-class _CsvOutput:
-    """A CSV file with a first line of names, written table by table."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self.num_rows = path, 0
-        self._writer: pc.CSVWriter | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def write(self, table: pa.Table) -> None:
-        """Append rows."""
-        if self._writer is None:
-            self._writer = pc.CSVWriter(self._path, table.schema)
-        self._writer.write_table(table)
-        self.num_rows += table.num_rows

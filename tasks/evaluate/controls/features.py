@@ -10,7 +10,7 @@ control sees the features after preprocess (`prepared_features`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,6 +105,27 @@ class OwnFeatures:
         # Rounding leaves a constant column with a tiny deviation.
         scale[scale <= 1e-6 * np.maximum(np.abs(mean), 1e-30)] = 1
         self._mean, self._scale = mean, scale
+
+    def state(self) -> dict[str, Array]:
+        """Return what `fit` learnt."""
+        counts = np.array([len(codes) for codes in self._frequent], np.int64)
+        frequent = np.concatenate([np.empty(0, np.int64), *self._frequent]).astype(np.int64)
+        return {
+            "filling": np.asarray(self._filling),
+            "mean": np.asarray(self._mean, np.float64).reshape(-1),
+            "scale": np.asarray(self._scale, np.float64).reshape(-1),
+            "frequent": frequent,
+            "frequent_counts": counts,
+        }
+
+    def settle(self, state: Mapping[str, Array]) -> None:
+        """Take what `fit` learnt of other items."""
+        self._filling, self._mean, self._scale = state["filling"], state["mean"], state["scale"]
+        self._frequent = (
+            np.split(state["frequent"], np.cumsum(state["frequent_counts"])[:-1])
+            if len(state["frequent_counts"])
+            else []
+        )
 
     def parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some items at a time as a slice of `items` and their features, float32 (n, width)."""

@@ -52,8 +52,12 @@ class MomentControl:
     def predict(self, split: str, prediction: Prediction) -> Prediction:
         """Score a split's rows."""
         places = self.entities.places(np.asarray(self.graph.store[f"{split}_idx"], np.int64))
-        scores = [self.model(self.features(places[part])) for part in slices(max(1, len(places)), _CHUNK_ROWS)]
-        return Prediction(scores=np.concatenate(scores), label=prediction.label)
+        return Prediction(scores=self.scores(places), label=prediction.label)
+
+    def scores(self, places: Array) -> Array:
+        """Score rows by their places among the entities', int64 (n,): float32 (n, C)."""
+        parts = slices(max(1, len(places)), _CHUNK_ROWS)
+        return np.concatenate([self.model(self.features(places[part])) for part in parts])
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluators.prediction import Prediction
@@ -26,11 +27,26 @@ class PastControl:
     """float32 (T,)."""
 
     def predict(self, split: str, prediction: Prediction) -> Prediction:
-        """Score a split's rows; those of binary labels are above 0 where the value is above one half."""
-        rows = self.graph.ids.rows(np.asarray(self.graph.store[f"{split}_idx"], np.int64))
+        """Score a split's rows."""
+        nodes = np.asarray(self.graph.store[f"{split}_idx"], np.int64)
+        return Prediction(scores=self.scores(nodes), label=prediction.label)
+
+    def scores(self, nodes: Array) -> Array:
+        """Score nodes, float32 (n, T); those of binary labels are above 0 where the value is above one half."""
+        rows = self.graph.ids.rows(nodes)
         values = np.where(np.isnan(self.values[rows]), self.otherwise, self.values[rows])
         threshold = 0.5 if self.graph.store.manifest.task_type == "binary" else 0.0
-        return Prediction(scores=(values - threshold).astype(np.float32), label=prediction.label)
+        return np.asarray(values - threshold, np.float32)
+
+    @classmethod
+    def of(cls, graph: ControlledGraph, name: str, otherwise: Array) -> PastControl:
+        """Read the column of the table of tasks. Raises DataError: the data has none."""
+        table = f"nodes/{graph.store.manifest.target_type}"
+        stored = graph.dataset.manifest.tables.get(table)
+        if stored is None or name not in stored.columns:
+            raise DataError(f"{graph.dataset.manifest.dataset} has no earlier values of what is predicted ({name})")
+        values = graph.dataset.column(table, name).reshape(stored.num_rows, -1)[:, graph.labels or slice(None)]
+        return cls(graph, values, otherwise)
 
 
 def past_controls(graph: ControlledGraph) -> dict[str, PastControl]:
@@ -42,8 +58,4 @@ def past_controls(graph: ControlledGraph) -> dict[str, PastControl]:
         return {}
     train = np.asarray(graph.store["label"][np.asarray(graph.store["train_idx"])])
     otherwise = np.nan_to_num(np.nanmean(train, axis=0)) if len(train) else np.zeros(1)
-    found = {}
-    for name in COLUMNS:
-        values = graph.dataset.column(table, name).reshape(stored.num_rows, -1)[:, graph.labels or slice(None)]
-        found[name] = PastControl(graph, values, otherwise)
-    return found
+    return {name: PastControl.of(graph, name, otherwise) for name in COLUMNS}

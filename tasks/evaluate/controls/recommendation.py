@@ -12,7 +12,7 @@ from scipy import sparse
 
 from tasks.arrays import Array
 from tasks.evaluators.ranked_rows import RankedRows
-from tasks.inference.ranked import ranked_by
+from tasks.inference.ranked import ScoreTasks, ranked_by
 from tasks.sampling.relational.links import ranked_links
 from tasks.storage.controls import OWN_PAST_CONTROL, POPULAR_CONTROL, RECENT_CONTROL, TOGETHER_CONTROL
 from tasks.storage.graph_store import GraphStore
@@ -35,14 +35,22 @@ class RecommendationControls:
 
     def ranked(self, split: str) -> Iterator[tuple[str, RankedRows]]:
         """Yield the name of each rule, and where what is right for a split's tasks stands by it."""
-        tasks = np.asarray(self._store[f"{split}_idx"], np.int64)
-        rules = {POPULAR_CONTROL: self._popular, RECENT_CONTROL: self._recent, OWN_PAST_CONTROL: self._own_past}
-        if self._counts_pairs(tasks):
-            rules[TOGETHER_CONTROL] = self._had_together
-        else:
+        tasks, rules = np.asarray(self._store[f"{split}_idx"], np.int64), dict(self.rules)
+        if not self._counts_pairs(tasks):
+            del rules[TOGETHER_CONTROL]
             self.notes.append(f"{split}: too many pairs of candidates were had together to count them")
         for name, rule in rules.items():
             yield name, ranked_by(self.links, tasks, rule)[0]
+
+    @property
+    def rules(self) -> dict[str, ScoreTasks]:
+        """What scores candidates, by the names of controls."""
+        return {
+            POPULAR_CONTROL: self._popular,
+            RECENT_CONTROL: self._recent,
+            OWN_PAST_CONTROL: self._own_past,
+            TOGETHER_CONTROL: self._had_together,
+        }
 
     def _counts(self, moment: int) -> Array:
         return self.links.popularity(np.arange(self.links.num_candidates), moment)

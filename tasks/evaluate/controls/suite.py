@@ -110,6 +110,14 @@ class Controls:
             if metric != _ANY_METRIC:
                 yield metric, self._constant_prediction(metric, label)
 
+    def constant(self, metric: str) -> Array:
+        """Return the scores that are the same for every row, by which that metric is best: float32 (C,)."""
+        return self._constants.get(metric, self._constants[_ANY_METRIC])
+
+    def fitted(self, name: str) -> PairControl | RowControl | MomentControl | PastControl | None:
+        """Return a control that was fitted; None: there is nothing to fit."""
+        return self._linear.get(name) if self._graph.store.manifest.ranking is None else None
+
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield name and scores of each control on the rows that `prediction`, the model's, is about."""
         for name, found in self._predictions(split, prediction):

@@ -25,8 +25,9 @@ from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch
 from tasks.ingest.tables.policies import Missing, mask_name
+from tasks.ingest.writer import DatasetWriter
 from tasks.storage.graph_store import ALWAYS
-from tasks.storage.manifests import FeatureColumn
+from tasks.storage.manifests import EDGE_CATEGORIES, FeatureColumn
 
 
 @dataclass
@@ -166,6 +167,13 @@ class Features:
         for index in self._codes.values():
             if index.count:
                 index.sort()
+
+    def write_names(self, writer: DatasetWriter) -> None:
+        """Of edges: write what the codes of categories mean."""
+        for column, index in self._codes.items():
+            if index.count:
+                codes = np.arange(index.count, dtype=np.int64)
+                writer.write(f"{EDGE_CATEGORIES}/{self._stored(column)}", {"code": codes, "name": index.keys()})
 
     def read(self, chunk: Chunk) -> dict[str, Array]:
         """Return the columns by their stored names: float32 (n,) or (n, width), and of categories int."""

@@ -297,7 +297,7 @@ def _write_tasks(
             numbers = np.arange(first, first + len(entity), dtype=np.int64)
             past = {name: values[some] for name, values in tasks.past.items()}
             nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment} | past)
-            ids.write({"node_id": numbers, "original_id": _task_ids(entities, entity, moment, unit)})
+            ids.write({"node_id": numbers, **_task_ids(entities, entity, moment, unit)})
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
     edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]
     if tasks.links is not None:
@@ -322,10 +322,12 @@ def _write_positives(name: str, tasks: Tasks, tables: dict[str, TableRows], writ
     return made
 
 
-def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> pa.Array:
-    """Return `ENTITY@MOMENT` of each task."""
+def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> dict[str, pa.Array]:
+    """Return of each task its `entity` and `moment`, and both in one text, `ENTITY@MOMENT`."""
     index = entities.nodes.index
     keys = pa.array(entity) if index is None else index.keys().take(pa.array(entity))
     distinct, codes = np.unique(moment, return_inverse=True)
     texts = pa.array([time_text(int(time), unit) for time in distinct], pa.string())
-    return compute.binary_join_element_wise(keys.cast(pa.string()), texts.take(pa.array(codes)), "@")
+    moments = texts.take(pa.array(codes))
+    whole = compute.binary_join_element_wise(keys.cast(pa.string()), moments, "@")
+    return {"original_id": whole, "entity": keys, "moment": moments}

@@ -187,6 +187,7 @@ def write_rows_as_edges(
             times, _ = edge_times(src[known], dst[known], own, ends)
             features.learn_categories(chunk.batch.keep(known), times)
         features.settle_categories()
+        features.write_names(writer)
     read = features.sources()
     read["texts"] = (*read["texts"], *table.texts_of_keys(tables, keys))
     read["columns"] = (*read["columns"], *keys)

@@ -137,6 +137,9 @@ class TableRows:
             if self.nodes.kept is not None:
                 kept[kept] = self.nodes.kept
             self.nodes.settle()
+            if self.nodes.index is not None:
+                keys = self.nodes.index.keys()
+                self.intake.hint_at_similar_texts(self.config, self.config.key, "ids", keys, letters=False)
             # A key that could not be read counts for no id, and its row is said to be wrong.
             self.num_rows = int(np.count_nonzero(kept))
         else:

@@ -20,7 +20,8 @@ class SavedGraphConfig(ComponentConfig):
     path: str
     """The file."""
     task_type: Literal["multiclass", "binary", "multilabel", "regression"] | None = None
-    """Kind of label; null: by its numbers (whole: classes; several 0/1 columns: multilabel; else: regression)."""
+    """Kind of label; null: by its numbers (whole: classes; several 0/1 columns: multilabel; else: regression). Whole
+    numbers below 0 that stand for no label are refused: only regression says that they are amounts."""
     metric: MetricName | None = None
     """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
     target: str | None = None
@@ -47,7 +48,7 @@ class DglFileConfig(SavedGraphConfig):
     graph: int = Field(default=0, ge=0)
     """Node and link tasks: which graph of the file, from 0."""
     labels: str = "label"
-    """In ndata; graph tasks: in the dictionary of labels. -1 or NaN: no label."""
+    """In ndata; graph tasks: in the dictionary of labels. -1, -100 (torch's ignore_index) or NaN: no label."""
     train: str = "train_mask"
     """Boolean mask in ndata; graph tasks: in the dictionary of labels; link tasks: in edata, or pairs (n, 2) of nodes
     in the dictionary of labels."""
@@ -79,7 +80,7 @@ class PygFileConfig(SavedGraphConfig):
     task: Literal["node", "link"] = "node"
     """What is predicted; link tasks: of one type of nodes and one of edges."""
     labels: str = "y"
-    """Of nodes. -1 or NaN: no label."""
+    """Of nodes. -1, -100 (torch's ignore_index) or NaN: no label."""
     train: str = "train_mask"
     """Boolean mask of nodes; link tasks: of edges, or pairs (n, 2) of nodes among the graph's own fields."""
     valid: str = "val_mask"

@@ -17,7 +17,7 @@ from tasks.ingest.dgl.fields import as_matrix, as_whole_numbers, check_types, pl
 from tasks.ingest.dgl.splits import DglSplits
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind, finite_float32
-from tasks.ingest.labels import LabelKind, to_labels, usual_metric
+from tasks.ingest.labels import NO_LABEL, LabelKind, has_label, say_unlabelled, to_labels, usual_metric
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.dgl_file import SavedGraph, SavedGraphs
@@ -37,6 +37,7 @@ class DglTables:
         self, config: GraphFileConfig, path: Path, graph: SavedGraph, labels: Mapping[str, Array], context: StageContext
     ) -> None:
         self.config, self.path, self.graph, self.labels = config, path, graph, labels
+        self.context = context
         self.writer = DatasetWriter(context.work)
         self.splits = DglSplits(config, path, graph, labels, self.writer)
 
@@ -197,17 +198,20 @@ class DglTables:
         values = as_matrix(data[name], place).astype(np.float64)
         if len(values) != count:
             raise DataError(f"has {len(values):,} rows for {count:,} graphs", path=place)
-        kind = self.config.task_type or _kind_of_label(values)
-        if kind != "regression":
-            values = np.where(values == -1, np.nan, values)
+        kind = self.config.task_type or _kind_of_label(values, place)
         if kind in ("multiclass", "binary") and values.shape[1] != 1:
             raise DataError(f"has {values.shape[1]} columns; a {kind} label has one", path=place)
-        largest = -1 if np.isnan(values).all() else float(np.nanmax(values))
+        largest = float(np.nan_to_num(values, nan=-1).max(initial=-1))
         if kind == "multiclass" and not 1 <= largest < _MAX_CLASSES:
             raise DataError(f"the largest class is {largest:g}; 1 to {_MAX_CLASSES:,} classes are possible", path=place)
         classes = int(largest) + 1 if kind == "multiclass" else 0 if kind == "regression" else 2
         described = {"task_type": kind, "num_classes": classes, "num_tasks": values.shape[1]}
-        return described, to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
+        label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
+        if kind == "binary" and not (label == 0).any():
+            found = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))
+            raise DataError(f"holds {found} alone; two classes are 0 and 1, and -1 and -100 are no label", path=place)
+        say_unlabelled(has_label(label), self.config.task, self.context)
+        return described, label
 
     def ids(self, array: Array, count: int, owner: str) -> Any:
         """Return users' ids, int64 or strings, one a row."""
@@ -234,14 +238,25 @@ def _checked_weights(values: Array, place: str) -> Array:
     return weights
 
 
-def _kind_of_label(values: Array) -> Any:
-    """Return the kind of label that numbers look like."""
-    known = values[~np.isnan(values)]
-    whole = (known == np.floor(known)).all()
-    if values.shape[1] > 1:
-        return "multilabel" if np.isin(known, (-1, 0, 1)).all() else "regression"
-    if not whole or (known < -1).any():
+def _kind_of_label(values: Array, place: str) -> Any:
+    """Return the kind of label that numbers look like. Raises DataError for whole numbers below 0 that are no class."""
+    none = np.isnan(values) | np.isin(values, NO_LABEL)
+    known = values[~none]
+    if (known != np.floor(known)).any():
         return "regression"
+    several = values.shape[1] > 1 and not np.isin(known, (0, 1)).all()
+    below = (values < 0) & (~none | several)
+    if below.any():
+        row, column = np.argwhere(below)[0].tolist()
+        raise DataError(
+            f"label {values[row, column]:g} is below 0 ({int(below.any(1).sum()):,} such rows): classes count from 0, "
+            "and -1, -100 and NaN stand for no label; of amounts say so: dataset.task_type=regression",
+            path=place,
+            row=row,
+            column=column,
+        )
+    if values.shape[1] > 1:
+        return "regression" if several else "multilabel"
     return "binary" if known.size and known.max() == 1 else "multiclass"
 
 

@@ -19,7 +19,7 @@ from configs.source_files import is_file
 from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind
-from tasks.ingest.labels import LabelKind, check_labelled, has_label, to_labels
+from tasks.ingest.labels import LabelKind, check_labelled, has_label, say_unlabelled, to_labels
 from tasks.ingest.ogb.graph_offsets import GraphOffsets
 from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
@@ -149,10 +149,12 @@ class _Columns:
         self._weights: WeightCheck | None = None
         if (rows := find("feat")) is not None:
             self.features = FeatureKind("feat", categorical, codes, rows.path)
+            rows.check_count(*counts)
             chunks = self.features.checked(rows.chunks(self.features.dtype, len(codes) or None))
             self._takers["feat"] = Taker(rows.path, chunks, *counts)
         for name, (column, dtype) in files.items():
             if (rows := find(name)) is not None:
+                rows.check_count(*counts)
                 self._takers[column] = Taker(rows.path, rows.chunks(dtype, 1), *counts)
                 self._weights = WeightCheck(rows.path) if column == "weight" else self._weights
         # Molecules' features have a known width; that of others is known when the first rows are read.
@@ -208,6 +210,7 @@ def _label_taker(job: _Job, total: int) -> Taker:
     rows = job.raw.graph_labels() if job.meta.task == "graph" else job.raw.node_rows(job.target, "label")
     if rows is None:
         raise DataError(f"has no labels: raw/ lacks the {job.meta.task}-label file", path=job.raw.folder)
+    rows.check_count(total, job.raw.count_file)
     check_memory(total, f"a mark for each of {total:,} labels", job.raw.count_file)
     job.labelled = np.zeros(total, np.bool_)
     chunks = rows.chunks(np.float64, job.label_kind.width, missing=True)
@@ -230,6 +233,7 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
     num_src, num_dst = job.total_nodes(source), job.total_nodes(target)
     kind = id_dtype(max(num_src, num_dst))
     counts = (total, "num-edge-list")
+    rows.check_count(*counts)
     edges = Taker(rows.path, rows.chunks(kind, 2), *counts)
     codes = bond_cardinalities() if job.meta.molecules else ()
     columns = _Columns(partial(raw.edge_rows, triplet), _EDGE_FILES, job.categorical, codes, counts)
@@ -274,6 +278,7 @@ def _write_index_splits(job: _Job, folder: Path) -> dict[str, int]:
         folder = folder / job.target
     what, column = ("graph", "graph_id") if job.meta.task == "graph" else ("node", "node_id")
     assert job.labelled is not None
+    say_unlabelled(job.labelled, what, job.context)
     found = index_splits(folder, len(job.labelled), what)
     for split, ids in found.items():
         check_labelled(job.labelled, ids, split, what, folder)

@@ -30,6 +30,10 @@ class Rows(Protocol):
         """
         ...
 
+    def check_count(self, num_rows: int, counted_by: object) -> None:
+        """Raise DataError where the file says by itself that it has other than `num_rows`."""
+        ...
+
 
 class CsvRows:
     """A CSV file without a header, gzip-compressed or not."""
@@ -41,6 +45,9 @@ class CsvRows:
     def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
         """See Rows."""
         return iter(NumberReader(self._file, dtype, num_columns=num_columns, missing=missing))
+
+    def check_count(self, num_rows: int, counted_by: object) -> None:
+        """A text does not say it."""
 
 
 class NpyRows:
@@ -67,6 +74,14 @@ class NpyRows:
                 raise DataError(f"has {chunk.shape[1]} columns, expected {num_columns}", path=self.path)
             yield checked_cast(chunk, dtype, self.path, first_row, missing)
             first_row += len(chunk)
+
+    def check_count(self, num_rows: int, counted_by: object) -> None:
+        """See Rows: a small file can unpack to gigabytes, so its header is asked first."""
+        header = self._file.header()
+        self._check(header)
+        rows = header.shape[-1 if self._transposed else 0]
+        if rows != num_rows:
+            raise disagreement(self.path, rows, num_rows, counted_by)
 
     def _check(self, header: NpyHeader) -> None:
         shape = header.shape
@@ -129,7 +144,9 @@ def checked_cast(chunk: Array, dtype: Any, path: object, first_row: int, missing
             wrong &= ~np.isnan(chunk)
     if wrong.any():
         row, column = (int(x[0]) for x in np.nonzero(wrong))
-        raise DataError(f"{chunk[row, column]!s} {what}", path=path, row=first_row + row, column=column)
+        value = chunk[row, column]
+        what = f"does not fit {dtype.name}" if np.isfinite(value) else what
+        raise DataError(f"{value!s} {what}", path=path, row=first_row + row, column=column)
     return out
 
 
@@ -175,4 +192,9 @@ class Taker:
             self._disagree(self._taken + extra)
 
     def _disagree(self, found: int) -> NoReturn:
-        raise DataError(f"has {found:,} rows, {self._counted_by} says {self._num_rows:,}", path=self.path)
+        raise disagreement(self.path, found, self._num_rows, self._counted_by)
+
+
+def disagreement(path: object, found: int, num_rows: int, counted_by: object) -> DataError:
+    """Return what is wrong with a file of other rows than another file says."""
+    return DataError(f"has {found:,} rows, {counted_by} says {num_rows:,}", path=path)

@@ -13,7 +13,7 @@ import pyarrow.compute as compute
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.files import Batch
-from tasks.ingest.tables.intake import TableBatch, plain_batch, with_nulls
+from tasks.ingest.tables.intake import TableBatch, plain_batch, truths, with_nulls
 
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""
@@ -75,8 +75,8 @@ def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
         what = "true and false" if pa.types.is_boolean(kind) else str(kind)
         batch.wrong_column(
             column,
-            f"holds {what}; ids are whole numbers or texts: store them so, or read a CSV's ids as texts "
-            "(dataset.text_ids=true)",
+            f"holds {what}; ids are whole numbers or texts: dataset.text_ids=true reads a CSV's as texts, else store "
+            "them so",
         )
     return np.ones(len(values), np.bool_)
 
@@ -96,12 +96,12 @@ def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
     def message(row: int) -> str:
         cell = str(cells[row]).strip()
         if cell.startswith("+"):
-            return f"the id {cell} has a plus sign; write it without, or read ids as texts (dataset.text_ids=true)"
+            return f"the id {cell} has a plus sign; dataset.text_ids=true reads ids as texts, or write it without"
         if cell.lstrip("+-").isdigit():
             return f"the id {cell} does not fit int64; dataset.text_ids=true reads ids as texts"
         return (
-            f"the id {cell} is a decimal number; {kind}: write them without a fraction (many tools write 3.0 for 3 "
-            "where a column has empty cells), or read a CSV's ids as texts (dataset.text_ids=true)"
+            f"the id {cell} is a decimal number; {kind}: dataset.text_ids=true reads a CSV's as texts, or write them "
+            "without a fraction (many tools write 3.0 for 3 where a column has empty cells)"
         )
 
     if batch.wrong(compute.fill_null(odd, False), column, kind, message) is None:
@@ -178,6 +178,10 @@ def _flatten(batch: TableBatch, column: str, lists: pa.Array, rows: Array, width
 
 def _as_float(batch: TableBatch, column: str, values: pa.Array, rows: Array | None) -> Array:
     """Return flat values as float64, NaN for null. `rows`: of lists' values, the row of each."""
+    if is_text(values.type) and rows is None:
+        replaced, found = truths(values)
+        if found.any() and (found | np.asarray(compute.is_null(values))).all():
+            values = replaced.cast(pa.float64())
     kind = values.type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not plain and not pa.types.is_null(kind):

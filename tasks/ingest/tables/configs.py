@@ -169,5 +169,7 @@ class TablesConfig(ComponentConfig):
             raise ValueError("split.negatives are drawn for edges of one relation; leave edges.relation_column out")
         if self.split.by == "stratified":
             raise ValueError("a link task has no classes to stratify by")
+        if self.split.by == "none":
+            raise ValueError("split.by: none is for nodes and graphs; of links say which pairs to score (--pairs)")
         if self.split.by == "files" and set(self.split.files) != {"valid", "test"}:
             raise ValueError("split.files of a link task are valid and test; the edge table is what trains")

@@ -5,7 +5,7 @@ Memory: one batch, plus 8 bytes an edge only where a link task is split by time 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.stage import StageContext
 from tasks.storage.file_names import file_name, joined_name
 from tasks.storage.graph_store import id_dtype
-from tasks.storage.manifests import EdgeType
+from tasks.storage.manifests import EDGE_CATEGORIES, EdgeType
 
 Triplet = tuple[str, str, str]
 
@@ -124,6 +124,8 @@ class EdgeReader:
         self.sinks: dict[str, _Sink] = {}
         self.num_dropped = 0
         self._heaviest = 0.0
+        self.others: Sequence[EdgesConfig] = ()
+        """The other tables of edges."""
         self.kind = id_dtype(max(self.source.num_nodes, self.target.num_nodes))
 
     def read(self, writer: DatasetWriter, context: StageContext, taken: set[Triplet], splits: Any = None) -> None:
@@ -144,7 +146,7 @@ class EdgeReader:
             columns.append(splits.column)
             texts.append(splits.column)
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
-        self.features.look_ahead(edges, self.intake)
+        self.features.look_ahead(edges, self.intake, self.others)
         count = 0
         with ExitStack() as stack:
             inferred = self.times.inferred if self.times else ()
@@ -161,6 +163,7 @@ class EdgeReader:
             if count == 0:
                 raise DataError("has no edges", path=edges.names)
             self.intake.problems.raise_any()
+        self.features.write_names(writer, EDGE_CATEGORIES)
         if self.num_dropped == count:
             raise DataError(
                 f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +15,11 @@ from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.tables.columns import float32, is_list, numbers
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files, with_nulls
 from tasks.ingest.tables.policies import Missing, mask_name, stored_name
-from tasks.ingest.tables.table_configs import FilesConfig
+from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
+from tasks.ingest.writer import DatasetWriter
 from tasks.storage.manifests import FeatureColumn
+
+CategoricalTable: TypeAlias = NodesConfig | EdgesConfig
 
 
 class FeatureReader:
@@ -43,20 +48,21 @@ class FeatureReader:
             out[stored_name(column)] = self._code(batch, column)
         return out
 
-    def look_ahead(self, table: FilesConfig, intake: Intake) -> None:
+    def look_ahead(self, table: FilesConfig, intake: Intake, others: Sequence[CategoricalTable] = ()) -> None:
         """Number the categories in ascending order, before any row is read.
 
-        Numbers by first appearance would depend on the rows that are held out.
+        Numbers by first appearance would depend on the rows that are held out. A column of one name has one numbering
+        in all tables of nodes, and in all of edges: `others` are the other ones.
         Reads the categorical columns of the whole table; what is wrong with them is reported when their rows are read.
         """
         self._table = table
-        if not self.categorical:
-            return
-        for batch in table_files(table).batches(self.categorical, self.categorical):
-            for column in self.categorical:
-                texts = _category_texts(with_nulls(batch.column(column), table.missing_values))
-                if texts is not None:
-                    self.codes[column].add(texts)
+        same = ((one, [name for name in self.categorical if name in one.categorical]) for one in others)
+        for one, columns in [(table, list(self.categorical)), *same]:
+            for batch in table_files(one).batches(columns, columns) if columns else ():
+                for column in columns:
+                    texts = _category_texts(with_nulls(batch.column(column), one.missing_values))
+                    if texts is not None:
+                        self.codes[column].add(texts)
         for column, index in self.codes.items():
             if index.count:
                 index.sort()
@@ -132,10 +138,18 @@ class FeatureReader:
             found.append(FeatureColumn(column=stored_name(column), kind="numeric", dim=width, gaps=policy == "mean"))
             if policy != "error":
                 found.append(FeatureColumn(column=mask_name(column), kind="numeric", dim=1))
-        for column, index in self.codes.items():
-            codes = (max(1, index.count),)
+        for column, index in self.codes.items():  # the last code is for categories that other data may bring
+            codes = (index.count + 1,)
             found.append(FeatureColumn(column=stored_name(column), kind="categorical", dim=1, cardinalities=codes))
         return tuple(found)
+
+    def write_names(self, writer: DatasetWriter, place: str) -> None:
+        """Write what the codes of categorical columns mean below `place`, once a column."""
+        for column, index in self.codes.items():
+            name = f"{place}/{stored_name(column)}"
+            if index.count and name not in writer.tables:
+                codes = np.arange(index.count, dtype=np.int64)
+                writer.write(name, {"code": codes, "name": index.keys()})
 
 
 def _way_out(column: str) -> str:

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from configs.errors import DataError
+from configs.source_files import unknown_format
 from configs.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.edge_lists import EdgeList
+from tasks.ingest.tables.folder_keys import key_columns, keys_of
 from tasks.ingest.tables.paths import files_of
 from tasks.readers.csv_tables import Watched, as_texts, check_delimiter, open_table, read_rows, refuse_hexadecimal
 from tasks.readers.duckdb_tables import duckdb_columns, read_duckdb
@@ -98,7 +100,13 @@ class TableFiles:
         Raises:
             DataError: a missing file or column, ragged rows, a damaged file, a cell of the wrong kind.
         """
-        wanted = list(dict.fromkeys(columns))
+        kinds = {name: kind for name, kind in self._keys.items() if name in columns}
+        kinds |= {name: pa.string() for name in texts if name in kinds}
+        kinds |= {name: pa.float64() for name in numbers if kinds.get(name) == pa.int64()}
+        texts, numbers = ([name for name in some if name not in kinds] for some in (texts, numbers))
+        wanted = [name for name in dict.fromkeys(columns) if name not in kinds]
+        if not wanted and kinds:
+            wanted = self._own_columns()[:1]  # to count the rows
         for path in self.paths():
             kind, row = self._kind(path), 0
             if self.versioned is not None:
@@ -115,8 +123,15 @@ class TableFiles:
                 read = _read_csv(path, self._delimiter(kind), self.header, convert)
             named = path / self.table if kind == "duckdb" else path
             for data in read:
-                yield Batch(named, row, data)
+                yield Batch(named, row, self._with_keys(data, path, kinds))
                 row += data.num_rows
+
+    def _with_keys(self, data: pa.RecordBatch, path: Path, kinds: dict[str, pa.DataType]) -> pa.RecordBatch:
+        """Return a batch with the keys of its file's folders as columns."""
+        for key, kind in kinds.items():
+            value = pa.scalar(keys_of(path, self.patterns)[key], pa.string()).cast(kind)
+            data = data.append_column(key, pa.repeat(value, data.num_rows))
+        return data
 
     def _conversion(self, wanted: list[str], texts: Sequence[str], numbers: Sequence[str]) -> pc.ConvertOptions:
         """Say how the cells of a CSV are read."""
@@ -130,7 +145,18 @@ class TableFiles:
         )
 
     def column_names(self) -> list[str]:
-        """Return the columns of the first file. Raises DataError."""
+        """Return the columns of the first file, and those that stand in the names of folders. Raises DataError."""
+        return [*self._own_columns(), *self._keys]
+
+    @cached_property
+    def _keys(self) -> dict[str, pa.DataType]:
+        """Columns that stand in the names of the files' folders."""
+        if self.versioned is not None or not any(keys_of(path, self.patterns) for path in self.paths()):
+            return {}
+        keys = key_columns(self.paths(), self.patterns, self._own_columns())
+        return {key: pa.int64() if is_whole else pa.string() for key, is_whole in keys.items()}
+
+    def _own_columns(self) -> list[str]:
         path = self.paths()[0]
         kind = self._kind(path)
         if self.versioned is not None:
@@ -186,10 +212,7 @@ class TableFiles:
         suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zst")]
         kind = _SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
         if kind is None:
-            known = ", ".join(_SUFFIXES)
-            raise DataError(
-                f"the name does not tell the format; known: {known} (and .gz, .zst); or give format", path=path
-            )
+            raise unknown_format(path, _SUFFIXES)
         return kind
 
 

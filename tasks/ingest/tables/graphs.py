@@ -20,7 +20,7 @@ from configs.matching import listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
-from tasks.ingest.labels import usual_metric
+from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
 from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader
 from tasks.ingest.tables.intake import Intake, TableBatch
@@ -128,6 +128,7 @@ def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -
             reader.read(writer, context, set())
         intake.problems.raise_any()
         label, names = labels.finish(graphs.num_nodes, intake)
+        say_unlabelled(has_label(label), "graph", context)
         split = node_splits(config, graphs, label, owner, intake, "graph")
         _write_graphs(writer, graphs, sizes, ends, label)
         for name, ids in split.items():

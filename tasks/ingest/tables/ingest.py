@@ -13,7 +13,7 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
-from tasks.ingest.labels import usual_metric
+from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
 from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
@@ -24,7 +24,7 @@ from tasks.ingest.tables.link_splits import LinkSplitter
 from tasks.ingest.tables.memberships import Memberships
 from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.tables.splits import node_splits
-from tasks.ingest.tables.table_configs import EdgesConfig
+from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType, TaskType
@@ -92,11 +92,12 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         for kind, node_set in nodes.items():
             files = node_set.config.names if node_set.config else ""
             with intake.problems.gathering("" if node_set.broken else f"the features of {files} behind that mistake"):
-                features = write_nodes(node_set, intake, writer, column if kind == target else None)
+                features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
         readers, sizes = _write_edges(config, nodes, writer, context, intake)
         if column is not None:
+            say_unlabelled(has_label(column), "node", context)
             with intake.problems.gathering():
                 found = {} if config.task == LAYOUT else node_splits(config, nodes[target], column, owner, intake)
                 for split, ids in found.items():
@@ -148,6 +149,13 @@ def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
     if config.labels is not None and config.labels.form != "nodes":
         return Memberships(config.labels)
     return LabelStore(config)
+
+
+def _has_labels(config: TablesConfig, table: NodesConfig) -> bool:
+    """Whether a table's labels are to be read: where nothing trains they may be missing, columns and all."""
+    if config.split.by != "none" or not table.files:
+        return bool(table.label)
+    return bool(table.label) and set(table.label) <= set(table_files(table).column_names())
 
 
 def _say_what_was_not_read(config: TablesConfig, context: StageContext, intake: Intake) -> None:
@@ -235,7 +243,7 @@ def _scan(
     split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
     for kind, node_set in nodes.items():
         if node_set.config is not None:
-            inside = labels if kind == target and node_set.config.label else None
+            inside = labels if kind == target and _has_labels(config, node_set.config) else None
             unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
             with intake.problems.gathering(unread) as ended:
                 found = scan_nodes(node_set, intake, inside, split if kind == target else None)
@@ -294,8 +302,12 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
                 path=config.edges[0].files[0],
             )
         table = node_set.config
-        if table is not None and table.id and node_set.index.is_text:
+        if table is not None and table.files and table.id:
             intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)
+        elif kind in only_in_edges:
+            edges = next(edges for edges in config.edges if kind in (edges.source_type, edges.target_type))
+            columns = f"{edges.source} and {edges.target}"
+            intake.hint_at_similar_texts(edges, columns, "ids", node_set.index.keys(), letters=False)
         node_set.settle()
 
 
@@ -310,6 +322,7 @@ def _write_edges(
             reader = EdgeReader(edges, nodes, intake)
             if config.task == "link":
                 splitter = LinkSplitter(config, reader, writer)
+            reader.others = [one for one in config.edges if one is not edges]
             reader.read(writer, context, taken, splitter)
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now

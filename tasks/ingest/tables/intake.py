@@ -29,6 +29,7 @@ from tasks.ingest.tables.table_configs import FilesConfig
 
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
+_YES, _NO = r"^(yes|y|true|t)$", r"^(no|n|false|f)$"
 # Texts that often stand for an empty cell: worth a hint.
 OFTEN_MISSING = frozenset({"na", "n/a", "null", "none", "nil", "-", "?", "missing", "unknown", "#n/a"})
 
@@ -45,6 +46,17 @@ def not_a_number(cell: str) -> str:
     elif re.fullmatch(GROUPED, cell):
         hint = "; write 1234.5, without a sign for thousands or a currency, and with a point"
     return f"{cell[:40]!r} is not a number{hint}"
+
+
+def truths(texts: pa.Array) -> tuple[pa.Array, Array]:
+    """Return texts with yes, y, true and t as `1`, no, n, false and f as `0`, and which these are, bool (n,).
+
+    Small and capital letters and blanks around make no difference.
+    """
+    cells = compute.utf8_lower(compute.utf8_trim_whitespace(texts))
+    yes, no = (compute.fill_null(compute.match_substring_regex(cells, words), False) for words in (_YES, _NO))
+    found = compute.if_else(yes, "1", compute.if_else(no, "0", texts))
+    return found, np.asarray(compute.or_(yes, no))
 
 
 @dataclass(frozen=True)
@@ -175,16 +187,19 @@ class Intake:
             if not _is_of_kinds(error) and str(error.column) not in times:
                 raise
             first = error
-        # Some cell is no number. Read on, numbers as texts: each such cell is named. Batches have the same rows both
-        # times, for they end where blocks of the file do; those that were good have been given out already.
+        # Some cell is no number, or is yes or no. Read on, numbers as texts: each such cell is named. Batches have the
+        # same rows both times, for they end where blocks of the file do; those that were good have been given out.
+        are_truths = dict.fromkeys(numbers, False) if done else {}
         try:
             for place, batch in enumerate(files.batches(columns, (*texts, *numbers, *times))):
                 if place >= done:
-                    yield self._prepared(table, self._cell_by_cell(batch, numbers), seen)
+                    yield self._prepared(table, self._cell_by_cell(batch, numbers, are_truths), seen)
         except DataError as error:
             hint = "; the cells before are of another kind: if these are ids, dataset.text_ids=true reads all as texts"
             raise DataError(f"{error}{hint if _is_of_kinds(error) else ''}") from first
-        if not self.problems and not times:  # the cell that stopped Arrow must not pass without a word
+        if (
+            not self.problems and not times and not any(are_truths.values())
+        ):  # the cell that stopped Arrow must not pass without a word
             raise first
 
     def find_unread(self, tables: Iterable[FilesConfig]) -> None:
@@ -196,15 +211,30 @@ class Intake:
                 if unread := [name for name in names if name not in read]:
                     self.unread[table.names] = unread
 
-    def _cell_by_cell(self, batch: Batch, numbers: Sequence[str]) -> Batch:
+    def _cell_by_cell(self, batch: Batch, numbers: Sequence[str], are_truths: dict[str, bool]) -> Batch:
         data = batch.data
         for name in numbers:
-            data = data.set_column(data.schema.get_field_index(name), name, self._as_numbers(batch, name))
+            data = data.set_column(data.schema.get_field_index(name), name, self._as_numbers(batch, name, are_truths))
         return replace(batch, data=data)
 
-    def _as_numbers(self, batch: Batch, column: str) -> pa.Array:
+    def _as_numbers(self, batch: Batch, column: str, are_truths: dict[str, bool]) -> pa.Array:
+        """Return texts as numbers. A column of yes and no has no number but 1 and 0 besides: else such a cell is wrong.
+
+        `are_truths`: whether the columns' cells were yes and no so far.
+        """
         texts = compute.utf8_trim_whitespace(batch.column(column).cast(pa.string()))
+        replaced, found = truths(texts)
+        is_truth = compute.is_in(replaced, pa.array(["0", "1", "", None]))
+        only = compute.all(is_truth, min_count=0).as_py()
+        if found.any() or not only:
+            are_truths.setdefault(column, bool(only))
+        if are_truths.get(column):
+            return self._without_wrong(batch, column, texts, replaced, compute.invert(is_truth))
         bad = compute.fill_null(compute.invert(compute.match_substring_regex(texts, _NUMBER, ignore_case=True)), False)
+        return self._without_wrong(batch, column, texts, texts, bad)
+
+    def _without_wrong(self, batch: Batch, column: str, texts: pa.Array, values: pa.Array, bad: pa.Array) -> pa.Array:
+        """Return texts of numbers as float64, 0 in the place of those that are gathered as none."""
 
         def message(row: int) -> str:
             return not_a_number(texts[row].as_py())
@@ -212,7 +242,7 @@ class Intake:
         TableBatch(batch.path, batch.first_row, batch.data, self.problems).wrong(
             bad, column, "is not a number", message
         )
-        return compute.if_else(bad, "0", texts).cast(pa.float64())
+        return compute.if_else(bad, "0", values).cast(pa.float64())
 
     def _prepared(self, table: FilesConfig, batch: Batch, seen: dict[str, ColumnSurvey]) -> TableBatch:
         arrays = []
@@ -240,17 +270,9 @@ class Intake:
         self, table: FilesConfig, column: str, what: str, texts: pa.Array, *, letters: bool = True
     ) -> None:
         """Leave a hint where distinct texts of a column may be meant to be one; see `similar_texts`."""
-        pair = similar_texts(texts, letters=letters) if is_text(texts.type) else None
-        if pair is not None:
-            how = (
-                "blanks around them, in upper and lower case or as 1 and 1.0 do"
-                if letters
-                else "blanks or Unicode form"
-            )
-            self.hints.append(
-                f"{table.names} (column {column}): {pair[0]!r} and {pair[1]!r} are two {what} that differ "
-                f"only in {how}; if they are one, write them alike"
-            )
+        said = similar_texts(texts, what, letters=letters) if is_text(texts.type) else None
+        if said is not None:
+            self.hints.append(f"{table.names} (column {column}): {said}")
 
     def adjust(self, table: FilesConfig, what: str, count: int) -> None:
         """Count rows that a policy changed."""

@@ -12,7 +12,7 @@ from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
-from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_labels
+from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, label_codes, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch
@@ -30,12 +30,15 @@ class LabelStore:
         width = len(config.labels.label) if config.labels else 1
         self._kind = LabelKind(config.task_type, config.num_classes or 2, width)
         self._named = config.task_type == "multiclass" and config.num_classes is None
+        self._fewest = 0 if config.split.by == "none" else 2
         self._classes = IdIndex()
         self._parts: list[tuple[Array, Array]] = []
         self._path: object = None
         self._table = config.labels or next(table for table in config.nodes if table.label)
         self._column = self._table.label[0]
-        self._num_minus_one = 0
+        self._none: set[int] = set()
+        self._alone_below: int | None = None
+        self._num_none = 0
 
     def csv_kinds(self, columns: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         """Return how the label columns of a CSV are read."""
@@ -63,8 +66,10 @@ class LabelStore:
             batch.wrong_column(column, "is a column of lists; a label is a value, several of them are several columns")
             return np.full(len(values), np.nan)
         if self._kind.task_type == "multiclass":
-            self._num_minus_one += int(np.count_nonzero(values == -1))
-            values[values == -1] = np.nan
+            none = np.isin(values, NO_LABEL)
+            self._none |= set(values[none].astype(int).tolist())
+            self._num_none += int(np.count_nonzero(none))
+            values[none] = np.nan
         return values
 
     def _class_codes(self, batch: TableBatch, column: str) -> Array:
@@ -96,6 +101,10 @@ class LabelStore:
         Raises:
             DataError: there are not two classes.
         """
+        if not self._parts:  # nothing trains, and the table has no such column
+            width = len(self._table.label)
+            none = label_codes(np.empty((0, width)), LabelKind(self._kind.task_type, self._kind.num_classes, width))
+            self._parts = [(np.empty(0, np.int64), np.empty(0, np.int64) if self._named else none)]
         rows = np.concatenate([part[0] for part in self._parts])
         values = np.concatenate([part[1] for part in self._parts])
         if self._named:
@@ -104,7 +113,7 @@ class LabelStore:
             labelled = labels >= 0
             names, rank = self._ordered_classes(np.unique(labels[labelled]))
             labels[labelled] = rank[labels[labelled]]
-            self._num_minus_one = int(np.count_nonzero(labels[labelled] == -1))
+            self._num_none = int(np.count_nonzero(labels[labelled] == -1))
             self._hint(intake)
             intake.hint_at_similar_texts(self._table, self._column, "classes", names)
             return labels, names
@@ -115,25 +124,39 @@ class LabelStore:
         return labels, None
 
     def _hint(self, intake: Intake) -> None:
-        """Say that -1 was taken for no label: to somebody it is a class."""
-        if self._num_minus_one:
+        """Say that -1 or -100 was taken for no label: to somebody it is a class; and of any other the reverse."""
+        where = f"{self._table.names} (column {self._column})"
+        if self._num_none:
+            values, verb = " and ".join(map(str, sorted(self._none))), "stand" if len(self._none) > 1 else "stands"
             intake.hints.append(
-                f"{self._table.names} (column {self._column}): -1 stands for no label in "
-                f"{self._num_minus_one:,} rows; if it is a class, write classes as texts or numbers from 0"
+                f"{where}: {values} {verb} for no label in {self._num_none:,} rows; if it is a class, write classes as "
+                "texts or numbers from 0"
+            )
+        if self._alone_below is not None:
+            intake.hints.append(
+                f"{where}: {self._alone_below} is a class beside those from 0; if it stands for no label, leave the "
+                "cell empty, or write -1"
             )
 
     def _ordered_classes(self, met: Array) -> tuple[pa.Array, Array]:
         """Return the classes that nodes have, ascending, and the number of each class that was met, -1 for none.
 
-        They are compared as numbers where all are numbers. Then a -1 below all others is no class, as in many public
-        data sets. `met` are the codes that nodes have: a class of rows that were dropped is none.
+        They are compared as numbers where all are numbers. Then a -1 or -100 below all others is no class, as in many
+        public data sets. `met` are the codes that nodes have: a class of rows that were dropped is none.
         """
         keys = whole_numbers(self._classes.keys().take(pa.array(met)))
         order = np.asarray(compute.sort_indices(keys))
         note = ""
-        if len(order) and not is_text(keys.type) and keys[order[0]].as_py() == -1:
-            order, note = order[1:], " beside -1, which stands for no label; to make it a class, number them from 0"
-        if len(order) < 2:
+        if not is_text(keys.type):
+            first = keys.take(pa.array(order[: len(NO_LABEL) + 1])).to_pylist()
+            none = count_no_label(first)
+            self._none, rest = set(first[:none]), first[none:]
+            self._alone_below = rest[0] if len(rest) > 1 and rest[0] < 0 <= rest[1] else None
+            if none:
+                values = " and ".join(map(str, first[:none]))
+                note = f" beside {values}, which stands for no label; to make it a class, number them from 0"
+            order = order[none:]
+        if len(order) < self._fewest:
             found = f"has 1 class ({keys[order[0]]}){note}" if len(order) else f"has no labelled row{note}"
             raise DataError(f"{found}; at least two classes are needed", path=self._path, column=self._column)
         rank = np.full(self._classes.count, -1, np.int64)

@@ -19,6 +19,7 @@ from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
+from tasks.ingest.labels import NO_LABEL
 from tasks.ingest.tables.intake import Intake, TableBatch, as_number
 from tasks.ingest.tables.labels import note_unknown
 from tasks.ingest.tables.table_configs import LabelsConfig
@@ -127,6 +128,12 @@ class Memberships:
         nodes, codes = np.divmod(once, self._labels.count)
         names = whole_numbers(self._labels.keys().cast(pa.string()))
         kept = self._kept(np.bincount(codes, minlength=self._labels.count), names)
+        lowest = [] if is_text(names.type) else names.take(pa.array(kept[: len(NO_LABEL)])).to_pylist()
+        if none := [str(label) for label in lowest if label in NO_LABEL]:
+            intake.hints.append(
+                f"{self.table.names} (column {', '.join(self.table.label)}): {' and '.join(none)} counts as a label of "
+                "its own; where it stands for none, leave its rows out"
+            )
         intake.adjust(self.table, "labels of too few nodes left out", self._labels.count - len(kept))
         self._check_size(num_nodes, len(kept))
         place = np.full(self._labels.count, -1, np.int64)

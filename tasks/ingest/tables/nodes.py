@@ -7,7 +7,7 @@ an id 9 bytes a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +23,6 @@ from tasks.ingest.ogb.raw_rows import NpyRows, Taker
 from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files
 from tasks.ingest.tables.labels import LabelStore
-from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.writer import DatasetWriter
@@ -124,9 +123,13 @@ def _kept(parts: list[Array], kept: Array | None) -> Array | None:
 
 
 def write_nodes(
-    nodes: NodeSet, intake: Intake, writer: DatasetWriter, labels: Array | None
+    nodes: NodeSet,
+    intake: Intake,
+    writer: DatasetWriter,
+    labels: Array | None,
+    tables: Sequence[NodesConfig] = (),
 ) -> tuple[FeatureColumn, ...]:
-    """Write `nodes/TYPE`; return its features. Raises DataError."""
+    """Write `nodes/TYPE`; return its features. `tables` are those of all types. Raises DataError."""
     table = nodes.config or NodesConfig(type=nodes.kind)
     reader = FeatureReader(table.features, table.categorical, table.missing_by_column)
     taker, features = None, []
@@ -140,7 +143,7 @@ def write_nodes(
         features.append(FeatureColumn(column="feat", kind="numeric", dim=width[0] if width else 1))
     with writer.table(f"nodes/{nodes.kind}") as out:
         first = 0
-        for columns, n in _feature_parts(nodes, intake, reader):
+        for columns, n in _feature_parts(nodes, intake, reader, tables):
             if intake.problems:  # it goes on for the sake of further mistakes; nobody will see what is written
                 continue
             written: dict[str, Array] = {"node_id": np.arange(first, first + n, dtype=np.int64)}
@@ -154,22 +157,21 @@ def write_nodes(
             out.write(written)
             first += n
         intake.problems.raise_any()
-    for column, index in reader.codes.items():  # what the codes of categorical columns mean
-        if index.count:
-            codes = np.arange(index.count, dtype=np.int64)
-            writer.write(f"categories/{nodes.kind}/{stored_name(column)}", {"code": codes, "name": index.keys()})
+    reader.write_names(writer, f"categories/{nodes.kind}")
     for column, count in reader.num_empty.items():
         intake.adjust(table, f"empty cells of {column} filled", count)
     return (*features, *reader.describe())
 
 
-def _feature_parts(nodes: NodeSet, intake: Intake, reader: FeatureReader) -> Iterator[tuple[dict[str, Array], int]]:
+def _feature_parts(
+    nodes: NodeSet, intake: Intake, reader: FeatureReader, tables: Sequence[NodesConfig]
+) -> Iterator[tuple[dict[str, Array], int]]:
     """Yield feature columns and the number of rows, in the order of the nodes."""
     table, first = nodes.config, 0
     columns = [*reader.features, *reader.categorical]
     if table is not None and table.files and columns:
         read = 0
-        reader.look_ahead(table, intake)
+        reader.look_ahead(table, intake, [one for one in tables if one is not table])
         for whole in intake.batches(table, columns, reader.categorical, reader.features):
             batch = whole if nodes.kept is None else whole.keep(nodes.kept[read : read + whole.num_rows])
             read += whole.num_rows

@@ -12,6 +12,8 @@ from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
 from configs.versioned_tables import is_versioned, parse_reference
+from tasks.ingest.tables.folder_keys import files_in, keys_of
+from tasks.readers.duckdb_files import log_of
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -27,7 +29,9 @@ def files_of(patterns: Sequence[str]) -> list[Path]:
     for pattern in patterns:
         path = user_path(pattern)
         if is_folder(path):
-            matches = [entry for entry in names_in(path) if not entry.name.startswith((".", "_"))]
+            matches = list(files_in(path))
+            logs = {f"{entry}.wal" for entry in matches}  # of a database beside
+            matches = [entry for entry in matches if str(entry) not in logs]
             if not matches:
                 raise DataError("is a folder without files", path=pattern)
         elif look_up(path) is None and glob.has_magic(pattern):
@@ -54,16 +58,21 @@ def _hint(path: Path) -> str:
 def describe_tables(tables: Mapping[str, Sequence[str]], digests: SourceDigests) -> dict[str, dict[str, Any]]:
     """Return what identifies each table's content: of files what they hold, else the table's version.
 
-    Files and tables that are missing count none: whoever reads them says so.
+    Files and tables that are missing count none: whoever reads them says so, and so does `plan` (`digests.missing`).
     """
-    described = digests.describe({name: named_files(files) for name, files in tables.items() if not _versioned(files)})
+    files_by_table = {}
+    for name, files in tables.items():
+        if not _versioned(files):
+            files_by_table[name] = named_files(files, digests.missing)
+    described = digests.describe(files_by_table)
     for name, files in tables.items():
         if _versioned(files):
             from tasks.readers.table_formats.opened import open_versioned
 
             try:
                 described[name] = open_versioned(parse_reference(files[0])).facts
-            except DataError:
+            except DataError as error:
+                digests.missing.append(str(error))
                 described[name] = {"format": files[0].partition(":")[0]}
     return {name: described[name] for name in tables}
 
@@ -81,9 +90,16 @@ def _versioned(files: Sequence[str]) -> bool:
     return len(files) == 1 and is_versioned(files[0])
 
 
-def named_files(patterns: Sequence[str]) -> list[tuple[str, Path]]:
-    """Return name and path of each file in order; none where one is missing."""
+def named_files(patterns: Sequence[str], missing: list[str]) -> list[tuple[str, Path]]:
+    """Return name and path of each file in order, and of the write-ahead logs beside.
+
+    None where one is missing; what is wrong with it goes to `missing`.
+    """
     try:
-        return [(path.name, path) for path in files_of(patterns)]
-    except DataError:
+        files = files_of(patterns)
+        logs = [(f"{path.name}.wal", log) for path in files if (log := log_of(path)) is not None]
+        keys = ("".join(f"{key}={value}/" for key, value in keys_of(path, patterns).items()) for path in files)
+        return [*((f"{key}{path.name}", path) for key, path in zip(keys, files, strict=True)), *logs]
+    except DataError as error:
+        missing.append(str(error))
         return []

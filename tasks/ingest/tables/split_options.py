@@ -23,9 +23,10 @@ class SplitConfig(ConfigModel):
         {"source", "target", "relation_column", "label", "known_pairs", "negatives", "per_edge"}
     )
 
-    by: Literal["ratio", "stratified", "time", "column", "files"] = "ratio"
+    by: Literal["ratio", "stratified", "time", "column", "files", "none"] = "ratio"
     """ratio: at random; stratified: the same shares of each class; time: oldest train, newest test; column or files:
-    as you say. Only labelled nodes are dealt out."""
+    as you say. Only labelled nodes are dealt out. none: nothing trains, of data for predictions alone; labels may be
+    missing."""
     train: float = Field(default=0.6, ge=0, le=1)
     """Share of the training split (ratio, stratified, time)."""
     valid: float = Field(default=0.2, ge=0, le=1)

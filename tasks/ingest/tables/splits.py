@@ -28,6 +28,8 @@ def node_splits(
         DataError: an empty split, an id twice or in two splits, a node of a split without a label.
     """
     split = config.split
+    if split.by == "none":
+        return {name: np.empty(0, np.int64) for name in SPLITS}
     labelled = has_label(labels)
     if split.by == "files":
         owner = _from_files(config, nodes, intake)

@@ -30,7 +30,8 @@ class FilesConfig(ConfigModel):
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})  # what the files hold is the source's fingerprint
 
     files: StrTuple = ()
-    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst. Or a table
+    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst. Keys in
+    names of folders (`year=2024/`) are columns. In numbers, yes, true and t are 1, no, false and f are 0. Or a table
     that keeps its versions: `delta:PATH`, `delta:PATH@12`, `delta:PATH@2025-06-30`,
     `iceberg:CATALOG.NAMESPACE.TABLE@SNAPSHOT`."""
     format: Literal["auto", "parquet", "csv", "tsv", "edgelist"] = "auto"

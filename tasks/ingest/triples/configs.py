@@ -95,6 +95,9 @@ class TriplesConfig(ComponentConfig):
     """How the times are written, as of Python's strptime: `"%d.%m.%Y"`, say; null: ISO 8601."""
     literals: Literal["drop", "keep"] = "drop"
     """N-Triples whose object is a literal (a text, a number, a date): left out and counted, or an entity each."""
+    blank_nodes: Literal["by_file", "shared"] = "by_file"
+    """N-Triples in several files: a blank node `_:b0` is of its file, as RDF has it, and called `_:b0@FILE`; shared:
+    files are parts of one, and a label is one node in all."""
     text_ids: bool = False
     """Take ids and relations as texts, also where all look like numbers."""
     entities: str | None = None

@@ -29,7 +29,8 @@ class Triples(Dataset):
         """Names and contents of all files, by what they are for; files that are missing count none."""
         try:
             return digests.describe(find_sources(self.config).described())
-        except DataError:
+        except DataError as error:
+            digests.missing.append(str(error))
             return digests.describe({})
 
     def time_unit(self) -> TimeUnit | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 
 from tasks.arrays import Array, blocks
 from tasks.ingest.tables.hints import similar_texts
@@ -48,6 +49,7 @@ def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContex
     """
     job = Job(config, sources, context, read_triples(config, sources, context))
     say_literals(job)
+    _say_blank_nodes(job)
     drop_repeated(job)
     if job.dealt:
         deal_out(job)
@@ -124,10 +126,23 @@ def _write_relations(job: Job, writer: DatasetWriter, numbering: Numbering) -> i
 
 
 def _hint_at_similar(job: Job, what: str, keys: pa.Array) -> None:
-    pair = similar_texts(keys.cast(pa.string()), letters=what == "relations") if pa.types.is_string(keys.type) else None
-    if pair is not None:
+    said = similar_texts(keys, what, letters=what == "relations") if pa.types.is_string(keys.type) else None
+    if said is not None:
+        job.context.warn(said)
+
+
+def _say_blank_nodes(job: Job) -> None:
+    """Say how many labels of blank nodes stand in several files, where they are a node in each."""
+    keys = job.intake.entities.keys()
+    if not pa.types.is_string(keys.type):
+        return
+    blank = keys.filter(compute.match_substring_regex(keys, "^_:[^@]*@"))
+    labels = compute.value_counts(compute.replace_substring_regex(blank, "@.*", "")).field("counts")
+    count = compute.sum(compute.greater(labels, 1).cast(pa.int64())).as_py()
+    if count:
         job.context.warn(
-            f"{pair[0]!r} and {pair[1]!r} are two {what} that are written almost alike; if they are one, write them so"
+            f"{count:,} labels of blank nodes stand in several files, such as {blank[0].as_py()!r}: those of each file "
+            "are nodes of their own; where the files are parts of one, dataset.blank_nodes=shared"
         )
 
 

@@ -88,7 +88,8 @@ class _Reading:
     clock: TimeReader | None = None
 
     def read(self) -> Intake:
-        reader = TripleReader(self.config, self.problems, self.context.message)
+        files = [path for paths in self.sources.triples.values() for path in paths]
+        reader = TripleReader(self.config, self.problems, self.context.message, files)
         for split, paths in self.sources.triples.items():
             first = self.places.count
             for path in paths:

@@ -136,6 +136,10 @@ class Names:
                 f"{self.count - 1} (dataset.text_ids=true takes numbers as names)"
             )
         unknown = f"unknown {self.what} {value!r}: it is not in {self.path}"
+        if str(value).startswith("_:") and "@" in str(value):
+            return (
+                f"{unknown}; a blank node is of its file, and where files are parts of one: dataset.blank_nodes=shared"
+            )
         first = str(self.index.keys()[0]) if self.index.count else ""
         if "\t" in first:
             return f"{unknown}, whose lines are names as a whole, such as {first!r}; leave its other columns out"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
@@ -85,9 +87,18 @@ class TablePlan:
 class TripleReader:
     """Reads files of triples; mistakes in cells are gathered in `problems`."""
 
-    def __init__(self, config: TriplesConfig, problems: Problems, say: Callable[[str], None]) -> None:
-        """`say` takes what a user may want to know of how a file was understood."""
+    def __init__(
+        self, config: TriplesConfig, problems: Problems, say: Callable[[str], None], files: Sequence[Path] = ()
+    ) -> None:
+        """`say` takes what a user may want to know of how a file was understood; `files`: all that are read."""
         self.config, self.problems, self._say = config, problems, say
+        ntriples = [path for path in dict.fromkeys(files) if format_of(path, config.format) == "ntriples"]
+        self._marks: dict[Path, str] = {}
+        """What tells a file's blank nodes from those of others."""
+        if len(ntriples) > 1 and config.blank_nodes == "by_file":
+            alike = Counter(path.name for path in ntriples)
+            for number, path in enumerate(ntriples):
+                self._marks[path] = f"@{path.name}" if alike[path.name] == 1 else f"@{number}-{path.name}"
         self.num_literals = 0
         """Triples with a literal that were left out."""
         if config.delimiter is not None:
@@ -121,7 +132,11 @@ class TripleReader:
         columns = Columns(*TERMS)
         for found in read_ntriples(path, literals=self.config.literals == "keep"):
             self.num_literals += found.num_literals
-            yield TripleBatch(TableBatch(path, found.first_line, found.terms, self.problems), columns, found.is_triple)
+            terms = found.terms
+            if path in self._marks:
+                marked = [_marked(terms.column(name), self._marks[path]) for name in TERMS]
+                terms = pa.RecordBatch.from_arrays(marked, names=list(TERMS))
+            yield TripleBatch(TableBatch(path, found.first_line, terms, self.problems), columns, found.is_triple)
 
     def _columns(self, path: Path, names: list[str], *, named: bool) -> Columns:
         """Return the columns that are meant."""
@@ -146,6 +161,12 @@ class TripleReader:
                 path=path,
             )
         return Columns(*(usual or names[:_WIDTH]), **others)
+
+
+def _marked(terms: pa.Array, mark: str) -> pa.Array:
+    """Return terms with a mark behind the labels of blank nodes."""
+    is_blank = compute.starts_with(terms, "_:")
+    return compute.if_else(is_blank, compute.binary_join_element_wise(terms, mark, ""), terms)
 
 
 def _usual(names: list[str]) -> tuple[str, str, str] | None:

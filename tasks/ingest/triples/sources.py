@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import DataError
-from configs.source_files import check_file, is_folder, names_in, user_path
+from configs.source_files import check_file, is_folder, names_in, unknown_format, user_path
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.triples.configs import TriplesConfig
 from tasks.storage.manifests import SPLITS
@@ -67,8 +67,7 @@ def format_of(path: Path, given: str) -> str:
         return given
     found = FORMATS.get(_ending(path))
     if found is None:
-        known = ", ".join(FORMATS)
-        raise DataError(f"the name does not tell the format; known: {known} (and .gz, .zst); or give format", path=path)
+        raise unknown_format(path, FORMATS)
     return found
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.layout_options import LAYOUT
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.ingest.labels import to_labels
+from tasks.ingest.labels import NO_LABEL, count_no_label, to_labels
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.vectors.matrices import is_idx
 from tasks.readers.columns import is_text, whole_numbers
@@ -28,7 +28,7 @@ Labels = tuple[TaskType, pa.Array | np.ndarray, pa.Array | None]
 def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
     """Return one value for each row from files: texts or numbers. Raises DataError where they are more or fewer."""
     paths = files_of(patterns)
-    parts = [_read(path) for path in paths]
+    parts = [_read(path, num_rows) for path in paths]
     if any(is_text(part.type) for part in parts):
         parts = [part.cast(pa.string()) for part in parts]
     elif len({part.type for part in parts}) > 1:
@@ -41,17 +41,17 @@ def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
     return found
 
 
-def _read(path: Path) -> pa.Array:
-    if path.suffix == ".npy":
-        values = NpyFile(path).read()
-    elif is_idx(path):
-        values = IdxFile(path).read()
-    else:
+def _read(path: Path, num_rows: int) -> pa.Array:
+    if path.suffix != ".npy" and not is_idx(path):
         lines = [compute.utf8_rtrim(part, "\r\n") for _, part in read_lines(path)]
         return whole_numbers(pa.concat_arrays(lines) if lines else pa.array([], pa.string()))
-    if values.ndim != 1 and values.shape[1:] != (1,) * (values.ndim - 1):
-        raise DataError(f"has the shape {values.shape}; one value a row is needed, (rows,)", path=path)
-    values = values.reshape(len(values))
+    file = NpyFile(path) if path.suffix == ".npy" else IdxFile(path)
+    shape = file.header().shape if isinstance(file, NpyFile) else file.shape()
+    if not shape or shape[1:] != (1,) * (len(shape) - 1):
+        raise DataError(f"has the shape {shape}; one value a row is needed, (rows,)", path=path)
+    if shape[0] > num_rows:  # said before a small file is unpacked to gigabytes
+        raise DataError(f"has {shape[0]:,} rows, and there are {num_rows:,} vectors; each has one", path=path)
+    values = file.read().reshape(shape[0])
     return pa.array(values.astype(np.float32) if values.dtype == np.float16 else values)
 
 
@@ -92,7 +92,7 @@ def checked_ids(ids: pa.Array, name: object, column: object = None) -> pa.Array 
 def label_column(values: pa.Array, kind: str, name: object, column: object = None) -> Labels:
     """Return the task type, the column `label`, and the names of classes in the order of their codes.
 
-    Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 is none.
+    Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 and -100 are none.
 
     Raises:
         DataError: neither texts nor numbers, or one class alone.
@@ -126,8 +126,8 @@ def _classes(values: pa.Array, name: object, column: object) -> tuple[np.ndarray
     texts = compute.fill_null(values.cast(pa.string()), "")
     keys = whole_numbers(compute.unique(texts.filter(compute.not_equal(texts, ""))))
     keys = keys.take(compute.sort_indices(keys))
-    if len(keys) and not is_text(keys.type) and keys[0].as_py() == -1:
-        keys = keys.slice(1)
+    if not is_text(keys.type):
+        keys = keys.slice(count_no_label(keys.slice(0, len(NO_LABEL) + 1).to_pylist()))
     names = keys.cast(pa.string())
     if len(names) < 2:
         found = f"has 1 class ({names[0]})" if len(names) else "has no label"

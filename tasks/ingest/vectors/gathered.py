@@ -87,10 +87,8 @@ def _beside(config: VectorsConfig, num_rows: int) -> tuple[pa.Array | None, Labe
     ids, labels = None, NO_LABELS
     if config.ids:
         names = ", ".join(config.ids)
-        found = _exported_ids(config.ids[0]) if names.endswith(_IDS_BESIDE) else None
+        found = _exported_ids(config.ids[0], num_rows) if names.endswith(_IDS_BESIDE) else None
         found = read_column(config.ids, num_rows, "ids") if found is None else found
-        if len(found) != num_rows:
-            raise DataError(f"has {len(found):,} ids, and there are {num_rows:,} vectors", path=names)
         ids = checked_ids(found, names)
     if config.labels:
         names = ", ".join(config.labels)
@@ -98,11 +96,13 @@ def _beside(config: VectorsConfig, num_rows: int) -> tuple[pa.Array | None, Labe
     return ids, labels
 
 
-def _exported_ids(file: str) -> pa.Array:
+def _exported_ids(file: str, num_rows: int) -> pa.Array:
     """Return the ids of a Parquet file beside a matrix."""
     (path,) = files_of((file,))
     with open_parquet(path) as opened:
-        names = opened.schema_arrow.names
+        names, rows = opened.schema_arrow.names, opened.metadata.num_rows
+    if rows != num_rows:
+        raise DataError(f"has {rows:,} ids, and there are {num_rows:,} vectors", path=file)
     column = next((name for name in ID_COLUMNS if name in names), ID_COLUMNS[0])
     check_columns(path, [column], names)
     return pa.chunked_array([batch.column(column) for batch in read_parquet(path, [column])]).combine_chunks()

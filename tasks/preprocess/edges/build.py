@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tasks.preprocess.layout import Layout
 from tasks.preprocess.shards import ShardJob, result, run_jobs
 from tasks.preprocess.splits.held_out import HeldOut
 from tasks.preprocess.splits.snapshot import EdgeFilter
+from tasks.preprocess.transforms.base import State
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.storage.graph_store import ArrayWriter, id_dtype
@@ -93,6 +95,8 @@ class EdgeRules:
     """Leaves the edges that are in a snapshot."""
     held_out: HeldOut | None = None
     """Takes out, on link tasks, what is to be predicted."""
+    codes: Mapping[str, State] = field(default_factory=dict)
+    """Categorical columns whose codes become those of a model's training (`ReadsAsTrained.edge_codes`)."""
 
 
 def build_edges(
@@ -118,7 +122,7 @@ class _Merge:
         self.context, self.layout, self.config, self.writer = context, layout, config, writer
         self.existing, self.held_out = rules.existing, rules.held_out
         self.scratch = ArrayWriter(scratch)
-        self.data = EdgeData(store, layout, config.feature_dtype, self.scratch)
+        self.data = EdgeData(store, layout, config.feature_dtype, self.scratch, rules.codes)
         self.threads = config.workers or os.cpu_count() or 1
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables

@@ -8,6 +8,7 @@ no time was always there (ALWAYS instead of 0), and numbers are stored as sign(x
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numba import njit
 from configs.errors import DataError
 from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
-from tasks.preprocess.transforms.base import check_codes
+from tasks.preprocess.transforms.base import State, check_codes
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
 from tasks.storage.manifests import FeatureColumn, TypeColumns
@@ -59,9 +60,20 @@ def edge_types(
 class EdgeData:
     """Columns of the edge tables, and how they reach CSC order."""
 
-    def __init__(self, store: DatasetStore, layout: Layout, feature_dtype: str, scratch: ArrayWriter) -> None:
-        """`scratch` takes the columns of all tables end to end until they are in order."""
+    def __init__(
+        self,
+        store: DatasetStore,
+        layout: Layout,
+        feature_dtype: str,
+        scratch: ArrayWriter,
+        recoded: Mapping[str, State] | None = None,
+    ) -> None:
+        """`scratch` takes the columns of all tables end to end until they are in order.
+
+        `recoded`: see `EdgeRules.codes`.
+        """
         self.store, self.layout, self.scratch = store, layout, scratch
+        self.recoded = recoded or {}
         self.feature_dtype = np.dtype(feature_dtype)
         self.features = union_of_features(store.manifest.edge_types)
         self.numeric = [feature for feature in self.features if feature.kind == "numeric"]
@@ -117,6 +129,7 @@ class EdgeData:
                     values = to_numpy(group.column(column)).reshape(group.num_rows, dim)
                     if codes:
                         check_codes(values, codes, column, shard.path, place - first)
+                        values = self.recoded[column]["codes"][values] if column in self.recoded else values
                     raw[place : place + len(values)] = values
                     place += len(values)
         return raw
@@ -144,12 +157,12 @@ class EdgeData:
     ) -> None:
         """Fill the columns of `out` one feature at a time: only one of them is in memory.
 
-        Where there is none, numbers are 0, and codes the one behind the last of `codes`.
+        Where there is none, numbers are 0, and codes the one behind the last.
         """
         place = 0
         for feature in features:
             known = codes.get(feature.column, ())
-            absent = np.asarray(known or [0] * feature.dim)
+            absent = np.asarray(self._as_trained(feature.column, known) or [0] * feature.dim)
             raw = self._raw(feature.column, dtype, absent, feature.dim, known)
             with np.errstate(over="ignore"):
                 _gather(eids, raw, out[:, place : place + feature.dim], absent)
@@ -164,10 +177,14 @@ class EdgeData:
             known = feature.cardinalities or self._count_codes(feature)
             somewhere_absent = self.layout.add_loops or len(self._tables_with(feature.column)) < num_types
             codes[feature.column] = known
-            cardinalities += [count + somewhere_absent for count in known]
+            cardinalities += [count + somewhere_absent for count in self._as_trained(feature.column, known)]
         out = writer.create("edge_feat_cat", (size, len(cardinalities)), np.int32)
         self._columns(self.categorical, eids, out, np.int32, codes)
         self.categories = tuple(cardinalities)
+
+    def _as_trained(self, column: str, own: tuple[int, ...]) -> tuple[int, ...]:
+        """Return how many codes each value of a column has, in those of a model's training where it is recoded."""
+        return tuple(self.recoded[column]["cardinalities"]) if column in self.recoded else own
 
     def _count_codes(self, feature: FeatureColumn) -> tuple[int, ...]:
         top = np.zeros(feature.dim, np.int64)

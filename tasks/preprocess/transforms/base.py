@@ -13,6 +13,7 @@ A column is numeric (float32, ends up in `feat`) or categorical (int32 codes wit
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -23,6 +24,7 @@ from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from tasks.arrays import Array
 from tasks.preprocess.transforms.configs import TransformConfig
+from tasks.storage.manifests import DatasetManifest
 
 State = dict[str, Any]
 """Arrays and plain values: what a transform learned."""
@@ -44,6 +46,23 @@ class Column:
     """Precision that a numeric column has been cast to."""
     gaps: bool = False
     """Whether NaN stands where a cell was empty; `fill_mean` goes before every other transform."""
+
+
+class ReadsAsTrained(ABC):
+    """What makes a registered model's data of other data: codes and relations become those of its training."""
+
+    @property
+    @abstractmethod
+    def edge_codes(self) -> dict[str, State]:
+        """Of categorical columns of edges: `codes`, the training's code of each code here, and `cardinalities`."""
+
+    @abstractmethod
+    def relations_as_trained(self, data: DatasetManifest) -> DatasetManifest:
+        """Return the data with the training's relations in their order; one that is not here has no edges."""
+
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """Say what the training has not seen, and what becomes of it."""
 
 
 def check_codes(codes: Array, cardinalities: tuple[int, ...], column: str, path: object, first_row: int) -> None:

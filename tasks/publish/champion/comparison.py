@@ -29,8 +29,8 @@ from configs.errors import (
 )
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob
-from tasks.apply.model_files import model_digest
-from tasks.apply.needs import label_columns
+from tasks.apply.model_files import control_in_place, model_digest
+from tasks.apply.needs import DataNeeds, label_columns
 from tasks.apply.prepare import prepare_for
 from tasks.apply.published import Published, read_published
 from tasks.publish import profile
@@ -40,6 +40,7 @@ from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import ModelVersion, fetch_model
 from tasks.publish.vectors import provide_vectors
 from tasks.stage import Parent, StageContext
+from tasks.storage.controls import CONTROLS
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names
 from tasks.storage.snapshots import check_snapshot
@@ -74,7 +75,7 @@ class Challenge:
     """`split/metric`."""
 
     def own_value(self) -> tuple[float, dict[str, float]]:
-        """Return the gate metric on the validation split, and that of each control.
+        """Return the gate metric on the validation split, and that of each control, those too that do not count.
 
         As evaluated, else measured now (`evaluate.splits=[test]`). Raises RecipeError: there is no such metric.
         """
@@ -86,6 +87,13 @@ class Challenge:
         split, _, name = self.metric.partition("/")
         measured = {control: {split: {name: value}} for control, value in outcome["controls"].items()}
         return float(outcome["models"][0]["value"]), controls_of(self.metric, measured)
+
+    def publish_control(self, name: str) -> float:
+        """Put the files of a control in the place of the model's; returns its value of the gate metric."""
+        outcome = self.measure([self.own()], None, publish=name)
+        control_in_place(self.files, self.recipe.name, CONTROLS[name].what)
+        DataNeeds.of(self.context, self.recipe, self.parents, name).write(self.files)
+        return float(outcome["models"][0]["value"])
 
     def against(self, tracker: Tracker, new: Candidate, champion: ModelVersion) -> Compared:
         """Compare with the champion, whose metric is the same.
@@ -150,10 +158,13 @@ class Challenge:
         store, graph = self._store(), self.parents["partition"].folder
         return Measured(self.files, graph, True, class_names(store), label_columns(store.manifest, store))
 
-    def measure(self, models: list[Measured], mask: Any, *, controls: bool = False) -> dict[str, Any]:
+    def measure(
+        self, models: list[Measured], mask: Any, *, controls: bool = False, publish: str = ""
+    ) -> dict[str, Any]:
         """Measure in a process of its own; `mask`, bool (rows,) or None, tells rows to leave out.
 
-        With `controls` also what the first model has to beat, on all rows.
+        With `controls` also what the first model has to beat, on all rows; with `publish` that control takes the place
+        of the first model.
 
         Returns:
             as `tasks.apply.measure.Measuring.run`.
@@ -175,6 +186,7 @@ class Challenge:
             threads=recipe.train.threads,
             work=work,
             controls=controls,
+            publish=publish,
         )
         inner = replace(self.context, work=work)  # a folder of its own: what it leaves is no part of the artifact
         try:

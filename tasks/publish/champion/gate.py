@@ -5,7 +5,8 @@ Models are compared on the same rows of the same data or not at all. In order:
 1. The version that is champion already stays.
 2. A run that was not asked to choose (a backfill's) leaves the champion alone.
 3. A metric that is not a number decides nothing.
-4. A model that does not beat its controls (the majority, a linear model on the rows' own features) is not promoted.
+4. A model that does not beat the simple controls (the majority, a linear model on the rows' own features), or is below
+   another one (boosting, neighbours of pairs), is not promoted. `tracking.gate_controls` says which count.
 5. The first version of a name becomes champion.
 6. A layout predicts nothing that two could be compared on: the newer data's takes over.
 7. A champion that was chosen by another metric, or by none, stays.
@@ -19,7 +20,7 @@ A decision by few rows, and one for a model of older data than the champion's, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from configs.metric_names import metric_of
@@ -55,11 +56,14 @@ class Candidate:
     """What the times of its data count."""
     is_layout: bool = False
     """Whether it is looked at, and predicts nothing."""
+    control: str = ""
+    """The control that is published in place of the model."""
 
     @property
     def shown(self) -> str:
-        """Metric and value."""
-        return f"{self.metric} {self.value:.4f}"
+        """Metric and value, and of what where that is a control."""
+        of = f" of {controls_named([self.control])}, published in place of the model" if self.control else ""
+        return f"{self.metric} {self.value:.4f}{of}"
 
     def beats(self, value: float) -> bool:
         """Whether its value is better than another one of the same metric."""
@@ -67,8 +71,12 @@ class Candidate:
 
     @property
     def unbeaten(self) -> dict[str, float]:
-        """The controls that are as good as this model, or better."""
-        return {name: value for name, value in self.controls.items() if not self.beats(value)}
+        """The controls that are better than this model; of the simple ones (`Control.gates`) also those as good."""
+        return {
+            name: value
+            for name, value in self.controls.items()
+            if not self.beats(value) and (_is_simple(name) or value != self.value)
+        }
 
 
 @dataclass(frozen=True)
@@ -136,10 +144,15 @@ def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> flo
     return metric_of(name, metrics[split], split) if split in metrics else None
 
 
+def counts(control: str, which: str) -> bool:
+    """Whether a control keeps a model below it from becoming champion; `which`: `tracking.gate_controls`."""
+    return which == "all" or (which == "simple" and _is_simple(control))
+
+
 def controls_of(gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
-    """Return the gate metric's value of each control that has one and gates (see `EvalReport.controls`)."""
+    """Return the gate metric's value of each control that has one (see `EvalReport.controls`)."""
     split, _, name = gate.partition("/")
-    found = {control: values.get(split, {}).get(name) for control, values in controls.items() if _gates(control)}
+    found = {control: values.get(split, {}).get(name) for control, values in controls.items()}
     return {control: value for control, value in found.items() if value is not None and not math.isnan(value)}
 
 
@@ -170,8 +183,8 @@ def decide(
     if leave_alone:
         return Decision(
             False,
-            f"{new.shown}; a backfill leaves the champion alone (graphmill backfill create ... --promote lets the gate "
-            f"choose; by hand: {by_hand})",
+            f"{new.shown}; a run with --no-promote leaves the champion alone, and so does a backfill (graphmill "
+            f"backfill create ... --promote lets the gate choose; by hand: {by_hand})",
             "left alone",
         )
     if math.isnan(new.value):
@@ -179,7 +192,8 @@ def decide(
     if new.unbeaten:
         return Decision(
             False,
-            f"{new.shown} does not beat {controls_text(new.unbeaten)}; by hand all the same: {by_hand} --force",
+            f"{new.shown} does not beat {controls_text(new.unbeaten)}; by hand all the same: {by_hand} --force "
+            "(tracking.gate_controls says which controls count)",
             f"not above {next(iter(new.unbeaten))}",
             loud=True,
         )
@@ -233,24 +247,26 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
             compared=compared,
         )
     if compared.old is None:
-        beaten = f"beats {controls_text(new.controls)}" if new.controls else "has no controls to beat"
+        below = {name: value for name, value in new.controls.items() if new.beats(value)}
+        beaten = f"beats {controls_text(below)}" if below else "has no controls to beat"
         if compared.other_graph:
             return Decision(
                 True,
-                f"version {old.version} is of another graph; this one takes over: {new.shown} {beaten}",
+                f"nothing was compared, because version {old.version} is of another graph; this one takes over: "
+                f"{new.shown} {beaten}",
                 f"v{old.version} is of another graph",
                 loud=True,
                 compared=compared,
             )
         return Decision(
             True,
-            f"version {old.version}, champion so far, cannot score {compared.data}: {compared.why_not.rstrip('.')}. So "
-            f"this version takes over: {new.shown} {beaten}",
+            f"nothing was compared, because version {old.version}, champion so far, cannot score {compared.data}: "
+            f"{compared.why_not.rstrip('.')}. So this version takes over: {new.shown} {beaten}",
             f"v{old.version} cannot score",
             loud=True,
             compared=compared,
         )
-    same_rows = Candidate(new.version, new.metric, compared.new, new.higher_is_better)
+    same_rows = replace(new, value=compared.new)
     better = same_rows.beats(compared.old)
     word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
     sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
@@ -265,11 +281,35 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
     )
 
 
-def _gates(control: str) -> bool:
+def _is_simple(control: str) -> bool:
     return control not in CONTROLS or CONTROLS[control].gates
 
 
 def controls_text(controls: Mapping[str, float]) -> str:
     """Say what controls are, and their values; the names may be a server's."""
-    said = {name: CONTROLS[name].what if name in CONTROLS else name for name in controls}
-    return ", ".join(f"{said[name]} ({value:.4f})" for name, value in controls.items())
+    return ", ".join(f"{controls_named([name])} ({value:.4f})" for name, value in controls.items())
+
+
+def controls_named(names: Iterable[str]) -> str:
+    """Say what controls are."""
+    return ", ".join(CONTROLS[name].what if name in CONTROLS else name for name in names)
+
+
+def best_control(
+    metric: str, higher: bool, value: float, controls: Mapping[str, float], *, is_link: bool
+) -> tuple[str | None, list[str]]:
+    """Return the best control that can serve in place of a model of this value, and better ones that cannot.
+
+    Args:
+        metric: of the gate.
+        higher: whether more of it is better.
+        value: the model's.
+        controls: each one's, see `controls_of`.
+        is_link: pairs have no control that serves but those of their ends' neighbours.
+    """
+    model = Candidate("", metric, value, higher)
+    better = {name: bar for name, bar in controls.items() if not model.beats(bar) and bar != value}
+    order = sorted(better, key=lambda name: -better[name] if higher else better[name])
+    serves = [one for one in order if one in CONTROLS and CONTROLS[one].serves and not (is_link and _is_simple(one))]
+    best = serves[0] if serves else None
+    return best, order if best is None else order[: order.index(best)]

@@ -49,12 +49,17 @@ def with_move(history: Sequence[Move], version: str, before: str | None, how: Mo
     return text
 
 
-def champion_before(history: Sequence[Move], champion: str) -> str | None:
-    """Return the version that was champion before the present one; None where that is not known."""
+def happened(history: Sequence[Move], champion: str | None) -> list[Move]:
+    """Return the moves without the last ones that never happened: one is written down before the alias is moved."""
     moves = list(history)
-    # A move is written down before the alias is moved; if killed in between, it did not happen.
     while moves and moves[-1].version != champion and moves[-1].before == champion:
         moves.pop()
+    return moves
+
+
+def champion_before(history: Sequence[Move], champion: str) -> str | None:
+    """Return the version that was champion before the present one; None where that is not known."""
+    moves = happened(history, champion)
     if not moves:
         return None
     return moves[-1].before if moves[-1].version == champion else moves[-1].version

@@ -9,7 +9,16 @@ from typing import Any
 from configs.schema import Recipe
 from tasks.publish import profile
 from tasks.publish.champion.comparison import Challenge, data_text, prepared_digest
-from tasks.publish.champion.gate import Candidate, Compared, Decision, decide, higher_is_better
+from tasks.publish.champion.gate import (
+    Candidate,
+    Compared,
+    Decision,
+    best_control,
+    controls_named,
+    counts,
+    decide,
+    higher_is_better,
+)
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import ModelVersion, find_version
 from tasks.stage import Parent
@@ -24,19 +33,42 @@ def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) 
     primary_higher = bool(evaluation.report.get("higher_is_better", True))
     # Snapshots of one data set hold different data.
     dataset = parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest
+    higher = higher_is_better(challenge.metric, evaluation.metric, primary_higher)
     value, controls = challenge.own_value()
+    control, what = "", recipe.tracking.gate_controls
+    if recipe.tracking.publish == "best":
+        control = _better_control(challenge, higher, value, controls)
+    counted = {name: bar for name, bar in controls.items() if counts(name, what)}
+    if control:
+        counted = {recipe.model.name: value} | {name: bar for name, bar in counted.items() if name != control}
+        value = challenge.publish_control(control)
     return Candidate(
         version="",
         metric=challenge.metric,
         value=value,
-        higher_is_better=higher_is_better(challenge.metric, evaluation.metric, primary_higher),
+        higher_is_better=higher,
         dataset=dataset,
         prepared=prepared_digest(recipe, parents),
-        controls=controls,
+        controls=counted,
+        control=control,
         as_of=recipe.snapshot.as_of or "",
         unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
         is_layout=recipe.is_layout,
     )
+
+
+def _better_control(challenge: Challenge, higher: bool, value: float, controls: dict[str, float]) -> str:
+    """Return the control that is to be published in place of the model; empty: none is better and can serve."""
+    manifest = challenge.parents["partition"].manifest
+    best, unable = best_control(challenge.metric, higher, value, controls, is_link=manifest.task == "link")
+    if manifest.heads:
+        best = None
+    if unable:
+        challenge.context.warn(
+            f"{controls_named(unable)}: better than the model, and cannot be published in its place "
+            "(tracking.publish), for it scores no rows of other data"
+        )
+    return best or ""
 
 
 @dataclass
@@ -81,6 +113,7 @@ class Judge:
             "higher_is_better": self.new.higher_is_better,
             "value": None if math.isnan(self.new.value) else self.new.value,
             "controls": dict(self.new.controls),
+            "control": self.new.control,
             "data": data_text(self.challenge.recipe),
             "against": None if other is None else other.version,
             "drift": None if other is None else self.challenge.drift(self.tracker, other),
@@ -102,7 +135,9 @@ def facts(version: str, gate: dict[str, Any]) -> list[tuple[str, str]]:
     if not gate:
         return []
     this, other = f"version {version}", f"version {gate['against']}"
-    rows = [("decision", f"{this} is {'' if gate['promoted'] else 'not '}champion: {gate['reason']}")]
+    control = gate.get("control", "")
+    rows = [("published", f"{controls_named([control])}, a control, in place of the model")] if control else []
+    rows += [("decision", f"{this} is {'' if gate['promoted'] else 'not '}champion: {gate['reason']}")]
     if gate.get("champion") is not None:
         rows += [
             (f"{this}, {gate['metric']}", f"{gate['challenger']:.4f}"),

@@ -57,7 +57,11 @@ const mapTable = ({ data, ids, panel, onRow, scopeRows }) => {
     head(); refill(); to(0);
   }
   async function save() {
-    const quoted = (text) => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    // As tasks/readers/formulas.py does: what a spreadsheet would run stands behind an apostrophe, numbers do not.
+    const isFormula = (text) => /^'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+|Infinity)(e[+-]?\d+)?$/i.test(text);
+    const safe = (text) => isFormula(text) ? `'${text}` : text;
+    const quoted = (given) => quotedText(safe(String(given)));
+    const quotedText = (text) => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     const parts = [["row", "id", ...data.columns.map((one) => one.name)].map(quoted).join(",") + "\r\n"];
     for (let begin = 0; begin < length; begin += PART) {
       const lines = [];

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from configs.errors import RecipeError, StageError
 from tasks.processes import ending
-from tasks.publish.tracking.store_uris import local_path, public_uri, tracking_uri
+from tasks.publish.tracking.store_uris import local_path, public_uri, sqlite_file, tracking_uri
 from tasks.publish.tracking.version_tags import StoredVersion
 from tasks.storage.artifacts import file_lock
 from tasks.storage.database_templates import copy_template
@@ -112,8 +112,8 @@ class MlflowRegistry:
         from mlflow.tracking import MlflowClient
 
         with file_lock(self.lock):  # two processes that create the tables at once get in each other's way
-            if self.uri.startswith("sqlite:///"):
-                self.call(make_database, Path(self.uri.removeprefix("sqlite:///")))
+            if (file := sqlite_file(self.uri)) is not None:
+                self.call(make_database, file)
             registry = os.environ.get("MLFLOW_REGISTRY_URI") or self.uri
             self.client: Any = self.call(MlflowClient, tracking_uri=self.uri, registry_uri=registry)
 
@@ -170,8 +170,8 @@ class MlflowRegistry:
         yield self.home.mlflow / "artifacts"
         if self.uri.startswith(("http:", "https:", "databricks")):
             return
-        if self.uri.startswith("sqlite:///"):
-            yield Path(self.uri.removeprefix("sqlite:///")).parent / "artifacts"
+        if (file := sqlite_file(self.uri)) is not None:
+            yield file.parent / "artifacts"
         from mlflow.entities import ViewType
 
         for experiment in self.call(self.client.search_experiments, view_type=ViewType.ALL, max_results=1000):

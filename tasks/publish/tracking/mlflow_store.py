@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tasks.processes.run_context import RunContext
 from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 from tasks.publish.tracking.records import Record, metric_key, step_of, unique_by_step, values_of
-from tasks.publish.tracking.store_uris import public_uri, run_url
+from tasks.publish.tracking.store_uris import public_uri, run_url, sqlite_file
 from tasks.storage.artifacts import file_lock
 from tasks.storage.graph_store import slices
 from tasks.storage.home import Home
@@ -232,9 +232,8 @@ class Tracker(MlflowRegistry):
                 self.client.restore_experiment(found.experiment_id)
             return str(found.experiment_id)
         location = None
-        if self.uri.startswith("sqlite:///"):  # MLflow's default would be ./mlruns of wherever we run
-            folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent / "artifacts"
-            location = folder.as_uri()
+        if (file := sqlite_file(self.uri)) is not None:  # MLflow's default would be ./mlruns of wherever we run
+            location = (file.resolve().parent / "artifacts").as_uri()
         # Else MLflow's pages open in their view of language models.
         kind = {"mlflow.experimentKind": "custom_model_development"}
         return str(self.client.create_experiment(name, artifact_location=location, tags=kind))

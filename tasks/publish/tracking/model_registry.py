@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import RecipeError
+from tasks.processes import ending
+from tasks.processes.run_context import current_run
 from tasks.publish.champion.gate import CHAMPION, Decision
 from tasks.publish.champion.history import (
     TAG,
     Move,
     MoveReason,
     champion_before,
+    happened,
     read_history,
     was_rolled_back,
     with_move,
@@ -53,18 +56,25 @@ class ModelRegistry:
                 tracker.call(self._client.create_registered_model, name)
 
     def publish(
-        self, model_id: str, tags: dict[str, str], description: str, judge: Callable[[str, str | None], Decision]
+        self,
+        model_id: str,
+        tags: dict[str, str],
+        description: str,
+        judge: Callable[[str, str | None], Decision],
+        prepare: Callable[[str, Decision], None] = lambda version, decision: None,
     ) -> tuple[str, Decision]:
         """Register a logged model (once), and make it champion if the gate says so; return version and decision.
 
         `judge` decides on a version, given the champion's (None: there is none). It may take its time, for nothing is
         locked meanwhile, and may be called again: two publications at once must not both beat the same champion.
+        `prepare` does all that is to be done of a decision before the alias moves, which is the last step.
         """
         with file_lock(self._lock_path):
             version = self._version(model_id, tags, description)
         while True:
             champion = self.champion_version()
             decision = judge(version, champion)
+            prepare(version, decision)
             if self._settle(version, champion, decision):
                 return version, decision
 
@@ -75,8 +85,15 @@ class ModelRegistry:
                 return False
             for key, value in decision_tags(decision).items():
                 self.tracker.call(self._client.set_model_version_tag, self.name, version, key, value)
-            if decision.promote:
-                self._move(champion, version, "gate")
+            if decision.promote and champion != version:
+                note = current_run().note_champion
+                # Killed in between, the record says that it does not know, and the next run asks.
+                with ending.held_back():
+                    reference = f"{self.name}@{version}"
+                    hint = f"graphmill versions {self.name} says whether it did"
+                    note(f"{self.name} version {version} was about to become champion ({hint})", reference)
+                    self._move(champion, version, "gate")
+                    note(f"{self.name} version {version}: champion, {decision.reason}", "")
         return True
 
     def promote(self, version: str, note: str = "") -> Change:
@@ -120,7 +137,7 @@ class ModelRegistry:
         """Write the move down, then make it: if killed in between, `champion_before` sees that it never happened."""
         if before == after:
             return
-        text = with_move(self.history(), after, before, how)
+        text = with_move(happened(self.history(), before), after, before, how)
         self.tracker.call(self._client.set_registered_model_tag, self.name, TAG, text)
         self.tracker.call(self._client.set_registered_model_alias, self.name, CHAMPION, after)
 

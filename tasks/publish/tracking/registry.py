@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from configs.errors import RecipeError, StageError
-from tasks.publish.tracking.store_uris import local_path, tracking_target, tracking_uri
+from tasks.publish.tracking.store_uris import local_path, sqlite_file, tracking_target, tracking_uri
 from tasks.publish.tracking.version_tags import StoredVersion
 from tasks.storage.home import Home
 
@@ -118,13 +118,13 @@ def open_registry(home: Home) -> SqliteRegistry | MlflowRegistry:
         StageError: it cannot be reached.
     """
     uri, file = tracking_uri(home), home.mlflow / "mlflow.db"
-    if uri.startswith("sqlite:///"):
-        file = Path(uri.removeprefix("sqlite:///"))
+    if (named := sqlite_file(uri)) is not None:
+        file = named
         if not file.exists():
             raise RecipeError(
                 f"no model is registered in {home.root}; train one: graphmill run RECIPE (or name another --home)"
             )
-    readable = uri.startswith("sqlite:///") or tracking_target() == "home"  # a server over the home's own file
+    readable = named is not None or tracking_target() == "home"  # a server over the home's own file
     if readable and os.environ.get("MLFLOW_REGISTRY_URI") in (None, uri):
         try:
             return SqliteRegistry(home, uri, file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from configs.schema import Recipe
 from tasks.processes.run_context import RunContext
@@ -11,7 +10,7 @@ from tasks.publish.build import log_finals, log_run
 from tasks.publish.tracking.description import describe
 from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 from tasks.publish.tracking.mlflow_store import FLOW_RUN, RunStatus, Tracker
-from tasks.publish.tracking.store_uris import tracking_uri
+from tasks.publish.tracking.store_uris import sqlite_file, tracking_uri
 from tasks.publish.vectors import vector_notes
 from tasks.stage import Parent
 from tasks.storage.artifacts import file_lock
@@ -44,8 +43,8 @@ def set_state(home: Home, run_id: str, status: RunStatus) -> None:
 
 def bury(home: Home, experiment: str, flow_run_id: str) -> None:
     """Mark the MLflow run of a flow run that was killed as failed, if it still says that it runs. Raises StageError."""
-    database = tracking_uri(home).removeprefix("sqlite:///")
-    if Path(database).is_absolute() and not Path(database).exists():
+    database = sqlite_file(tracking_uri(home))
+    if database is not None and not database.exists():
         return
     tracker = Tracker(home, experiment, pauses=())
     where = f"tags.`{FLOW_RUN}` = '{flow_run_id}' and attributes.status = 'RUNNING'"

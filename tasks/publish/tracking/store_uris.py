@@ -13,9 +13,19 @@ from tasks.storage.home import Home
 
 def tracking_uri(home: Home) -> str:
     """Return where runs are kept: `MLFLOW_TRACKING_URI`, or SQLite under the home. Raises RecipeError for no URI."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.mlflow / 'mlflow.db'}"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or home_uri(home)
     public_uri(uri)
     return uri
+
+
+def home_uri(home: Home) -> str:
+    """Return the address of the SQLite file under the home."""
+    return f"sqlite:///{home.mlflow / 'mlflow.db'}"
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """Return the file of an SQLite store, without the options behind `?`; None for another store."""
+    return Path(uri.removeprefix("sqlite:///").partition("?")[0]) if uri.startswith("sqlite:///") else None
 
 
 def local_path(uri: str) -> Path | None:
@@ -50,7 +60,7 @@ def tracking_target() -> str:
 
 def how_to_open(url: str) -> str:
     """Say in words how a run's URL is opened; a server's is a link as it is."""
-    store, _, place = url.partition("#")
+    store, _, place = url.rpartition("#")  # a folder's name may have one too
     if store.startswith(("http://", "https://")):
         return url
     return f"mlflow ui --backend-store-uri {store}, then http://127.0.0.1:5000/#{place}"
@@ -63,6 +73,6 @@ def run_url(store: str, experiment_id: str, run_id: str) -> str:
 
 def run_url_in(store: str, url: str) -> str:
     """Return the page of a run, known by its URL in any store, in this one."""
-    place = url.partition("#")[2].partition("?")[0]
+    place = url.rpartition("#")[2].partition("?")[0]
     page = f"{store.rstrip('/')}/" if store.startswith("http") else store
     return f"{page}#{place}?workflowType=machine_learning"

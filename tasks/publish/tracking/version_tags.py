@@ -34,12 +34,14 @@ def candidate_of(version: str, tags: dict[str, str]) -> Candidate:
         controls=_numbers(tags.get("graphmill.gate_controls")),
         promoted_because=tags.get("graphmill.gate_reason", "") if tags.get("graphmill.gate") == "champion" else "",
         as_of=tags.get("graphmill.as_of", ""),
+        control=tags.get("graphmill.control", ""),
     )
 
 
 def gate_tags(candidate: Candidate) -> dict[str, str]:
     """Return the tags by which a version is compared later."""
     moment = {"graphmill.as_of": candidate.as_of} if candidate.as_of else {}
+    moment |= {"graphmill.control": candidate.control} if candidate.control else {}
     return {
         **moment,
         "graphmill.gate_metric": candidate.metric,

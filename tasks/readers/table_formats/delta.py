@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from configs.errors import DataError
 from configs.source_files import user_path
+from tasks.readers.table_formats.addresses import ENVIRONMENT, check_address
 from tasks.readers.table_formats.tables import BATCH_ROWS, Version, VersionedTable, missing_package
 
 _REWRITE = "copy the table (CREATE TABLE ... AS SELECT) and name the copy"
+_FEATURES = frozenset({"timestampNtz", "variantType", "variantType-preview"})
+"""Features of readers with which a table's Parquet files say all (deltalake 1.6)."""
+_ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:")
 _GONE = re.compile(r"not found|no such file", re.IGNORECASE)
 _DAMAGED = re.compile(r"magic bytes not found", re.IGNORECASE)
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
@@ -30,10 +37,16 @@ class DeltaLakeTable(VersionedTable):
         """Return those that the log still tells of."""
         with self._errors("there is no table of Delta Lake that can be read"):
             table = self._open(None)
-            history = [(int(one["version"]), int(one["timestamp"])) for one in table.history()]
+            history = [
+                (int(one["version"]), one.get("inCommitTimestamp", one.get("timestamp"))) for one in table.history()
+            ]
+        if table.version() not in dict(history) or None in dict(history).values():
+            raise DataError(
+                "its log does not say when a version was made (commitInfo); write one by another engine", path=self.path
+            )
         found, latest = [], 0
         for number, milliseconds in sorted(history):
-            latest = max(latest, milliseconds)  # clocks of writers may differ
+            latest = max(latest, int(milliseconds))  # clocks of writers may differ
             found.append(Version(str(number), latest))
         return found
 
@@ -53,8 +66,9 @@ class DeltaLakeTable(VersionedTable):
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows file by file, in the order in which the files were added."""
         with self._errors("cannot be read"):
-            self._check_features()
-            dataset, actions = self._table.to_pyarrow_dataset(), pa.table(self._table.get_add_actions(flatten=True))
+            actions = pa.table(self._table.get_add_actions(flatten=True))
+            self._check_features(actions.column("path").to_pylist())
+            dataset = self._table.to_pyarrow_dataset()
             times = dict(
                 zip(*(actions.column(name).to_pylist() for name in ("path", "modification_time")), strict=True)
             )
@@ -66,27 +80,47 @@ class DeltaLakeTable(VersionedTable):
             for fragment in sorted(dataset.get_fragments(), key=order):
                 yield from fragment.to_batches(schema=dataset.schema, columns=list(columns), batch_size=BATCH_ROWS)
 
-    def _check_features(self) -> None:
-        """Raise DataError for a version of which plain Parquet files do not say all.
+    def _check_features(self, names: Sequence[str]) -> None:
+        """Raise DataError for a version of which the Parquet files `names` do not say all.
 
-        Of columns under other names deltalake's data set says so itself only for tables of reader version 3; of those
-        of version 2 all cells would be empty.
+        What counts is what the log holds: its actions and columns, whichever features its protocol lists. Of columns
+        under other names deltalake's data set would say that all cells are empty, of deletion vectors nothing.
         """
-        protocol = self._table.protocol()
-        features = set(protocol.reader_features or ())
         mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
-        if "columnMapping" in features or (protocol.min_reader_version >= 2 and mapping != "none"):
+        features = set(self._table.protocol().reader_features or ())
+        if "columnMapping" in features or mapping != "none" or _is_renamed(json.loads(self._table.schema().to_json())):
             raise DataError(
                 "its columns were renamed or dropped without rewriting its files (delta.columnMapping.mode="
                 f"{mapping}), which graphmill does not read; {_REWRITE}, or ALTER TABLE ... DROP FEATURE columnMapping",
                 path=self.path,
             )
-        if "deletionVectors" in features:
+        if "deletionVectors" in features or self._has_deleted_rows(features):
             raise DataError(
                 "its rows may be deleted by deletion vectors, beside its files (delta.enableDeletionVectors), which "
                 f"graphmill does not read; {_REWRITE}, or ALTER TABLE ... DROP FEATURE deletionVectors",
                 path=self.path,
             )
+        if features - _FEATURES:
+            raise DataError(
+                f"needs the features {', '.join(sorted(features - _FEATURES))} of readers, which graphmill does not "
+                f"have; {_REWRITE}",
+                path=self.path,
+            )
+        for name in names:
+            if _ELSEWHERE.match(name) or ".." in unquote(name).split("/"):
+                raise DataError(
+                    f"its log names a file outside of its folder, {name} (a shallow clone does), which graphmill does "
+                    f"not read; {_REWRITE}",
+                    path=self.path,
+                )
+
+    def _has_deleted_rows(self, features: set[str]) -> bool:
+        if features - _FEATURES:
+            return False  # deltalake reads no actions of such a table
+        try:
+            return any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()))
+        except self._library.exceptions.DeltaError:
+            return True  # one that cannot be read, or whose file is gone
 
     @cached_property
     def _table(self) -> Any:
@@ -95,6 +129,7 @@ class DeltaLakeTable(VersionedTable):
 
     def _open(self, version: int | None) -> Any:
         place = self.reference.table
+        check_address(place, self.path, ENVIRONMENT, os.environ)
         place = place if "://" in place else str(user_path(place))
         return self._library.DeltaTable(place, version=version)
 
@@ -130,6 +165,14 @@ class DeltaLakeTable(VersionedTable):
                 hint = "what it needs is gone, perhaps vacuumed away or cleaned out of the log; read a newer version"
                 raise DataError(f"{what}: {hint} ({_short(error)})", path=self.path) from error
             raise DataError(f"{what} ({_short(error)})", path=self.path) from error
+
+
+def _is_renamed(columns: Any) -> bool:
+    """Whether a part of a schema in JSON says that a column is called otherwise in the files."""
+    if isinstance(columns, dict):
+        physical = (columns.get("metadata") or {}).get("delta.columnMapping.physicalName", columns.get("name"))
+        return physical != columns.get("name") or any(map(_is_renamed, columns.values()))
+    return isinstance(columns, list) and any(map(_is_renamed, columns))
 
 
 def _short(error: Exception) -> str:

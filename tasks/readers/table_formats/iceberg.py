@@ -75,17 +75,40 @@ class IcebergTable(VersionedTable):
             tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
             from pyiceberg.io.pyarrow import ArrowScan
 
-            reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter, True)
+            reader, num_rows = (
+                ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter, True),
+                0,
+            )
             for batch in reader.to_record_batches(tasks):
+                num_rows += batch.num_rows
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in columns], names=list(columns))
+            self._check_count(tasks, num_rows)
+
+    def _check_count(self, tasks: Sequence[Any], num_rows: int) -> None:
+        """Raise DataError unless as many rows were read as the manifests say: a deletion may have been passed over.
+
+        Of deletions by position in Parquet files the manifests do not say how many rows of which file they are.
+        """
+        deletions = [one for task in tasks for one in task.delete_files]
+        if any(one.file_format.name != "PUFFIN" for one in deletions):
+            return
+        expected = sum(task.file.record_count for task in tasks) - sum(one.record_count for one in deletions)
+        if num_rows != expected:
+            raise DataError(
+                f"its manifests say that there are {expected:,} rows, and {num_rows:,} were read; write its "
+                "files again (CALL system.rewrite_data_files)",
+                path=self.path,
+            )
 
     @cached_property
     def _table(self) -> Any:
         catalog, _, name = self.reference.table.partition(".")
         with self._errors():
-            from pyiceberg.catalog import load_catalog
+            from tasks.readers.table_formats.iceberg_catalog import check_files, open_catalog
 
-            return load_catalog(catalog).load_table(name)
+            table = open_catalog(catalog, self.path).load_table(name)
+            check_files(table, self.path)
+            return table
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -108,7 +131,13 @@ class IcebergTable(VersionedTable):
             raise DataError(
                 f"files of this snapshot are gone ({_short(error)}); read a newer one", path=self.path
             ) from error
-        except ValueError as error:
+        except (ValueError, NotImplementedError) as error:
+            if "equality deletes" in str(error):
+                raise DataError(
+                    "its rows may be deleted by equality deletes, beside its files, which pyiceberg does not read; "
+                    "write its files again (CALL system.rewrite_data_files), or copy the table",
+                    path=self.path,
+                ) from error
             if "URI" in str(error) or "catalog" in str(error).lower():
                 raise DataError(
                     f"there is no catalog {catalog} in pyiceberg's configuration ({_short(error)}); describe it in "

@@ -124,7 +124,7 @@ def _take(  # type: ignore[no-untyped-def]
     if KEEPS:
         tl.store(positions + place, edge, mask=takes)
     if MARKS:
-        tl.atomic_min(table + u.to(tl.int64), (batch << 32) | (first_place + place), mask=takes)
+        tl.atomic_min(table + u.to(tl.int64), (batch << 32) | (first_place + place), mask=takes, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["first_place", "room", "rows"])

@@ -14,13 +14,13 @@ from tasks.sampling.device.feature_table import FeatureTable
 
 _AHEAD = tl.constexpr(8)
 _WIDEST = 128
-_ENTRIES = 512
-"""Numbers of a program: rows times columns. Not tuned."""
+_ENTRIES, _MOST_ROWS = 512, 16
+"""Numbers of a program: rows times columns. Not tuned. Triton 3.6 compiles no more rows of 16 columns."""
 
 
 def _shape(width: int) -> dict[str, int]:
     columns = min(_WIDEST, max(16, triton.next_power_of_2(width)))
-    return {"ROWS": _ENTRIES // columns, "WIDTH": columns, "num_warps": 2}
+    return {"ROWS": min(_MOST_ROWS, _ENTRIES // columns), "WIDTH": columns, "num_warps": 2}
 
 
 def gather_rows(table: FeatureTable, nodes: Tensor, count: Tensor, out: Tensor) -> None:

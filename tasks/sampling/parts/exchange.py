@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from tasks.processes.doors import closing_doors
+
 Array = NDArray[Any]
 # Ranks wait for each other's slowest step here. What a rank no longer does is found out by the heartbeat, not by this.
 _TIMEOUT = datetime.timedelta(hours=6)
@@ -25,7 +27,10 @@ class Exchange:
     def __init__(self, rank: int, world_size: int) -> None:
         """Join; all ranks together, after torch.distributed was joined."""
         self.rank, self.world_size = rank, world_size
-        self._group = dist.new_group(backend="gloo", timeout=_TIMEOUT) if world_size > 1 else None
+        self._group = None
+        if world_size > 1:
+            with closing_doors():
+                self._group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
         self.calls = 0
         """Messages to all ranks so far."""
         self.sent_bytes = 0

@@ -14,6 +14,7 @@ from models.base import GraphModel
 from models.block import StepBatch
 from models.losses import LOSSES, loss_of_several
 from tasks.train.embeddings.host_tables import sparse_embedding
+from tasks.train.job import ClassWeights
 from tasks.train.optimization.optimizers import make_optimizer, make_scheduler
 from tasks.train.optimization.precision import autocast
 from tasks.train.optimization.weighting import WEIGHTED_LOSSES
@@ -25,7 +26,14 @@ class Optimization:
     """Optimizers of a model on one rank, and what a step of them takes."""
 
     def __init__(
-        self, train: TrainConfig, model: GraphModel, wrapped: nn.Module, task_type: str, ranks: Ranks, total_steps: int
+        self,
+        train: TrainConfig,
+        model: GraphModel,
+        wrapped: nn.Module,
+        task_type: str,
+        ranks: Ranks,
+        total_steps: int,
+        class_weights: ClassWeights = (),
     ) -> None:
         """Make the optimizers; `wrapped` is the model, on its device, as the strategy wraps it.
 
@@ -42,6 +50,12 @@ class Optimization:
             )
         self.device = parameter.device
         self.embedding = sparse_embedding(model)
+        # Of each task, what its loss takes besides.
+        kinds = zip(model.facts.head_types or (task_type,), class_weights, strict=False)
+        self.class_weights = [
+            [torch.tensor(own[0] if kind == "multiclass" else own, device=self.device)] if own else []
+            for kind, own in kinds
+        ]
         self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
         self.scheduler = make_scheduler(train, self.optimizer, total_steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=train.precision == "float16")
@@ -80,11 +94,12 @@ class Optimization:
         if not batch.num_seeds:
             return 0.0 * scores.sum()
         if self.model.facts.head_types:
-            return loss_of_several(scores, batch.target, self.model.facts)
+            return loss_of_several(scores, batch.target, self.model.facts, self.class_weights)
         scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
+        class_weight = self.class_weights[0] if self.class_weights else []
         if batch.seed_weight is None:
-            return LOSSES[self.task_type](scores, target)
-        return WEIGHTED_LOSSES[self.task_type](scores, target, batch.seed_weight)
+            return LOSSES[self.task_type](scores, target, *class_weight)
+        return WEIGHTED_LOSSES[self.task_type](scores, target, batch.seed_weight, *class_weight)
 
     def step(self, number: int, divisor: float = 1.0) -> None:
         """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""

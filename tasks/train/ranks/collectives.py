@@ -15,7 +15,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tasks.processes.children import MEETING_FILE
+from tasks.processes.doors import closing_doors
 from tasks.train.ranks.heartbeat import begin_heartbeat
+from tasks.train.ranks.messages import from_message, to_message
 from tasks.train.strategies.base import Ranks
 
 T = TypeVar("T")
@@ -23,6 +26,15 @@ T = TypeVar("T")
 _TIMEOUT = datetime.timedelta(hours=6)
 _LONG_SECONDS, _TOO_LONG_SECONDS = 60.0, 600.0
 """For ranks to be connected: they start at the same moment."""
+_ONE_MACHINE = (
+    "they have not come as far, as on a machine that is short of processors, memory or disk, or the loopback interface "
+    "`lo` is down (ip addr show lo)"
+)
+_MACHINES = (
+    "machines have to reach each other on all ports; GLOO_SOCKET_IFNAME (of GPUs NCCL_SOCKET_IFNAME) names a machine's "
+    "network interface where it takes a wrong one, and without it a machine's own name has to resolve there"
+)
+"""Why ranks may wait."""
 _left: list[dist.ProcessGroup] = []
 """Groups that were left, kept as long as the process: the destructor of gloo's joins a thread of its own, which may be
 waiting for the interpreter's lock (to release the tensors of the last collective) while this thread holds that lock, as
@@ -39,11 +51,12 @@ def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> It
         yield
         return
     by_nccl = device.type == "cuda" and not share_gpu
-    with _impatient(ranks):
+    with _impatient(ranks), closing_doors(deaf=not by_nccl):
+        place = _meeting_place(ranks)
         if by_nccl:
-            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT, device_id=device)
+            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT, device_id=device, **place)
         else:
-            dist.init_process_group("gloo", timeout=_TIMEOUT)
+            dist.init_process_group("gloo", timeout=_TIMEOUT, **place)
     assert dist.group.WORLD is not None
     _left.append(dist.group.WORLD)
     heartbeat = begin_heartbeat(ranks)
@@ -54,6 +67,17 @@ def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> It
     if heartbeat is not None:
         heartbeat.stop()
     dist.destroy_process_group()
+
+
+def _meeting_place(ranks: Ranks) -> dict[str, Any]:
+    """Return what says to torch where ranks find each other: nothing for those of several machines."""
+    path = os.environ.get(MEETING_FILE)
+    if path is None:
+        return {}
+    made: Any = dist.FileStore  # type: ignore[attr-defined]
+    store = made(path, ranks.world_size)
+    store.set_timeout(datetime.timedelta(seconds=_TOO_LONG_SECONDS))
+    return {"store": store, "rank": ranks.rank, "world_size": ranks.world_size}
 
 
 @contextlib.contextmanager
@@ -67,10 +91,9 @@ def _impatient(ranks: Ranks) -> Iterator[None]:
     def watch() -> None:
         if over.wait(_LONG_SECONDS):
             return
+        why = _MACHINES if ranks.local_size < ranks.world_size else _ONE_MACHINE
         print(
-            f"warning: rank {ranks.rank} still waits to be connected with the others after {_LONG_SECONDS:.0f} "
-            "seconds: machines have to reach each other on all ports, and GLOO_SOCKET_IFNAME (of GPUs "
-            "NCCL_SOCKET_IFNAME) names a machine's network interface where it takes a wrong one",
+            f"warning: rank {ranks.rank} still waits for the others after {_LONG_SECONDS:.0f} seconds: {why}",
             flush=True,
         )
         if not over.wait(_TOO_LONG_SECONDS - _LONG_SECONDS):
@@ -85,21 +108,38 @@ def _impatient(ranks: Ranks) -> Iterator[None]:
 
 
 def from_main(value: T) -> T:
-    """Return rank 0's value on every rank."""
-    if not dist.is_initialized():
-        return value
-    box = [value]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
+    """Return rank 0's value, of those that `messages.py` sends, on every rank."""
+    return _from(0, value) if dist.is_initialized() else value
 
 
 def from_all(value: T) -> list[T]:
     """Return every rank's value, in their order."""
-    if not dist.is_initialized():
-        return [value]
-    values = [value] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
+    return [_from(rank, value) for rank in range(dist.get_world_size())] if dist.is_initialized() else [value]
+
+
+def _from(source: int, value: T) -> T:
+    """Return the value of one rank on every rank."""
+    sends = dist.get_rank() == source
+    text, arrays = to_message(value) if sends else (b"", [])
+    size = torch.tensor([len(text)])
+    dist.broadcast(size, source)
+    sent = (
+        torch.from_numpy(np.frombuffer(text, np.uint8).copy()) if sends else torch.empty(int(size), dtype=torch.uint8)
+    )
+    dist.broadcast(sent, source)
+
+    def receive(num_bytes: int) -> Tensor:
+        array = torch.empty(num_bytes, dtype=torch.uint8)
+        if num_bytes:
+            dist.broadcast(array, source)
+        return array
+
+    if not sends:
+        received: T = from_message(sent.numpy().tobytes(), receive)
+        return received
+    for array in filter(len, arrays):
+        dist.broadcast(array, source)
+    return value
 
 
 def largest(value: int) -> int:

@@ -8,6 +8,8 @@ import psutil
 
 from configs.training import TrainBase
 
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Variables by which ranks of one machine cannot be reached from another, and need no name that resolves."""
 _ANY_PORT = 9
 _LOOPBACK = ("127.", "::1")
 

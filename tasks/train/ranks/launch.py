@@ -1,8 +1,8 @@
-"""Run a training as supervised processes: one worker, or several under torchrun.
+"""Run a training as supervised processes: one worker, or several under what starts a machine's ranks.
 
 The stage's own process imports no torch, and a worker that runs out of memory takes nothing else with it. A job one of
 whose ranks dies is stopped as a whole and started again from its last checkpoint. Nothing outlives the supervisor: its
-children ask the kernel to be killed when it goes (tasks/processes/children.py), the ranks when torchrun goes.
+children ask the kernel to be killed when it goes (tasks/processes/children.py), the ranks when their starter goes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,23 @@ from typing import Any
 from configs.errors import StageError
 from configs.training import TrainBase
 from configs.trust import for_children
-from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, killed_ranks, tail
+from tasks.processes.children import (
+    PARENT,
+    ROOT,
+    WORKER_ENVIRONMENT,
+    describe_exit,
+    end_group,
+    inherited_environment,
+    killed_ranks,
+    tail,
+)
 from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
 from tasks.train.job import DIGEST_LENGTH, ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
 from tasks.train.ranks.agreement import STAGE
-from tasks.train.ranks.interface import own_interface
+from tasks.train.ranks.interface import LOOPBACK, own_interface
 from tasks.train.ranks.meeting import MEETING, Meeting
 from tasks.train.ranks.rank_logs import GIVEN_UP, SUPERVISOR_LOG, RankLogs
-from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1
 FIRST_SECONDS = 600
@@ -178,22 +186,25 @@ class Place:
 
 
 def rank_launcher(train: TrainBase, place: Place, waiting: int = FIRST_SECONDS) -> Launcher:
-    """Return what starts this machine's ranks of a program: torchrun, unless there is one rank.
+    """Return what starts this machine's ranks of a program: torchrun where there are several machines.
+
+    The supervisor starts the whole job again itself, so that it sees and counts every attempt.
 
     `waiting`: seconds for all machines to be there.
     """
-    if train.num_ranks == 1 and train.num_machines == 1:
-        return Launcher((), environment(train))
-    program = ["-m", "tasks.train.ranks.torchrun"]
-    # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
-    ranks = [f"--nproc-per-node={train.num_ranks}", "--max-restarts=0"]
     if train.num_machines == 1:
-        return Launcher([*program, *ranks, "--standalone"], environment(train))
+        starter = ("-m", "tasks.train.ranks.one_machine", str(train.num_ranks)) if train.num_ranks > 1 else ()
+        return Launcher(starter, environment(train))
     assert train.rendezvous is not None
     host, _, port = train.rendezvous.rpartition(":")
     # Machine i has ranks i * num_ranks and on, as partition.machines and messages count: other rendezvous of torchrun
-    # give ranks by the order of addresses as texts.
-    meeting = [
+    # give ranks by the order of addresses as texts, and run pickles that whoever reaches the port has put there.
+    arguments = [
+        "-m",
+        "tasks.train.ranks.torchrun",
+        f"--nproc-per-node={train.num_ranks}",
+        "--max-restarts=0",
+        "--rdzv-backend=static",
         f"--nnodes={train.num_machines}",
         f"--node-rank={train.machine_rank}",
         f"--master-addr={host.strip('[]')}",
@@ -203,7 +214,7 @@ def rank_launcher(train: TrainBase, place: Place, waiting: int = FIRST_SECONDS) 
     ]
     # Not on the command line, which other users see.
     told = {MEETING: _meeting(train, place, waiting).dump()}
-    return Launcher([*program, *ranks, *meeting], {**environment(train), **told})
+    return Launcher(arguments, {**environment(train), **told})
 
 
 def _meeting(train: TrainBase, place: Place, waiting: int) -> Meeting:
@@ -231,7 +242,8 @@ def environment(train: TrainBase) -> dict[str, str]:
     return {
         **WORKER_ENVIRONMENT,
         **({"GLOO_SOCKET_IFNAME": interface} if interface else {}),
-        **os.environ,
+        **inherited_environment(),
+        **(LOOPBACK if train.num_machines == 1 else {}),
         **for_children(),
         PARENT: str(os.getpid()),
         "OMP_NUM_THREADS": threads,

@@ -43,7 +43,7 @@ PREFIX, ERROR_KEY, _OVER = "graphmill", "error", "over"
 UNREACHED_CODE = 4
 """Exit code of a machine that lends its ranks, and cannot reach machine 0."""
 MEETING = "GRAPHMILL_MEETING"
-"""Variable of the environment that holds a `Meeting`; none where there is one machine."""
+"""Variable of the environment that holds a `Meeting`."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""torchrun that does not outlive the process that started it: `python -m tasks.train.ranks.torchrun ARGUMENTS`.
+"""One machine's ranks of several machines': `python -m tasks.train.ranks.torchrun ARGUMENTS`, which are torchrun's.
 
-Several machines talk to each other while it runs (`meeting.py`).
+It does not outlive the process that started it. The machines talk to each other while it runs (`meeting.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import traceback
 from pathlib import Path
 
 from configs.errors import StageError
-from tasks.processes.children import die_with_parent
+from tasks.processes.children import PARENT, die_with_parent
 from tasks.supervise import write_error
 from tasks.train.ranks.meeting import MEETING, UNREACHED_CODE, Meeting, Member
 from tasks.train.ranks.rank_logs import MESSAGE
-from tasks.train.worker import PARENT
 
 _SILENT_SECONDS = 10.0
 """For commands that are typed one after the other."""
@@ -48,11 +47,6 @@ def run_with(meeting: Meeting, arguments: list[str]) -> None:
 def main(arguments: list[str]) -> int:
     """Start this machine's ranks and wait for them."""
     die_with_parent(int(os.environ[PARENT]))
-    if MEETING not in os.environ:
-        from torch.distributed.run import main as run
-
-        run(arguments)
-        return 0
     meeting = Meeting.parse(os.environ[MEETING])
     try:
         run_with(meeting, arguments)

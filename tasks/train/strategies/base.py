@@ -43,7 +43,7 @@ class Ranks:
 
     @classmethod
     def here(cls) -> Ranks:
-        """Return which of torchrun's processes this one is; without torchrun the only one."""
+        """Return which of the processes that were started together this one is; one that was started alone is all."""
         rank, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
         world_size, local_size = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
         return cls(rank, world_size, local_rank, local_size)

@@ -21,7 +21,7 @@ from models.facts import GraphFacts
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.ids import IdMap, relation_names
-from tasks.storage.manifests import PAIR_TASKS
+from tasks.storage.manifests import EDGE_CATEGORIES, PAIR_TASKS
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.ranks.collectives import from_main
@@ -127,7 +127,7 @@ def _check_codes(warm: WarmStart) -> None:
         return
     earlier, own = DatasetStore.open(warm.dataset), DatasetStore.open(warm.own_dataset)
     for name in own.manifest.tables:
-        counted = name == "classes" or name.startswith("categories/")
+        counted = name.partition("/")[0] in ("classes", "categories", EDGE_CATEGORIES)
         if counted and not (name in earlier and earlier.read(name).equals(own.read(name))):
             raise DoesNotFitError(f"{name} are other ones, or are numbered otherwise, in the data as it is now")
 

@@ -21,7 +21,7 @@ from models.relational.batch import TypedBlock
 from tests.models.relational.typed_batches import FACTS, TYPES, random_batch
 from tests.support import WITHOUT_DGL
 
-pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL is not installed")
+pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 
 PLAIN_CONVS = ["AGNNConv", "DotGatConv", "EdgeConv", "GATConv", "GATv2Conv", "GINConv", "GraphConv", "SAGEConv"]
 EDGE_CONVS = ["CFConv", "EdgeGATConv", "GINEConv", "NNConv"]

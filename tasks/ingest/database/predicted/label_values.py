@@ -21,15 +21,14 @@ from tasks.ingest.database.predicted.label_configs import (
     columns_of,
 )
 from tasks.ingest.ids.id_index import is_text
-from tasks.ingest.labels import LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
+from tasks.ingest.labels import ANY_CLASSES, LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import is_list, numbers
-from tasks.ingest.tables.intake import TableBatch, not_a_number
+from tasks.ingest.tables.intake import TableBatch, not_a_number, truths
 from tasks.storage.manifests import TaskHead, TaskType
 
 _SEVERAL = ("multilabel", "regression")
 _TRUTHS = ("binary", "multilabel")
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^nan$"
-_YES, _NO = r"^(yes|y|true|t)$", r"^(no|n|false|f)$"
 
 
 class Kind(NamedTuple):
@@ -119,7 +118,7 @@ class LabelReader:
         """Those that a CSV gives as numbers."""
         self.task_type, self._given = task_type, num_classes
         self._keeps_missing = keeps_missing
-        self._kind = LabelKind(task_type, num_classes or 2**31, len(self.columns))
+        self._kind = LabelKind(task_type, num_classes or ANY_CLASSES, len(self.columns))
         self._widths: dict[str, int] = {}
 
     def read(self, batch: TableBatch) -> tuple[Array, Array]:
@@ -195,11 +194,8 @@ def _truths(batch: TableBatch, column: str) -> Array | None:
 
     Other cells are gathered as mistakes; None: all are such, and it is no CSV.
     """
-    cells = compute.utf8_lower(compute.utf8_trim_whitespace(batch.column(column).cast(pa.string())))
-    yes, no, number = (
-        compute.fill_null(compute.match_substring_regex(cells, words), False) for words in (_YES, _NO, _NUMBER)
-    )
-    known = compute.or_(compute.or_(yes, no), number)
+    cells, _ = truths(compute.utf8_lower(compute.utf8_trim_whitespace(batch.column(column).cast(pa.string()))))
+    known = compute.fill_null(compute.match_substring_regex(cells, _NUMBER), False)
     is_csv = any(word in str(batch.path) for word in (".csv", ".tsv"))  # whose cells are all texts
     if not is_csv and cells.null_count < len(cells) and not compute.any(known).as_py():
         return None
@@ -209,7 +205,7 @@ def _truths(batch: TableBatch, column: str) -> Array | None:
         return f"{not_a_number(cell)}; a label is 0 or 1, no or yes, false or true"
 
     batch.wrong(compute.and_(compute.invert(known), compute.is_valid(cells)), column, "is no label", message)
-    texts = compute.if_else(yes, "1", compute.if_else(no, "0", compute.if_else(number, cells, "0")))
+    texts = compute.if_else(known, cells, "0")
     values = compute.if_else(compute.is_valid(cells), texts, "nan").cast(pa.float64())
     return np.asarray(values, np.float64)[:, None]
 

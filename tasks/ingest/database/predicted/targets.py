@@ -27,6 +27,7 @@ from tasks.ingest.database.predicted.configs import (
 from tasks.ingest.database.predicted.label_values import Kind, head_of
 from tasks.ingest.database.predicted.linked import PositiveLinks
 from tasks.ingest.database.rows import TableRows, look_up
+from tasks.ingest.labels import LabelKind, wrong_labels
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
@@ -147,7 +148,7 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     for rows in named:
         check_end(predict, rows, moments, horizon, unit)
     later = unlabelled_moments(predict, moments, unit, end)
-    figures = _Figures(config, tables, horizon)
+    figures = _Figures(config, tables, horizon, unit)
     found: list[tuple[Array, ...]] = []
     for moment in sorted([*moments.tolist(), *later]):
         there = presence.at(moment)
@@ -178,9 +179,11 @@ def _kind_of(targets: Mapping[str, TargetConfig]) -> Kind:
 class _Figures:
     """All targets of all entities at a moment, and what was known of them before."""
 
-    def __init__(self, config: DatabaseConfig, tables: Mapping[str, TableRows], horizon: int) -> None:
-        predict, self._horizon = config.predict, horizon
+    def __init__(self, config: DatabaseConfig, tables: Mapping[str, TableRows], horizon: int, unit: TimeUnit) -> None:
+        predict, self._horizon, self._unit = config.predict, horizon, unit
+        self._table, self._entities = predict.table, tables[predict.table].nodes
         self._num_entities = tables[predict.table].num_rows
+        self._names = [(one.figure, tables[one.table], one.column) for one in predict.computed.values()]
         self._targets = [
             (one.figure, _events(tables[one.table], config.key_of_target(name, one), one.column, tables))
             for name, one in predict.computed.items()
@@ -191,9 +194,24 @@ class _Figures:
         self._waiting: list[tuple[int, Array, Array]] = []
 
     def at(self, moment: int) -> Array:
-        """Return the labels of all entities, float32 (num_entities, targets); NaN: there is none."""
+        """Return the labels of all entities, float32 (num_entities, targets); NaN: there is none.
+
+        Raises:
+            DataError: one does not fit float32.
+        """
         columns = [_figure(figure, rows, moment, self._horizon, self._num_entities) for figure, rows in self._targets]
-        return np.stack(columns, axis=1).astype(np.float32)
+        values = np.stack(columns, axis=1)
+        for row, target in np.argwhere(wrong_labels(values, LabelKind("regression", 0, values.shape[1])))[:1]:
+            figure, rows, column = self._names[target]
+            until = time_text(moment + self._horizon, self._unit)
+            raise DataError(
+                f"the {figure} from {time_text(moment, self._unit)} to {until} of what names {self._table} "
+                f"{self._entities.original(int(row))!r} is {values[row, target]:g}, which does not fit float32; scale "
+                "the column, or mend its largest values",
+                path=rows.config.names,
+                column=column,
+            )
+        return values.astype(np.float32)
 
     def own_mean(self, moment: int, ids: Array, label: Array) -> Array:
         """Return the means of some entities' earlier labels that are known by a moment, and take these labels down.

@@ -14,6 +14,7 @@ from tasks.ingest.database.proposal.names import (
     event_score,
     foreign_score,
     is_birth,
+    is_id,
     is_kept_up_to_date,
     key_score,
     time_score,
@@ -25,6 +26,7 @@ from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.intake import Intake
 
 _MOST_DANGLING = 0.1
+_SHOWN = 3
 _EPOCHS = {"seconds": (10**8, 5 * 10**9), "milliseconds": (10**11, 5 * 10**12)}
 _USUAL_DAYS = (1, 2, 7, 14, 30, 60, 90, 180, 365)
 
@@ -47,6 +49,8 @@ class Guess:
     """Of columns of times that are no ISO 8601: how they are written."""
     missing_values: tuple[str, ...] = ()
     """Texts among numbers that stand for empty cells."""
+    broken_key: str | None = None
+    """What would be the key, did no value of it stand twice."""
     gaps_in_time: bool = False
     oldest: int = 0
     newest: int = 0
@@ -79,6 +83,7 @@ def guess_tables(tables: dict[str, TableFacts], intake: Intake, max_categories: 
     for guess in found.values():
         _guess_time(guess, intake)
         _guess_kinds(guess, max_categories)
+        _ignore_ids(guess, found)
     return found
 
 
@@ -90,6 +95,10 @@ def _guess_key(guess: Guess) -> None:
         if facts.is_unique and facts.may_name_rows and not _is_dated(facts)
     ]
     named = sorted((one for one in candidates if one[0] > 0), reverse=True)
+    if not named or named[0][0] < 3:
+        _find_broken_key(guess)
+        if guess.broken_key is not None:
+            return
     if not named:
         if candidates:
             others = ", ".join(column for _, _, column in candidates)
@@ -100,6 +109,26 @@ def _guess_key(guess: Guess) -> None:
         guess.notes["key"] = f"{guess.key} is different in every row, and not called like a key"
     elif len(named) > 1 and named[1][0] >= 3:
         guess.notes["key"] = f"{named[1][2]} is different in every row too"
+
+
+def _find_broken_key(guess: Guess) -> None:
+    """Say of a column that is called like a key why it is none: values of it stand twice."""
+    table = guess.table
+    options = [
+        (key_score(column, table.name, place), -place, column)
+        for place, (column, facts) in enumerate(table.columns.items())
+        if facts.is_nearly_unique and facts.may_name_rows and not _is_dated(facts)
+    ]
+    score, _, column = max(options, default=(0, 0, ""))
+    if score >= 3:
+        repeated = list(dict.fromkeys(table.columns[column].repeated))
+        shown = ", ".join(map(str, repeated[:_SHOWN])) + (", ..." if len(repeated) > _SHOWN else "")
+        verb = "stands" if len(repeated) == 1 else "stand"
+        guess.broken_key = column
+        guess.notes["key"] = (
+            f"{column} is called like a key, and {len(repeated):,} of its values {verb} twice ({shown}): mend them, or "
+            f"key: {column} with on_duplicate_id: first"
+        )
 
 
 def _guess_foreign(found: dict[str, Guess], intake: Intake) -> None:
@@ -265,6 +294,23 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
             guess.kinds[column] = verdict
             if verdict.kind != "ignore" and is_kept_up_to_date(column):
                 guess.notes.setdefault(column, "written again later? Then it tells of the future: ignore it")
+
+
+def _ignore_ids(guess: Guess, found: dict[str, Guess]) -> None:
+    """Take no id for a feature: it tells rows apart, and a model would learn rows by heart."""
+    table = guess.table
+    for column, verdict in guess.kinds.items():
+        facts, own = table.columns[column], column == guess.broken_key
+        named = [
+            name
+            for name, other in found.items()
+            if other.broken_key is not None and foreign_score(column, table.name, name, other.broken_key) >= 2
+        ]
+        is_number = verdict.kind == "number" and facts.profile.forms <= {"whole", "numeric text"}
+        if verdict.kind == "ignore" or not (own or (named and _may_refer(facts)) or (is_number and is_id(column))):
+            continue
+        why = f"an id of {named[0]}, which has no key" if named and not own else "an id, and no feature"
+        guess.kinds[column] = Verdict("ignore", why)
 
 
 def guess_target(found: dict[str, Guess]) -> PredictGuess | None:

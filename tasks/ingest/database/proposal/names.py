@@ -8,6 +8,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _KEY_WORDS = frozenset(
     {"id", "key", "code", "no", "nr", "num", "number", "uuid", "guid", "ref", "pk", "fk", "sk", "hash"}
 )
+_IDS = frozenset({"id", "uuid", "guid", "pk", "fk", "sk"})
 _NO_KEY = frozenset({"name", "title", "email", "mail", "phone", "description", "text", "comment", "url", "address"})
 _UP = frozenset({"parent", "manager", "boss", "supervisor", "previous", "predecessor", "root", "reply", "super"})
 _FIRST = frozenset({"created", "create", "placed", "ordered", "joined", "registered", "signup", "opened", "posted"})
@@ -72,6 +73,12 @@ def key_score(column: str, table: str, place: int) -> int:
     if found[-1] in _KEY_WORDS:
         return 3 if place == 0 else 2
     return 1 if place == 0 else 0
+
+
+def is_id(column: str) -> bool:
+    """Whether a column is called an id: `type_id`, `pk_order`; a `number` may be an amount."""
+    found = words(column)
+    return bool(found) and bool(_IDS & {found[0], found[-1]})
 
 
 def foreign_score(column: str, table: str, target: str, key: str) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,9 @@ from tasks.ingest.database.rows import TableRows, without_decimals
 from tasks.ingest.database.survey import Profile
 from tasks.ingest.database.table_configs import DatabaseTableConfig
 from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.ids.node_set import occurred_earlier
 from tasks.ingest.tables.first_lines import with_header_found
+from tasks.ingest.tables.folder_keys import has_keys
 from tasks.ingest.tables.intake import Intake
 from tasks.readers.duckdb_tables import duckdb_tables
 
@@ -25,6 +28,8 @@ _FORMATS = (".parquet", ".pq", ".csv", ".tsv")
 _PACKED = (".gz", ".zst")
 _DUCKDB = ".duckdb"
 _NUMBERED = re.compile(r"[-_.](part[-_.]?)?\d[\d_-]*$")
+_FEW, _SHARE = 10, 0.05
+"""So many of a column's values, or such a share, may stand twice: called like a key, it is one with mistakes."""
 MOST_KEYS = 50_000_000
 """Rows of which a key is looked for: an index of them takes some 2 GB."""
 
@@ -35,12 +40,19 @@ class ColumnFacts:
 
     profile: Profile = field(default_factory=Profile)
     index: IdIndex | None = field(default_factory=IdIndex)
-    """All values, as long as each is another one; None: some value stands twice, or is none that a key could be."""
+    """All values, as long as hardly any stands twice; None: many do, or some is none that a key could be."""
+    repeated: list[Any] = field(default_factory=list)
+    """Values that stood there before, as often as they did."""
 
     @property
     def is_unique(self) -> bool:
         """Whether all rows have a value, each another one."""
-        return self.index is not None and self.profile.empty == 0 and self.index.count > 0
+        return self.index is not None and not self.repeated and self.profile.empty == 0 and self.index.count > 0
+
+    @property
+    def is_nearly_unique(self) -> bool:
+        """Whether all rows have a value, and a few of them one that another row has."""
+        return self.index is not None and bool(self.repeated) and self.profile.empty == 0
 
     @property
     def may_name_rows(self) -> bool:
@@ -89,7 +101,9 @@ def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for place in places:
         path = user_path(place)
-        if is_folder(path):
+        if is_folder(path) and has_keys(path):
+            _add(found, {path.resolve().name: (place,)})
+        elif is_folder(path):
             _add(found, _tables_of_folder(path, place))
         elif path.suffix == _DUCKDB:
             _add(found, dict.fromkeys(duckdb_tables(path), (place,)))
@@ -130,7 +144,7 @@ def _tables_of_folder(folder: Path, given: str) -> dict[str, tuple[str, ...]]:
         if path.name.startswith((".", "_")):
             continue
         if is_folder(path):
-            if any(is_table(entry.name) for entry in names_in(path)):
+            if has_keys(path) or any(is_table(entry.name) for entry in names_in(path)):
                 found[path.name] = (place,)
         elif path.suffix == _DUCKDB:
             found |= dict.fromkeys(duckdb_tables(path), (place,))
@@ -168,7 +182,7 @@ def read_tables(found: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, 
 
 
 def _look_for_key(facts: ColumnFacts, values: pa.Array) -> None:
-    """Add values to the index of a column, until one stands twice."""
+    """Add values to the index of a column, until more than a few stand twice."""
     if pa.types.is_floating(values.type):
         there = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
         facts.all_whole &= bool(compute.all(compute.equal(there, compute.floor(there))).as_py() in (True, None))
@@ -182,9 +196,25 @@ def _look_for_key(facts: ColumnFacts, values: pa.Array) -> None:
         facts.index = None
         return
     before = facts.index.count
-    codes = facts.index.add(values.cast(pa.int64()) if whole else values)
-    if facts.index.count - before < len(codes) or facts.index.count > MOST_KEYS:
+    in_range = _in_int64(values)
+    if len(in_range) < len(values):
         facts.index = None
+        return
+    codes = facts.index.add(in_range.cast(pa.int64()) if whole else values)
+    if facts.index.count - before < len(codes):
+        again = np.flatnonzero(occurred_earlier(codes, before))
+        if len(facts.repeated) + len(again) <= min(facts.index.count / 2, max(_FEW, _SHARE * facts.index.count)):
+            facts.repeated += values.take(pa.array(again)).to_pylist()
+        else:
+            facts.index = None
+    if facts.index is not None and facts.index.count > MOST_KEYS:
+        facts.index = None
+
+
+def _in_int64(values: pa.Array) -> pa.Array:
+    """Return values without unsigned ones that no id can be."""
+    is_wide = pa.types.is_uint64(values.type)
+    return values.filter(compute.less_equal(values, np.uint64(np.iinfo(np.int64).max))) if is_wide else values
 
 
 def share_of_known(
@@ -200,6 +230,7 @@ def share_of_known(
             if pa.types.is_floating(values.type):
                 values = values.cast(pa.int64(), safe=False)
             whole = pa.types.is_integer(values.type)
+            values = _in_int64(values)
             for target, index in keys.items():
                 there, known = found.get((column, target), (0, 0))
                 fits = index.is_text is not None and index.is_text != whole and len(values)

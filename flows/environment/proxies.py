@@ -1,0 +1,36 @@
+"""Servers of this machine are never asked for through a proxy.
+
+A proxy in the environment (`http_proxy`, `ALL_PROXY` ...) is for other machines: it reaches neither a run's own Prefect
+server nor those of `graphmill up`. Prefect's httpx, MLflow's requests and Python's urllib all read `NO_PROXY`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SERVERS = ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")
+
+
+def _is_ipv6_network(word: str) -> bool:
+    return ":" in word and "/" in word and "://" not in word
+
+
+def reach_directly(*hosts: str) -> dict[str, str]:
+    """Return `NO_PROXY` as the environment has it, with the loopback and other hosts of this machine; none: no proxy.
+
+    The loopback has more addresses than 127.0.0.1: counted are those where the user's servers are. httpx fails at an
+    address in brackets and at a network of IPv6, which no client of Python's heeds (`fd00::/8`, left out here); urllib
+    takes `*` only where nothing else is said.
+    """
+    values: dict[str, str] = {}
+    if not any(os.environ.get(name) for name in os.environ if name.lower().endswith("_proxy")):
+        return values
+    servers = re.findall(r"\b127(?:\.\d+){3}", " ".join(os.environ.get(name, "") for name in _SERVERS))
+    direct = [*_LOOPBACK, *servers, *(host.strip("[]") for host in hosts)]
+    for name, other in (("no_proxy", "NO_PROXY"), ("NO_PROXY", "no_proxy")):
+        words = os.environ.get(name, os.environ.get(other, "")).split(",")
+        said = [re.sub(r"\[([^]]*)\](:\d+)?", r"\1", word.strip()) for word in words if not _is_ipv6_network(word)]
+        values[name] = "*" if "*" in said else ",".join(dict.fromkeys([*filter(None, said), *direct]))
+    return values

@@ -1,0 +1,86 @@
+"""Columns that stand in the names of folders: `year=2021/month=3/part.parquet`, as Hive and Spark write them."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from configs.errors import DataError
+from configs.source_files import is_folder, names_in, user_path
+
+_KEY = re.compile(r"([^=/]+)=(.*)")
+_NONE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def has_keys(folder: Path) -> bool:
+    """Whether a folder's folders are called `KEY=VALUE`."""
+    return any(_KEY.fullmatch(entry.name) and is_folder(entry) for entry in names_in(folder))
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yield what stands in a folder and in its folders called `KEY=VALUE`, by name; nothing hidden."""
+    for entry in names_in(folder):
+        if entry.name.startswith((".", "_")):
+            continue
+        if _KEY.fullmatch(entry.name) and is_folder(entry):
+            yield from files_in(entry)
+        else:
+            yield entry
+
+
+def keys_of(path: Path, patterns: Sequence[str]) -> dict[str, str | None]:
+    """Return the keys of the folders between what a recipe names and a file; None for an empty one."""
+    found: dict[str, str | None] = {}
+    if not any("=" in part for part in path.parts[:-1]):
+        return found
+    for part in _below(path, patterns)[:-1]:
+        if (match := _KEY.fullmatch(part)) is not None:
+            found[unquote(match[1])] = None if match[2] == _NONE else unquote(match[2])
+    return found
+
+
+def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[str]) -> dict[str, bool]:
+    """Return the keys that files have as columns, and whether all values of each are whole numbers.
+
+    A key that is a column `there` too is left out, as some writers keep both.
+
+    Raises:
+        DataError: some files have a key that others lack.
+    """
+    keys = [keys_of(path, patterns) for path in paths]
+    for path, own in zip(paths, keys, strict=True):
+        if own.keys() != keys[0].keys():
+            [key, *_] = own.keys() ^ keys[0].keys()
+            raise DataError(
+                f"lies in folders with the keys {', '.join(own) or 'none'}, and {paths[0]} in those with "
+                f"{', '.join(keys[0]) or 'none'}: {key!r} is no column of all; name files of one kind",
+                path=path,
+            )
+    found = {}
+    for key in keys[0]:
+        values = [own[key] for own in keys if own[key] is not None]
+        is_whole = all(re.fullmatch(r"-?[0-9]{1,18}", str(value)) for value in values)
+        if key not in there:
+            found[key] = is_whole
+    return found
+
+
+def _below(path: Path, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the parts of a file's path behind the folder, or what stands before the first sign of the pattern."""
+    best: tuple[str, ...] = (path.name,)
+    for pattern in patterns:
+        base = user_path(pattern)
+        if not is_folder(base):
+            base = Path(*base.parts[: min(_first_sign(base), len(base.parts) - 1)])
+        if path.is_relative_to(base) and len(path.relative_to(base).parts) > len(best):
+            best = path.relative_to(base).parts
+    return best
+
+
+def _first_sign(pattern: Path) -> int:
+    """Return the place of the first part with a sign such as `*`; the number of parts without one."""
+    signs = (place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
+    return next(signs, len(pattern.parts))

@@ -1,0 +1,92 @@
+"""Keep other users of a machine out of the connections between its ranks.
+
+gloo listens on the loopback as long as a rank lives, where every user of the machine can connect. It asks for no
+password: whoever is there first with a small number is taken for the peer of that number. Who comes later is ignored,
+but a rank that has no descriptor left for one more connection aborts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.processes.children import MEETING_FILE
+
+_ESTABLISHED, _LISTENS = "01", "0A"
+_SO_ATTACH_FILTER = 26
+_DROP_ALL = struct.pack("HBBI", 6, 0, 0, 0)
+"""A filter of one instruction: return 0, the length of a packet that is let in."""
+
+
+@dataclass(frozen=True)
+class _Connection:
+    local: str
+    remote: str
+    state: str
+    user: int
+    inode: int
+
+
+@contextlib.contextmanager
+def closing_doors(*, deaf: bool = True) -> Iterator[None]:
+    """Connect ranks during the block; after it nobody else can connect to what this process began to listen on.
+
+    Does nothing where ranks of several machines connect: theirs may be different users, and kernels.
+
+    `deaf`: with False more connections may come, as NCCL makes them when it needs them; it asks for a secret.
+
+    Raises:
+        ConnectionError: a process of another user is connected. Another attempt may go well.
+    """
+    if MEETING_FILE not in os.environ:
+        yield
+        return
+    before = {one.inode for one in _connections() if one.state == _LISTENS}
+    yield
+    sockets, connections = _sockets(), _connections()
+    ends = {(one.local, one.remote): one for one in connections}
+    for one in connections:
+        peer = ends.get((one.remote, one.local))
+        if one.state != _ESTABLISHED or one.inode not in sockets or peer is None or not peer.inode:
+            continue  # without an inode it is accepted later, by who listens there
+        if peer.user != os.geteuid():
+            raise ConnectionError(
+                f"a process of user {peer.user} of this machine has connected to this rank, which is for ranks only"
+            )
+    for one in connections:
+        if deaf and one.state == _LISTENS and one.inode in sockets.keys() - before:
+            _stop_accepting(sockets[one.inode])
+
+
+def _connections() -> list[_Connection]:
+    """Return the TCP connections and listeners of this network, IPv4 alone: the loopback's first address is."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [_Connection(words[1], words[2], words[3], int(words[7]), int(words[9])) for words in lines]
+
+
+def _sockets() -> dict[int, int]:
+    """Return this process's descriptors of sockets by inode."""
+    found = {}
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the folder's own
+            if match := re.fullmatch(r"socket:\[(\d+)\]", str(path.readlink())):
+                found[int(match[1])] = int(path.name)
+    return found
+
+
+def _stop_accepting(descriptor: int) -> None:
+    """Have the kernel drop what arrives for a listening socket; what is connected stays.
+
+    Closed, or shut down, it would be an error to gloo, which ends the process. A kernel that has no filters, as in some
+    sandboxes, goes on to accept.
+    """
+    code = ctypes.create_string_buffer(_DROP_ALL, len(_DROP_ALL))
+    with socket.socket(fileno=os.dup(descriptor)) as listener, contextlib.suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(code)))

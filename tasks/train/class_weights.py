@@ -1,0 +1,164 @@
+"""Weights of classes in the loss, as `train.class_weight` says: counted on the whole training split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean, listed
+from configs.training import ClassWeight, TrainConfig
+from tasks.arrays import Array
+from tasks.calls import load_parents, load_stage
+from tasks.storage.heads import HeadView, head_views
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import TaskHead, TaskManifest
+from tasks.train.job import ClassWeights
+
+if TYPE_CHECKING:
+    from configs.schema import Recipe
+    from tasks.storage.graph_store import GraphStore
+    from tasks.storage.home import Home
+
+_CLASSIFIES = ("multiclass", "binary", "multilabel")
+_CHUNK_ROWS = 1 << 18
+_SHOWN = 10
+_SWITCH = ["0", "1"]
+_WRITTEN = {"false": "0", "true": "1"}
+
+
+def class_weights(
+    option: ClassWeight, graph: GraphStore, names: Sequence[str] | None, say: Callable[[str], None]
+) -> ClassWeights:
+    """Return the weights of a graph's classes; nothing where the option is `none`.
+
+    `balanced`: n / (k n_c) for class c with n_c of the n labelled training rows, where k classes occur, so that all
+    classes weigh alike and the mean over the rows is 1; of label columns each by itself.
+
+    Args:
+        option: `none`, `balanced`, or names of classes to weights; others weigh 1.
+        graph: the whole graph.
+        names: of its classes; None: their numbers.
+        say: hears what the weights are, and of classes that no training row has.
+
+    Raises:
+        RecipeError: nothing is classified, or a class is not known.
+    """
+    if option == "none":
+        return ()
+    manifest = graph.manifest
+    heads = head_views(manifest)
+    tasks: list[TaskManifest | TaskHead] = [view.head for view in heads] or [manifest]
+    _refuse_others(option, manifest, tasks)
+    counts = _count(graph, heads, [_nothing(task) for task in tasks])
+    if isinstance(option, Mapping):
+        words = _class_names(tasks[0], names)
+        weights: ClassWeights = ((_as_named(option, words),),)
+    else:
+        weights = tuple(tuple(map(_balanced, columns)) for columns in counts)
+    for task, columns, own in zip(tasks, counts, weights, strict=True):
+        _report(task, columns, own, names, say)
+    return weights
+
+
+def check_class_weights(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
+    """Refuse weights of classes that the prepared data has not, before more is made of it.
+
+    `keys` names `ingest` and `preprocess`. Raises RecipeError.
+    """
+    from tasks.storage.dataset_store import DatasetStore
+    from tasks.storage.graph_store import GraphStore
+
+    dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
+    graph = load_parents(load_stage("components"), home, keys)["preprocess"]
+    names = class_names(DatasetStore(dataset.folder, dataset.manifest))
+    assert isinstance(recipe.train, TrainConfig)
+    store = GraphStore(graph.folder, graph.manifest)
+    class_weights(recipe.train.class_weight, store, names, lambda _: None)  # training says them
+
+
+def _refuse_others(option: ClassWeight, manifest: TaskManifest, tasks: Sequence[TaskManifest | TaskHead]) -> None:
+    kinds = {task.task_type for task in tasks}
+    if manifest.task not in ("node", "graph") or not kinds & set(_CLASSIFIES):
+        what = "links" if manifest.task == "link" else "no classes"
+        raise RecipeError(f"train.class_weight is for classes, and {manifest.dataset} predicts {what}; leave it out")
+    single = len(tasks) == 1 and (tasks[0].task_type == "multiclass" or tasks[0].num_tasks == 1)
+    if isinstance(option, Mapping) and not single:
+        raise RecipeError(
+            f"train.class_weight names classes, and {manifest.dataset} has several labels a row; take "
+            "train.class_weight=balanced, by which the two values of each weigh alike, or leave it out"
+        )
+
+
+def _class_names(task: TaskManifest | TaskHead, names: Sequence[str] | None) -> list[str]:
+    if task.task_type != "multiclass":
+        return _SWITCH
+    return list(names) if names is not None else [str(code) for code in range(task.num_classes)]
+
+
+def _as_named(option: Mapping[str, float], words: list[str]) -> tuple[float, ...]:
+    codes = {word: code for code, word in enumerate(words)}
+    weights = [1.0] * len(words)
+    for name, weight in option.items():
+        word = name if name in codes or words != _SWITCH else _WRITTEN.get(name.casefold(), name)
+        if word not in codes:
+            raise RecipeError(
+                f"train.class_weight: no class is called {name!r}{did_you_mean(name, words)}; there are {listed(words)}"
+            )
+        weights[codes[word]] = float(weight)
+    return tuple(weights)
+
+
+def _balanced(counts: Array) -> tuple[float, ...]:
+    there = counts > 0
+    rows, kinds = counts.sum(), max(1, int(there.sum()))
+    return tuple(np.where(there, rows / (kinds * np.maximum(counts, 1)), 1.0).tolist())
+
+
+def _count(graph: GraphStore, heads: Sequence[HeadView], counts: list[list[Array]]) -> list[list[Array]]:
+    """Count the training rows of each class of each label column of each task."""
+    labels, rows = graph["label" if graph.manifest.task == "node" else "graph_label"], graph.training_rows()
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        part = np.asarray(labels[rows[start : start + _CHUNK_ROWS]])
+        for number, columns in enumerate(counts):
+            own = heads[number].label_of(part) if heads else part
+            own = own.reshape(len(own), -1)
+            for column, count in enumerate(columns):
+                values = own[:, column]
+                codes = values[values >= 0].astype(np.int64)  # NaN and -1: no label
+                count += np.bincount(codes, minlength=len(count))[: len(count)]
+    return counts
+
+
+def _nothing(task: TaskManifest | TaskHead) -> list[Array]:
+    """Return a count of 0 for each class of each label column; no column of a regression."""
+    if task.task_type == "multiclass":
+        return [np.zeros(task.num_classes, np.int64)]
+    columns = task.num_tasks if task.task_type in _CLASSIFIES else 0
+    return [np.zeros(2, np.int64) for _ in range(columns)]
+
+
+def _report(
+    task: TaskManifest | TaskHead,
+    counts: Sequence[Array],
+    weights: Sequence[tuple[float, ...]],
+    names: Sequence[str] | None,
+    say: Callable[[str], None],
+) -> None:
+    """Say the weights, and which classes no training row has."""
+    if not counts:
+        return
+    of = f" of {task.name}" if isinstance(task, TaskHead) else ""
+    if len(counts) > 1:
+        lacking = [str(column) for column, count in enumerate(counts) if not count.all()]
+        if lacking:
+            say(f"train.class_weight: label columns{of} with one value in training stay as they are: {listed(lacking)}")
+        return
+    words = _class_names(task, names if not of else None)
+    said = [f"{word} = {weight:.4g}" for word, weight in zip(words, weights[0], strict=True)]
+    say(f"class weights{of}: {listed(said, _SHOWN)}")
+    lacking = [word for word, count in zip(words, counts[0].tolist(), strict=True) if not count]
+    if lacking:
+        say(f"train.class_weight: the training split has no row of {listed(lacking, _SHOWN)}: no weight teaches that")

@@ -1,0 +1,74 @@
+"""Names of homes and outputs that would be addresses of something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from configs.errors import UserError
+from configs.source_files import user_path
+from flows.backfill.report import write_report
+from flows.commands.layouts import places
+from flows.commands.neighbors import write_neighbors
+from flows.commands.recipes import schema
+from tasks.apply.run import OutputRequest
+from tasks.publish.tracking.store_uris import home_uri, how_to_open, run_url_in, sqlite_file
+from tasks.storage.home import Home
+
+ADDRESSES = ["s3://bucket/x.parquet", "gs://bucket/x.parquet", "http://h/x.parquet", "abfss://c@a/x", "hdfs:/x.parquet"]
+
+
+@pytest.mark.parametrize("text", [*ADDRESSES, "file:///tmp/x.parquet"])
+def test_an_address_is_no_path(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in (text, Path(text)):
+        with pytest.raises(UserError, match="is an address, and graphmill reads and writes files"):
+            user_path(given)
+        with pytest.raises(UserError, match="is an address"):
+            Home.open(given)
+        with pytest.raises(UserError, match="is an address"):
+            places([Path(given)], "x")
+    with pytest.raises(UserError, match=r"is an address|must end with"):
+        write_neighbors([], Path(text))
+    with pytest.raises(UserError, match="is an address"):
+        schema(Path(text))
+    with pytest.raises(UserError, match="is an address"):
+        write_report(None, Path(text))  # type: ignore[arg-type]
+    for what in ("predictions", "embeddings", "model"):
+        with pytest.raises(UserError, match=r"is an address"):
+            OutputRequest(what=what, output=text)._place("x", {"parquet": ".parquet"})  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_paths_that_look_like_addresses() -> None:
+    for text in ("a:b", "x/s3:/y", "run:1.csv", "/s3:/x", "C:/x"):
+        assert user_path(text) == Path(text)
+
+
+def test_a_question_mark_in_a_homes_name_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    for place in (tmp_path / "q?x", tmp_path / "a?" / "home"):
+        with pytest.raises(UserError, match="has a question mark in its name"):
+            Home.open(place)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a#b", "p%20c d", "x@y:z", "ä;&=", "a+b"])
+def test_databases_of_a_home_lie_in_it(name: str, tmp_path: Path) -> None:
+    from sqlalchemy.engine import make_url
+
+    home = Home.open(tmp_path / name)
+    assert make_url(home_uri(home)).database == str(tmp_path / name / "mlflow" / "mlflow.db")
+    assert sqlite_file(home_uri(home)) == tmp_path / name / "mlflow" / "mlflow.db"
+    assert sqlite_file(f"{home_uri(home)}?timeout=9") == tmp_path / name / "mlflow" / "mlflow.db"
+    url = f"{home_uri(home)}#/experiments/1/runs/2"
+    assert (
+        how_to_open(url)
+        == f"mlflow ui --backend-store-uri {home_uri(home)}, then http://127.0.0.1:5000/#/experiments/1/runs/2"
+    )
+    assert run_url_in("http://h", url) == "http://h/#/experiments/1/runs/2?workflowType=machine_learning"
+
+
+def test_other_stores_have_no_file() -> None:
+    assert sqlite_file("http://127.0.0.1:5000") is None
+    assert sqlite_file("postgresql://u@h/x") is None
