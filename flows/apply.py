@@ -6,7 +6,7 @@ takes whichever version is champion when it runs.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from prefect import flow, runtime, task
@@ -14,9 +14,11 @@ from prefect.cache_policies import NO_CACHE
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
-from flows.hooks import leave_artifact
-from flows.model_use import Data, ModelUse, given_files, layout_options, names_splits, record_text
+from flows.hooks import failure_told, flow_record, leave_artifact, report_crash
+from flows.model_use import STAGES, Data, ModelUse, dated, given_files, layout_options, names_splits, record_text
+from flows.notifications.events import announce
 from flows.results import result_storage
+from flows.run_records import earlier_failure, recorded
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
 from flows.vectors import make_vectors
@@ -24,7 +26,9 @@ from tasks.apply.completion.asked import Asked
 from tasks.apply.run import OutputKind, OutputRequest
 from tasks.calls import calling, find_stage
 from tasks.prefect_tasks import TASKS
+from tasks.processes import ending
 from tasks.publish.vectors import READ_VECTORS, missing_vectors
+from tasks.storage.home import Home
 
 
 def _run_name() -> str:
@@ -51,6 +55,7 @@ def predict_nodes(
     threshold: str | None = None,
     split: str | None = None,
     keep_layers: bool = False,
+    timezone: str | None = None,
     recipe: str | None = None,
     overrides: list[str] | None = None,
     snapshot: str | None = None,
@@ -71,13 +76,15 @@ def predict_nodes(
         known: what becomes of completions that are triples of the data: `leave-out` (the default) or `mark`.
         type: complete by entities of this type only; none: of the types that the relation has had at that end.
         any_type: complete by entities of all types.
-        output: file to write; default `NAME-vVERSION-predictions.parquet` in the current folder.
+        output: file to write; default `NAME-vVERSION-predictions.parquet` in the current folder. `{date}` and
+            `{time}` in it stand for the run's scheduled start.
         format: `parquet`, `csv`, `csv.gz`, or of all probabilities `npy`; default by the output's ending.
         threshold: probability from which class 1 is predicted, or of one of several classes `NAME=P`; none: the
             likeliest class is.
         split: `none`: no row is called one of a split, and tables need no labels; none: as the data set deals them out.
         keep_layers: keep the outputs of all layers in the home; rows that are those of an earlier graph, for which they
             were kept, are taken from there.
+        timezone: of `{date}` and `{time}`, `Europe/Berlin` say; none: this machine's.
         recipe: name or file of a recipe with other data, of which the `dataset` and the `snapshot` matter; none: the
             data of the training.
         overrides: `dotted.key=value` changes of the recipe.
@@ -91,7 +98,7 @@ def predict_nodes(
     asked = Asked(head, relation, tail, k, known, type, any_type)
     request = OutputRequest(
         "predictions",
-        output,
+        dated(output, runtime.flow_run.scheduled_start_time, timezone),
         format,
         given,
         asked=asked,
@@ -125,7 +132,7 @@ def export_model(
             `predictions`, `layout` (a point for each vector) or `model` (its files).
         nodes: as for `predict_nodes`.
         graphs: as for `predict_nodes`.
-        output: file to write, or folder for the model's files.
+        output: file to write, or folder for the model's files; `{date}` and `{time}` as for `predict_nodes`.
         format: `parquet`, `npy`; for the model `files` or `safetensors`; default by the output's ending.
         node_type: embeddings: whose, where there are several types; default the type that carries labels.
         layout: options as of `evaluate.layout`.
@@ -138,6 +145,7 @@ def export_model(
         As `predict_nodes`.
     """
     files, options = given_files(nodes=nodes, graphs=graphs), layout_options(layout)
+    output = dated(output, runtime.flow_run.scheduled_start_time)
     request = OutputRequest(what, output, format, files, node_type, layout=options)
     return _run(model, request, Data(recipe, overrides, snapshot), home)
 
@@ -173,9 +181,24 @@ class FlowUse(ModelUse):
 
 
 def _run(model: str, request: OutputRequest, data: Data, home: str | None) -> dict[str, Any]:
-    record = FlowUse(model, request, data, home, runtime.flow_run.scheduled_start_time).run()
-    leave_artifact(lambda: record_text(record), record["what"], "What was written")
-    return record
+    begun = flow_record()
+    with ExitStack() as stack:
+        stack.enter_context(failure_told(begun))
+        if begun.deployment:  # a command that is typed says by itself what came of it
+            place = Home.open(home)
+            begun.failed_before = earlier_failure(place, begun.id)
+            stack.enter_context(ending.prompt_ending())
+            stack.enter_context(ending.closing(lambda: report_crash(begun.id)))
+            stack.enter_context(recorded(place, begun))
+        use = FlowUse(model, request, data, home, runtime.flow_run.scheduled_start_time)
+        begun.selected, begun.stages = list(STAGES), use.stages
+        begun.config = {} if use.request.what == "model" else dump_recipe(use.recipe)
+        done = use.run()
+        begun.written, begun.champion = str(done["output"] or ""), f"{done['model']} version {done['version']}"
+        leave_artifact(lambda: record_text(done), done["what"], "What was written")
+        if begun.deployment:
+            announce(use.home, begun)
+    return done
 
 
 @task(name="score", task_run_name="score", persist_result=False, cache_policy=NO_CACHE)

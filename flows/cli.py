@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from configs.users import stand_in_for_user
 from flows.backfill import cli as backfill_cli
 from flows.baseline import cli as baseline_cli
 from flows.commands import component_lists, home, layouts, models, outputs, recipes, start, trust
@@ -80,6 +82,7 @@ def main() -> None:
     """Run the command: exit code 0 on success, 2 for a user's mistake, 130 on Ctrl-C, 1 for everything else."""
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that we start take no modules from the current folder
     _open_closed_streams()
+    stand_in_for_user(_named_home(sys.argv))
     try:
         app()  # usage mistakes exit with 2 and Ctrl-C with 130 by themselves
     except BrokenPipeError:  # `graphmill show x | head`
@@ -89,6 +92,14 @@ def main() -> None:
         _exit(130 if isinstance(error, KeyboardInterrupt) else error.code)
     except BaseException as error:
         _exit(130 if _is_interrupt(error) else _report(error))
+
+
+def _named_home(words: list[str]) -> Path:
+    """Return the home that the command line names, before it is read: what commands import may ask for the user's."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--home" or word.startswith("--home="):
+            return Path(word.partition("=")[2] or following)
+    return Path(os.environ.get("GRAPHMILL_HOME") or ".graphmill")
 
 
 def _open_closed_streams() -> None:
@@ -121,11 +132,15 @@ def _exit(code: Any) -> None:
 def _report(error: BaseException) -> int:
     """Say in one line what went wrong; with --debug where."""
     from configs.errors import GraphmillError, UntrustedCodeError, UserError
+    from tasks.storage.home import Home
+    from tasks.storage.trouble import as_trouble, trouble_of_the_machine
 
     if global_options.debug:
         import traceback
 
         traceback.print_exception(error)
+    if isinstance(error, Exception) and global_options.opened is not None:
+        error = as_trouble(error, Home(global_options.opened))
     if isinstance(error, GraphmillError):
         print(f"error: {error}", file=sys.stderr)
         if isinstance(error, UntrustedCodeError) and error.digest:
@@ -136,8 +151,6 @@ def _report(error: BaseException) -> int:
 
         print(ending.last_words(), file=sys.stderr)
         return 1
-    from flows.terminal.room import trouble_of_the_machine
-
     trouble = trouble_of_the_machine(error)
     if trouble is not None:
         print(f"error: {trouble}", file=sys.stderr)

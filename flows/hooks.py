@@ -9,14 +9,15 @@ import logging
 import socket
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import GraphmillError, UserError
 from configs.metric_names import telling
 from configs.schema import Recipe
-from flows.run_records import KILLED, RunRecord, all_runs, mark_killed
+from flows.run_records import KILLED, RunRecord, all_runs, begun_record, mark_killed
 from flows.services.addresses import mlflow_page
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener
@@ -203,6 +204,35 @@ def describe(result: dict[str, Any]) -> str:
     if result["rows"]:
         parts.append(f"{result['rows']:,} rows")
     return ", ".join([*parts, size])
+
+
+def flow_record() -> RunRecord:
+    """Return the record with which the flow run under way begins, before anything has been read."""
+    from prefect import runtime
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()  # `runtime.deployment` would ask the server
+    deployment = context.flow_run.deployment_id if context is not None and context.flow_run is not None else None
+    return begun_record(runtime.flow_run.id, runtime.flow_run.parameters, runtime.flow_run.tags, deployment)
+
+
+@contextlib.contextmanager
+def failure_told(record: RunRecord) -> Iterator[None]:
+    """Say on the run's page, in a line, why the block failed."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).addFilter(_without_traceback)
+    try:
+        yield
+    except Exception as error:
+        leave_artifact(partial(failure_text, record, error), "failure", "Why it failed")
+        raise
+
+
+def _without_traceback(line: logging.LogRecord) -> bool:
+    """Let Prefect's log say an error of ours as it is: where in the code it was raised says nothing to its readers."""
+    if line.exc_info and isinstance(line.exc_info[1], GraphmillError):
+        line.exc_info = None
+    return True
 
 
 def leave_artifact(make_text: Callable[[], str], key: str, description: str) -> None:

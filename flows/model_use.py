@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
@@ -224,6 +225,14 @@ class ModelUse:
         }
 
 
+def dated(output: str | None, moment: datetime.datetime, timezone: str | None = None) -> str | None:
+    """Return the output's name with `{date}` and `{time}` as they are then in a time zone; default this machine's."""
+    if output is None:
+        return None
+    local = moment.astimezone(ZoneInfo(timezone) if timezone else None)
+    return output.replace("{date}", f"{local:%Y-%m-%d}").replace("{time}", f"{local:%H%M}")
+
+
 def given_files(**files: str | None) -> dict[str, str]:
     """Return the files that were named."""
     return {name: path for name, path in files.items() if path is not None}
@@ -277,9 +286,10 @@ def requested_use(parameters: dict[str, Any]) -> ModelUse:
     what = given("what", "predictions")
     asked = Asked(**{one.name: given(one.name) for one in fields(Asked)})
     keeps, layout = bool(given("keep_layers")), layout_options(given("layout"))
+    now = datetime.datetime.now(datetime.UTC)
     request = OutputRequest(
         what,
-        given("output"),
+        dated(given("output"), now),
         given("format"),
         files,
         given("node_type"),
@@ -290,7 +300,7 @@ def requested_use(parameters: dict[str, Any]) -> ModelUse:
         names_splits(given("split")),
     )
     data = Data(given("recipe"), given("overrides"))
-    return ModelUse(parameters["model"], request, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
+    return ModelUse(parameters["model"], request, data, parameters.get("home"), now)
 
 
 def use_cached_data(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, Any] | None:

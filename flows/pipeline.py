@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from prefect import flow, get_run_logger, runtime
-from prefect.context import FlowRunContext
 
 from configs.errors import IntegrityError, RecipeError, UserError
 from configs.load import build_recipe, dump_recipe, load_recipe
@@ -21,7 +20,8 @@ from flows.hooks import (
     conclude,
     describe,
     end_tracking,
-    failure_text,
+    failure_told,
+    flow_record,
     leave_artifact,
     leave_map,
     log_cached_publication,
@@ -36,16 +36,7 @@ from flows.machines.ssh import machines_by_ssh
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
-from flows.run_records import (
-    RunRecord,
-    earlier_champion,
-    earlier_failure,
-    ending_of,
-    finished_record,
-    new_record,
-    read_record,
-    recorded,
-)
+from flows.run_records import RunRecord, earlier_champion, earlier_failure, ending_of, read_record, recorded
 from flows.services.addresses import prefect_page
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
@@ -77,13 +68,6 @@ def _run_name() -> str:
     return f"{name.removesuffix('.yaml')} {moment if snapshot in (None, SCHEDULED) else f'as of {snapshot}'}"
 
 
-def _deployment() -> str:
-    """Return the id of the run's deployment, or an empty text; `runtime.deployment` would ask the server."""
-    context = FlowRunContext.get()
-    found = context.flow_run.deployment_id if context is not None and context.flow_run is not None else None
-    return str(found or "")
-
-
 @flow(name="train_graph", flow_run_name=_run_name, persist_result=False, validate_parameters=True)
 def train_graph(
     recipe: str | dict[str, Any],
@@ -112,41 +96,38 @@ def train_graph(
     Returns:
         The run's record (`flows.run_records.RunRecord`) as plain values.
     """
-    place = Home.open(home)
-    remember_in_home(place)
-    done = finished_record(place, runtime.flow_run.id)
-    if done is not None:  # this very run ended well before, and whoever started it again could not know
-        return done.model_dump(mode="json")
-    overrides = requested_overrides(overrides, options, snapshot, runtime.flow_run.scheduled_start_time)
-    selection = select_stages(only, from_stage, force)
-    checked = read_recipe(recipe, overrides)
-    if take_part(checked, selection.stages):
-        overrides += rank_changes(checked.train, overrides)
-        checked = read_recipe(recipe, overrides)
-        check_begins_here(checked.train)
-        check_options(checked)
-    check_snapshot(checked)
-    checked = with_versions(_as_begun(checked, place), place)
-    source = recipe if isinstance(recipe, str) else ""
-    record = new_record(checked, source, overrides, runtime.flow_run.tags, selection.stages)
-    record.id, record.deployment = runtime.flow_run.id, _deployment()
-    record.failed_before = earlier_failure(place, record.id)
-    record.champion = earlier_champion(place, record.id)
-    listener = RunListener(current_reporter())
-    context = RunContext(
-        flow_run_id=record.id,
-        flow_run_url=prefect_page(f"runs/flow-run/{record.id}"),
-        name=runtime.flow_run.name or "",
-        parent_run=parent_run or "",
-        leave_champion=leaves_champion(record.tags),
-        note_champion=partial(note_champion, place, record),
-    )
+    record = flow_record()
     with ExitStack() as stack:
+        stack.enter_context(failure_told(record))
+        place = Home.open(home)
+        earlier = read_record(place, record.id)
+        if earlier is not None and earlier.status == "completed":  # whoever started it again could not know
+            return earlier.model_dump(mode="json")
+        record.failed_before = earlier_failure(place, record.id)
+        record.champion = earlier_champion(place, record.id)
+        record.config = earlier.config if earlier is not None else {}
         stack.enter_context(ending.prompt_ending())
-        stack.enter_context(temporary_folder(place))
-        mark_killed_runs(place, besides=record.id)
         stack.enter_context(ending.closing(lambda: report_crash(record.id)))
         stack.enter_context(recorded(place, record))
+        stack.enter_context(temporary_folder(place))
+        remember_in_home(place)
+        mark_killed_runs(place, besides=record.id)
+        record.overrides = requested_overrides(overrides, options, snapshot, runtime.flow_run.scheduled_start_time)
+        selection = select_stages(only, from_stage, force)
+        record.selected = list(selection.stages)
+        checked = _checked_recipe(recipe, record, selection)
+        checked = with_versions(_as_begun(checked, record.config), place)
+        record.recipe, record.config = checked.name, dump_recipe(checked)
+        record.write(place)
+        listener = RunListener(current_reporter())
+        context = RunContext(
+            flow_run_id=record.id,
+            flow_run_url=prefect_page(f"runs/flow-run/{record.id}"),
+            name=runtime.flow_run.name or "",
+            parent_run=parent_run or "",
+            leave_champion=leaves_champion(record.tags),
+            note_champion=partial(note_champion, place, record),
+        )
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
         with _other_machines(place, checked, selection, listener), _present(place, checked, selection) as here:
@@ -183,11 +164,25 @@ def _present(home: Home, recipe: Recipe, selection: Selection) -> AbstractContex
     return present(home, recipe) if take_part(recipe, selection.stages) else nullcontext()
 
 
-def _as_begun(recipe: Recipe, home: Home) -> Recipe:
-    """Return the recipe with the versions of models that an earlier start of this run took: its training goes on."""
-    record = read_record(home, runtime.flow_run.id)
+def _checked_recipe(recipe: str | dict[str, Any], record: RunRecord, selection: Selection) -> Recipe:
+    """Return the recipe, with what its run changes, which it may add to where there are several machines."""
+    checked = read_recipe(recipe, record.overrides)
+    if take_part(checked, selection.stages):
+        record.overrides += rank_changes(checked.train, record.overrides)
+        checked = read_recipe(recipe, record.overrides)
+        check_begins_here(checked.train)
+        check_options(checked)
+    check_snapshot(checked)
+    return checked
+
+
+def _as_begun(recipe: Recipe, begun: dict[str, Any]) -> Recipe:
+    """Return the recipe with the versions of models that an earlier start of this run took: its training goes on.
+
+    `begun` is the recipe of that start, if there was one.
+    """
     try:
-        return recipe if record is None else with_recorded_versions(recipe, build_recipe(dict(record.config)))
+        return with_recorded_versions(recipe, build_recipe(dict(begun))) if begun else recipe
     except UserError:  # the recipe of an earlier graphmill
         return recipe
 
@@ -202,9 +197,7 @@ def _run_stages(run: _Run) -> None:
         except BaseException as error:
             if not isinstance(error, Exception):
                 ending.unwinding()
-            end_tracking(listener, home, "KILLED" if ending_of(error)[0] == "cancelled" else "FAILED")
-            if isinstance(error, Exception):
-                leave_artifact(partial(failure_text, record, error), "failure", "Why it failed")
+            end_tracking(listener, home, "KILLED" if ending_of(error, home)[0] == "cancelled" else "FAILED")
             raise
         finally:
             if listener.reporter is not None:

@@ -7,6 +7,7 @@
 - crashed runs: they start again under their own id, up to three times, with growing pauses; completed stages are found,
   training goes on from its last checkpoint;
 - runs that a worker had taken and never started, since it was killed in between: they are given back to the queue;
+- runs that failed or crashed before their process could write them down: they are in the records, with the cause;
 - runs that were cancelled while no worker was there to end them;
 - runs that went with their machine while the server was away, and runs that were taken for dead while it was;
 - schedules that a backfill had paused, and its run in MLflow, when it has ended.
@@ -29,7 +30,7 @@ from typing import Any
 
 from flows.deploy.deployments import all_pages
 from flows.hooks import mark_killed_runs
-from flows.run_records import RunRecord, all_runs, is_alive
+from flows.run_records import RunRecord, all_runs, begun_record, is_alive, note_unbegun
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
 
@@ -43,6 +44,7 @@ _CANCELLING_SECONDS = 45.0
 _GONE_SECONDS = 300.0
 _FORGET_SECONDS = 3 * 86400.0
 _AFTER_CRASH = "after a crash"
+_MOST_CHARS = 500
 logger = logging.getLogger("graphmill.recovery")
 
 
@@ -65,6 +67,7 @@ class Recovery:
             ("PENDING", self._give_back),
             ("CANCELLING", self._end),
             ("RUNNING", self._mark_crashed),
+            ("FAILED", self._note),
         ):
             for run in self._runs(state):
                 mend(run, records.get(str(run.id)))
@@ -81,12 +84,24 @@ class Recovery:
             self._client.set_flow_run_state(run.id, Running(message="its process lives"), force=True)
             logger.warning("%s: was said to have crashed, its process lives", run.name)
             return
+        self._note(run, record)
         if run.run_count >= MAX_STARTS or run.deployment_id is None or self._age(run) < _FIRST_PAUSE_SECONDS:
             return
         starts = self._starts(run)
         if starts < MAX_STARTS and self._age(run) >= _FIRST_PAUSE_SECONDS * 4 ** max(starts - 1, 0):
             schedule_again(self._client, run.id, f"start {starts + 1} of {MAX_STARTS} {_AFTER_CRASH}")
             logger.warning("%s: starts again (%d of %d)", run.name, starts + 1, MAX_STARTS)
+
+    def _note(self, run: Any, record: RunRecord | None) -> None:
+        """Write down a run that ended before its process could: it was not started, or its code could not be loaded."""
+        if record is not None or run.parameters.get("home") not in (None, str(self._home.root)):
+            return
+        begun = begun_record(str(run.id), run.parameters, run.tags, run.deployment_id)
+        began, ended = run.start_time or run.state.timestamp, run.state.timestamp
+        begun.started_at, begun.finished_at = began.isoformat(), ended.isoformat()
+        begun.error = " ".join((run.state.message or run.state_name or "failed").split())[:_MOST_CHARS]
+        if note_unbegun(self._home, begun):
+            logger.warning("%s: ended before it began: %s", run.name, begun.error)
 
     def _starts(self, run: Any) -> int:
         """How often it has started. Prefect does not count those that crashed before they ran; we counted ours."""
@@ -152,7 +167,7 @@ class Recovery:
                 logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
 
     def _runs(self, state: str) -> list[Any]:
-        """Return graphmill's runs in a state, however old they are; of those that crashed the last days' only."""
+        """Return graphmill's runs in a state, however old they are; of those that have ended the last days' only."""
         from prefect.client.schemas.filters import (
             FlowRunFilter,
             FlowRunFilterEndTime,
@@ -163,7 +178,7 @@ class Recovery:
         from prefect.client.schemas.objects import StateType
 
         ended = None
-        if state == "CRASHED":
+        if state in ("CRASHED", "FAILED"):
             since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=_FORGET_SECONDS)
             ended = FlowRunFilterEndTime(after_=since)
         wanted = FlowRunFilter(

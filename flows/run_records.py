@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import socket
@@ -16,14 +17,19 @@ from configs.load import dump_recipe
 from configs.schema import Recipe
 from tasks.calls import StageRecord
 from tasks.processes import ending
-from tasks.storage.artifacts import file_lock, is_locked, try_lock, write_atomic
+from tasks.storage.artifacts import disk_errors, file_lock, is_locked, try_lock, write_atomic
 from tasks.storage.controls import CONTROLS
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 from tasks.storage.manifests import rows_text
+from tasks.storage.trouble import as_trouble
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 KILLED = "its process was killed"
+RECIPE_TAG = "recipe:"
+"""Runs of a deployment carry it, with the recipe's name."""
+_LAST_WORDS_BYTES = 65_536
+"""Kept free for a record that says that the disk is full."""
 
 
 def _moment(text: str) -> str:
@@ -70,6 +76,8 @@ class RunRecord(BaseModel):
     """Path of the report."""
     map: str = ""
     """Path of the page that shows the layout; empty: the run has none."""
+    written: str = ""
+    """What the use of a model has written: a path."""
     champion: str = ""
     """What its publication did about the champion, in words."""
     becoming: str = ""
@@ -162,6 +170,31 @@ def new_record(
     )
 
 
+def begun_record(run_id: str, parameters: dict[str, Any], tags: Iterable[str], deployment: object) -> RunRecord:
+    """Return the record of a flow run of which only Prefect's part is known: its parameters, tags and deployment."""
+    source = parameters.get("recipe")
+    return RunRecord(
+        id=run_id,
+        recipe=_asked(parameters, sorted(tags)),
+        source=source if isinstance(source, str) else "",
+        overrides=list(parameters.get("overrides") or ()),
+        tags=sorted(tags),
+        deployment=str(deployment or ""),
+        started_at=now_text(),
+    )
+
+
+def _asked(parameters: dict[str, Any], tags: list[str]) -> str:
+    """Return what a run is of: a use of a model, or a recipe, whose file may be gone: the deployment's tags name it."""
+    if "model" in parameters:
+        return f"{parameters.get('what') or 'predictions'} of {parameters['model']}"
+    recipe = parameters.get("recipe")
+    if isinstance(recipe, dict):
+        return str(recipe.get("name", "recipe"))
+    tagged = [tag.removeprefix(RECIPE_TAG) for tag in tags if tag.startswith(RECIPE_TAG)]
+    return tagged[0] if tagged else Path(str(recipe)).name.removesuffix(".yaml")
+
+
 def now_text() -> str:
     """Return the time as records keep it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -181,29 +214,36 @@ def lock_path(home: Home, run_id: str) -> Path:
 def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
     """Keep the record true while the block runs, however it ends; the run's lock tells a living run from a dead one."""
     record.process, record.host = os.getpid(), socket.gethostname()
+    lock = lock_path(home, record.id)
 
     def close(error: BaseException | None) -> None:
-        record.status, record.error = ending_of(error)
+        record.status, record.error = ending_of(error, home)
         record.finished_at = now_text()
+        os.truncate(lock, 0)
         record.write(home)
 
-    with file_lock(lock_path(home, record.id)), ending.closing(lambda: close(ending.TerminatedError())):
-        record.write(home)
+    with file_lock(lock), ending.closing(lambda: close(ending.TerminatedError())):
+        with disk_errors(home.root):
+            with lock.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, _LAST_WORDS_BYTES)
+            record.write(home)
         try:
             with ending.undisguised():
                 yield record
         except BaseException as error:
-            close(error)
+            with contextlib.suppress(OSError):  # the error that is under way matters more
+                close(error)
             raise
         close(None)
 
 
-def ending_of(error: BaseException | None) -> tuple[Status, str]:
+def ending_of(error: BaseException | None, home: Home) -> tuple[Status, str]:
     """Return status and error of a run that ends with `error`: it failed, or was told to end."""
     error = ending.reason() or error
     if error is None:
         return "completed", ""
     if isinstance(error, Exception):
+        error = as_trouble(error, home)
         return "failed", f"{type(error).__name__}: {error}"
     return "cancelled", type(error).__name__
 
@@ -249,6 +289,16 @@ def settled(home: Home, record: RunRecord) -> RunRecord:
     if now.status != "running":
         return now
     return now.model_copy(update={"status": "failed", "error": KILLED, "finished_at": now_text()})
+
+
+def note_unbegun(home: Home, record: RunRecord) -> bool:
+    """Write down a run that has ended without a record: it was never begun. False where it has one by now."""
+    with try_lock(lock_path(home, record.id)) as held:
+        if not held or read_record(home, record.id) is not None:
+            return False
+        record.status = "failed"
+        record.write(home)
+        return True
 
 
 def mark_killed(home: Home, record: RunRecord) -> RunRecord | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -34,7 +35,7 @@ from tasks.processes.children import (
 from tasks.processes.imports import leave_pandas_out
 from tasks.processes.memory import out_of_memory
 from tasks.stage import StageContext
-from tasks.storage.artifacts import FULL_DISK, write_atomic
+from tasks.storage.artifacts import is_full_disk, write_atomic
 from tasks.storage.stored import of_kind, read_json
 
 Job = TypeVar("Job")
@@ -95,10 +96,10 @@ def finish_job(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, 
     """In the worker: do a job, of the dataclass `kind`; graphmill's own errors are JSON that `run_job` raises again."""
     try:
         write_atomic(job_path.with_name(RESULT_FILE), json.dumps(_outcome(job_path, kind, work)).encode())
-    except OSError as error:
-        if error.errno not in FULL_DISK:
+    except Exception as error:
+        if not is_full_disk(error):
             raise
-        return error.errno  # a result has no room: who asked knows by the exit code (`run_worker`)
+        return errno.ENOSPC  # a result has no room: who asked knows by the exit code (`run_worker`)
     return 0
 
 
@@ -163,10 +164,12 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
         finally:
             end_group(process)
             reader.join()
-    if code in FULL_DISK:
+    if code == errno.ENOSPC:
         raise OSError(code, os.strerror(code))
     if code:
         text = "".join(last_lines).strip()
+        if is_full_disk(RuntimeError(text)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         how = describe_exit(code) + killed_ranks(text)
         raise WorkerDiedError(f"{context.stage} ended with {how}; it said last:\n{text}")
 

@@ -55,7 +55,7 @@ def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
     Raises:
         RecipeError: naming the partition whose recipe or snapshot is not right; nothing was created.
     """
-    deployment = find_deployment(client, backfill.deployment)
+    deployment = find_deployment(client, backfill.deployment, backfills=True)
     runs = store.runs_of(client, backfill)
     before = _latest_states(client, deployment) if backfill.reprocess == "failed" else {}
     place = Home.open(str(deployment.parameters.get("home") or home.root))
@@ -138,7 +138,7 @@ def create(
         _refuse_another(known, backfill)
         backfill = known
     planned = plan(client, home, backfill)
-    deployment = find_deployment(client, backfill.deployment)
+    deployment = find_deployment(client, backfill.deployment, backfills=True)
     if known is None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         changes = {"created_at": now, "resume_schedule": pause_schedule and not deployment.paused}
@@ -214,7 +214,7 @@ def settle_tracking(client: Any, home: Home, backfill: Backfill) -> None:
 
 def pause(client: Any, backfill: Backfill, paused: bool) -> None:
     """Hold back (or let go) the partitions that have not begun; those that run go on."""
-    pool = str(find_deployment(client, backfill.deployment).work_pool_name)
+    pool = str(find_deployment(client, backfill.deployment, backfills=True).work_pool_name)
     queue = store.ensure_queue(client, pool, backfill)
     client.update_work_queue(queue.id, is_paused=paused)
 
@@ -266,7 +266,7 @@ def remove(client: Any, backfill: Backfill) -> None:
 def deployment_of(client: Any, backfill: Backfill) -> Any | None:
     """Return the backfill's deployment, or None where it was removed."""
     try:
-        return find_deployment(client, backfill.deployment)
+        return find_deployment(client, backfill.deployment, backfills=True)
     except RecipeError:
         return None
 

@@ -13,7 +13,7 @@ from flows.backfill.status import BackfillStatus, PartitionRow, counts_text
 from flows.services.addresses import prefect_page
 from flows.terminal.console import format_seconds
 from tasks.publish.plots.figures import Canvas, styled
-from tasks.storage.artifacts import write_atomic
+from tasks.storage.artifacts import output_errors, write_atomic
 
 _TEMPLATE = "report.jinja"
 _WIDTH = 9.0  # inches
@@ -25,7 +25,8 @@ _MAX_TICKS = 16
 def write_report(status: BackfillStatus, path: Path) -> Path:
     """Write the page and return its path. `status` has its results (`with_results`)."""
     path = user_path(path)
-    write_atomic(path.resolve(), render(status).encode())
+    with output_errors(path.resolve()):
+        write_atomic(path.resolve(), render(status).encode())
     return path
 
 

@@ -26,7 +26,7 @@ def over_versions(client: Any, backfill: Backfill) -> Backfill:
     from flows.backfill.actions import partition_recipe
     from flows.deploy.deployments import find_deployment
 
-    deployment = find_deployment(client, backfill.deployment)
+    deployment = find_deployment(client, backfill.deployment, backfills=True)
     recipe = partition_recipe(deployment, Partition(name="version", overrides=backfill.overrides))
     first, last = _bounds(backfill)
     written = [one for one in version_moments(recipe) if first <= one <= last]

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.errors import RecipeError
-from configs.expectations import age_seconds
 from configs.schema import STAGES
 from flows.parameters import BACKFILL_TAG
 from flows.run_records import RunRecord, all_runs, is_alive, lock_path, record_path
@@ -39,14 +37,6 @@ class Removed:
         return {"what": self.what, "path": str(self.path), "bytes": self.num_bytes, "reason": self.reason}
 
 
-def parse_age(text: str, option: str = "--older-than") -> float:
-    """Return `7d`, `12h`, `30m`, `4w` in seconds. Raises RecipeError."""
-    try:
-        return age_seconds(text)
-    except ValueError as error:
-        raise RecipeError(f"{option} {error}") from None
-
-
 def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
     """Return (stage, key) of what living, young and each recipe's latest successful runs stand on."""
     needed: set[tuple[str, str]] = set()
@@ -66,7 +56,7 @@ def _needed_runs(home: Home, records: list[RunRecord], younger_than: float) -> I
     settled: set[str] = set()
     for record in records:
         latest = record.status == "completed" and record.recipe not in settled
-        if latest and tuple(record.stages) == STAGES:  # a run of some stages does not stand for the whole
+        if latest and (record.written or tuple(record.stages) == STAGES):  # some stages do not stand for all
             settled.add(record.recipe)
         if latest or is_alive(home, record) or record.started.timestamp() >= younger_than:
             yield record

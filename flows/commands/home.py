@@ -43,7 +43,8 @@ def clean(
     With `--keep-versions` a version stays that has an alias, was champion before the present one, or is younger or in
     use as vectors.
     """
-    from flows.commands.clean import clean_home, parse_age, show_removed
+    from flows.commands.clean import clean_home, show_removed
+    from flows.terminal.ages import parse_age
     from flows.terminal.console import print_result
 
     removed = clean_home(open_home(home), parse_age(older_than), dry_run=dry_run, keep_versions=keep_versions)

@@ -172,9 +172,9 @@ def copy_of(record: RunRecord, path: Path) -> Path:
 
 def put(source: Path, path: Path) -> None:
     """Copy a file, whole or not at all."""
-    from tasks.storage.artifacts import atomic_file
+    from tasks.storage.artifacts import atomic_file, output_errors
 
-    with source.open("rb") as content, atomic_file(path) as file:
+    with source.open("rb") as content, output_errors(path.absolute()), atomic_file(path) as file:
         shutil.copyfileobj(content, file)
 
 

@@ -235,6 +235,7 @@ def schema(
     from configs.errors import RecipeError
     from configs.source_files import user_path
     from flows.commands.recipe_schema import recipe_schema
+    from tasks.storage.artifacts import output_errors, write_atomic
 
     text = json.dumps(recipe_schema(), indent=1)
     if output is None:
@@ -242,5 +243,6 @@ def schema(
     elif (output := user_path(output)).is_dir() or not output.parent.is_dir():
         raise RecipeError(f"--output {output} is no name of a file in a folder that there is")
     else:
-        output.write_text(text + "\n", encoding="utf-8")
+        with output_errors(output.absolute()):
+            write_atomic(output.absolute(), f"{text}\n".encode())
         print(output)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +29,8 @@ from flows.services.addresses import (
     server_went_away,
 )
 from flows.services.environment import own_server_url, prepare_environment
+from flows.services.settings import read_settings
+from flows.services.state import is_up
 from flows.services.temporary_server import EmbeddedServer, embedded_server
 from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
@@ -237,6 +241,7 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
             server.wait()
         # Heartbeats tell a lasting server that a run died; this one dies too, and they hold up the end for a second.
         quiet = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    logging.raiseExceptions = verbose  # else Prefect says of each line of its log that the server did not take it
     reporter = Reporter(err(), verbose=verbose)
     REPORTER.set(reporter)
     reporter.waits("the flow begins")
@@ -352,10 +357,18 @@ def show_label_shares(console: Console, home: Home, record: RunRecord) -> None:
 def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
     """Return what came of a run, and its pages where servers have them; else how to get at those."""
     lines = [("model", record.champion)] if record.champion else []
+    lines += [("written", record.written)] if record.written else []
     lines += [("report", record.report)] if record.report else []
     lines += [("map", record.map)] if record.map else []
-    pages = [("mlflow", mlflow_page(record.mlflow_run_url)), ("prefect", prefect_page(f"runs/flow-run/{record.id}"))]
+    pages = [("mlflow", mlflow_page(record.mlflow_run_url))]
+    pages += [("prefect", prefect_page(f"runs/flow-run/{record.id}"))] if not _is_forgotten(home, record) else []
     lines += [(name, page) for name, page in pages if page]
     if not all(page for _, page in pages):
         lines.append(("pages", f"{graphmill_command('up')} && {graphmill_command('inspect', record.id[:8])}"))
     return lines
+
+
+def _is_forgotten(home: Home, record: RunRecord) -> bool:
+    """Whether Prefect's history no longer has the run, since `graphmill up` keeps those that ended for a while only."""
+    settings = read_settings(home) if is_up(home) else None
+    return settings is not None and 0 < settings.keep_runs < time.time() - record.started.timestamp()

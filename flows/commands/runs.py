@@ -10,8 +10,8 @@ from typing import Any
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from flows.commands.clean import parse_age
 from flows.run_records import RunRecord, all_runs, settled
+from flows.terminal.ages import parse_age
 from flows.terminal.console import format_seconds, out, table
 from tasks.publish.champion.gate import higher_is_better
 from tasks.storage.home import Home

@@ -17,10 +17,20 @@ if TYPE_CHECKING:
 app = typer.Typer()
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the deployment.")]
 
+NodesOption = Annotated[str | None, typer.Option("--nodes", metavar="FILE", help="Of --predict: file of node ids.")]
+PairsOption = Annotated[str | None, typer.Option("--pairs", metavar="FILE", help="Of --predict: file of pairs.")]
+GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", help="Of --predict: file of graph ids.")]
+QueriesOption = Annotated[
+    str | None, typer.Option("--queries", metavar="FILE", help="Of --predict: file of triples to complete.")
+]
+
 
 @app.command()
 def deploy(
-    recipe: Annotated[str, typer.Argument(help="Name of a shipped recipe or a YAML file.")],
+    *,
+    recipe: Annotated[
+        str | None, typer.Argument(help="Name of a shipped recipe or a YAML file; with --predict that of the data.")
+    ] = None,
     name: Annotated[str, typer.Option("--name", metavar="N", help="Name of the deployment.")],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Dotted override; may stand several times.")
@@ -34,22 +44,57 @@ def deploy(
         str | None,
         typer.Option("--snapshot", metavar="MOMENT", help="Graph as of a moment; `scheduled`: of each run's start."),
     ] = None,
+    predict: Annotated[
+        str | None,
+        typer.Option("--predict", metavar="NAME@champion", help="Do not train: predict with a registered model."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Of --predict: file to write; {date} and {time} stand for the scheduled start.",
+            show_default="NAME-predictions-{date}.parquet",
+        ),
+    ] = None,
+    nodes: NodesOption = None,
+    pairs: PairsOption = None,
+    graphs: GraphsOption = None,
+    queries: QueriesOption = None,
+    keep_layers: Annotated[
+        bool, typer.Option("--keep-layers", help="Of --predict: compute only what has changed since the last time.")
+    ] = False,
     pool: Annotated[str, typer.Option("--pool", metavar="P", help="Prefect work pool.")] = "graphmill",
     no_promote: NoPromoteOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Give a recipe a place on the server: a schedule, a form in Prefect's pages, backfills.
+    """Give a recipe a place on the server: a schedule, a form in Prefect's pages, backfills. Or a model's predictions.
 
     Examples: `graphmill deploy quickstart --name nightly --cron "0 3 * * *" --timezone Europe/Berlin`;
-    `graphmill deploy my-graph.yaml --name hourly --every 1h --set train.epochs=5 --snapshot scheduled`
+    `graphmill deploy my-graph.yaml --name hourly --every 1h --set train.epochs=5 --snapshot scheduled`;
+    `graphmill deploy my-graph.yaml --predict my-graph@champion --name mornings --cron "0 6 * * *" -o {date}.parquet`
     """
+    from configs.errors import RecipeError
     from flows.deploy.deployments import DeployRequest
     from flows.deploy.deployments import deploy as make
     from flows.deploy.tables import show_deployed
     from flows.services.environment import open_connected_home
 
-    request = DeployRequest(recipe, name, settings or [], cron, timezone, every, snapshot, pool, no_promote)
-    make(open_connected_home(home), request)
+    request = DeployRequest(recipe or "", name, settings or [], cron, timezone, every, snapshot, pool, no_promote)
+    files = {"nodes": nodes, "pairs": pairs, "graphs": graphs, "queries": queries}
+    given = {option: path for option, path in files.items() if path is not None}
+    place = open_connected_home(home)
+    if predict is not None:
+        from flows.deploy.predictions import PredictRequest, deploy_predictions
+
+        deploy_predictions(place, PredictRequest(request, predict, output, given, keep_layers))
+    elif recipe is None:
+        raise RecipeError("deploy what? name a recipe, or a model by which to predict: --predict NAME@champion")
+    elif output is not None or keep_layers or given:
+        raise RecipeError("--output, --keep-layers and files of what is asked about go with --predict NAME@champion")
+    else:
+        make(place, request)
     show_deployed(name)
 
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from configs.errors import RecipeError, StageError
 from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.matching import did_you_mean
 from flows.parameters import NO_PROMOTE_TAG, check_moment, requested_overrides
+from flows.run_records import RECIPE_TAG
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
 from tasks.train.families import check_options
 
-FLOW = "train_graph"
+FLOW, PREDICTIONS = "train_graph", "predict_nodes"
+FLOWS = (FLOW, PREDICTIONS, "export_model")
 ENTRYPOINT = "flows.pipeline.train_graph"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -71,14 +74,8 @@ def deploy(home: Home, request: DeployRequest) -> str:
         RecipeError: recipe, override, schedule or name are not right; nothing was changed.
         StageError: the server does not answer or refuses.
     """
-    if not _NAME.fullmatch(request.name):
-        raise RecipeError(f"--name {request.name!r}: letters, digits, '.', '_' and '-', a letter or digit first")
     schedule = make_schedule(request)
-    if request.snapshot is not None:
-        check_moment(request.snapshot)
-    now = datetime.datetime.now(datetime.UTC)
-    as_of = requested_overrides(request.overrides, None, request.snapshot, now)
-    check_snapshot(load_own_recipe(request.recipe, as_of))
+    check_moments(request)
     recipe = load_own_recipe(request.recipe, request.overrides)
     check_options(recipe)
     source = request.recipe if request.recipe in shipped_recipes() else str(find_recipe(request.recipe).resolve())
@@ -87,19 +84,51 @@ def deploy(home: Home, request: DeployRequest) -> str:
     parameters: dict[str, Any] = {"recipe": source, "overrides": request.overrides, "home": str(home.root)}
     if request.snapshot is not None:
         parameters["snapshot"] = request.snapshot
+    about = f"**{recipe.name}**: {recipe.description or 'a graphmill recipe'}\n\nRecipe: `{source}`"
+    place = Place(FLOW, ENTRYPOINT, form_schema(recipe, source), about, [f"{RECIPE_TAG}{recipe.name}"])
+    return save(request, schedule, parameters, place)
+
+
+def check_moments(request: DeployRequest) -> None:
+    """Raise UserError where the recipe cannot be taken as of the moment that is asked for."""
+    if request.snapshot is not None:
+        check_moment(request.snapshot)
+    now = datetime.datetime.now(datetime.UTC)
+    as_of = requested_overrides(request.overrides, None, request.snapshot, now)
+    check_snapshot(load_own_recipe(request.recipe, as_of))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a deployment stands, and what its page shows."""
+
+    flow: str
+    entrypoint: str
+    form: dict[str, Any]
+    about: str
+    tags: list[str]
+
+
+def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], place: Place) -> str:
+    """Make (or renew) a deployment on the server and return its id. Raises RecipeError, StageError."""
+    if not _NAME.fullmatch(request.name):
+        raise RecipeError(f"--name {request.name!r}: letters, digits, '.', '_' and '-', a letter or digit first")
     with server() as client:
         _check_pool(client, request.pool)
+        for other in _all(client, [flow for flow in FLOWS if flow != place.flow]):
+            if other.name == request.name:
+                raise RecipeError(f"--name {request.name}: there is a deployment of {_subject(other)} of that name")
         return str(
             client.create_deployment(
-                client.create_flow_from_name(FLOW),
+                client.create_flow_from_name(place.flow),
                 request.name,
                 schedules=[] if schedule is None else [schedule],
                 parameters=parameters,
-                description=f"**{recipe.name}**: {recipe.description or 'a graphmill recipe'}\n\nRecipe: `{source}`",
+                description=place.about,
                 work_pool_name=request.pool,
-                tags=[RUN_TAG, f"recipe:{recipe.name}", *([NO_PROMOTE_TAG] if request.no_promote else [])],
-                entrypoint=ENTRYPOINT,
-                parameter_openapi_schema=form_schema(recipe, source),
+                tags=[RUN_TAG, *place.tags, *([NO_PROMOTE_TAG] if request.no_promote else [])],
+                entrypoint=place.entrypoint,
+                parameter_openapi_schema=place.form,
                 enforce_parameter_schema=True,
                 # Nothing is said of `paused`: a new one is not, and one that somebody (or a backfill) paused stays so.
                 # Relative paths in a recipe are relative to where it was deployed from.
@@ -178,9 +207,14 @@ def server() -> Any:
     return get_client(sync_client=True)
 
 
-def find_deployment(client: Any, name: str) -> Any:
-    """Return a deployment by its name. Raises RecipeError with the known names."""
+def find_deployment(client: Any, name: str, *, backfills: bool = False) -> Any:
+    """Return a deployment by its name. Raises RecipeError with the known names.
+
+    `backfills`: one of a recipe is asked for.
+    """
     known = {deployment.name: deployment for deployment in _all(client)}
+    if name in known and backfills and "model" in known[name].parameters:
+        raise RecipeError(f"{name} makes {_subject(known[name])}; a backfill is of a recipe's deployment")
     if name in known:
         return known[name]
     names = ", ".join(sorted(known)) or "none; make one with graphmill deploy RECIPE --name N"
@@ -188,14 +222,14 @@ def find_deployment(client: Any, name: str) -> Any:
 
 
 def list_deployments(client: Any) -> list[DeploymentRow]:
-    """Return all deployments of recipes, with their next and last runs."""
+    """Return all deployments, with their next and last runs."""
     return [_row(client, deployment) for deployment in _all(client)]
 
 
-def _all(client: Any) -> list[Any]:
+def _all(client: Any, flows: Sequence[str] = FLOWS) -> list[Any]:
     from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 
-    read = partial(client.read_deployments, flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
+    read = partial(client.read_deployments, flow_filter=FlowFilter(name=FlowFilterName(any_=list(flows))))
     return sorted(all_pages(read), key=lambda deployment: str(deployment.name))
 
 
@@ -221,14 +255,30 @@ def _row(client: Any, deployment: Any) -> DeploymentRow:
     soonest = min((run.expected_start_time for run in waiting if run.expected_start_time), default=None)
     return DeploymentRow(
         name=deployment.name,
-        recipe=str(deployment.parameters.get("recipe", "")),
+        recipe=_subject(deployment),
         schedule=", ".join(_schedule_text(item.schedule) for item in deployment.schedules) or "by hand",
         paused=bool(deployment.paused),
-        next_run=None if deployment.paused else soonest,
+        next_run=None if deployment.paused or soonest is None else soonest.astimezone(_zone(deployment)),
         last_run=past[0].name if past else "",
         last_state=(past[0].state_name or "") if past else "",
         id=str(deployment.id),
     )
+
+
+def _subject(deployment: Any) -> str:
+    """Return what a deployment runs: a recipe, or a use of a model and the recipe of its data."""
+    given = deployment.parameters
+    recipe = str(given.get("recipe") or "")
+    if "model" not in given:
+        return recipe
+    use = f"{given.get('what') or 'predictions'} of {given['model']}"
+    return f"{use} for {recipe}" if recipe else use
+
+
+def _zone(deployment: Any) -> datetime.tzinfo | None:
+    """Return the time zone of the schedule; None: it has none, and this machine's is as good."""
+    names = [getattr(item.schedule, "timezone", None) for item in deployment.schedules]
+    return ZoneInfo(names[0]) if names and names[0] else None
 
 
 def _schedule_text(schedule: Any) -> str:

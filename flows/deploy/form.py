@@ -13,6 +13,7 @@ from flows.parameters import OVERRIDE_PATTERN, SCHEDULED, SNAPSHOT_PATTERN
 # What a form can ask well: one value, or a short list of numbers or words. Tables of files stay in the recipe.
 _PLAIN = frozenset({"integer", "number", "boolean", "string"})
 _LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength", "enum")
+_OVERRIDES = {"type": "array", "items": {"type": "string", "pattern": OVERRIDE_PATTERN}, "default": []}
 
 
 def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
@@ -26,17 +27,10 @@ def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
             "default": source,
             "description": recipe.description or "The recipe that this deployment runs.",
         },
-        "snapshot": {
-            "anyOf": [{"type": "string", "pattern": SNAPSHOT_PATTERN}, {"type": "null"}],
-            "default": None,
-            "description": f"Take the graph as of a moment: 2023, 2023-06-30, ..., or `{SCHEDULED}` for the moment at "
-            "which the run is scheduled. Empty: as the recipe says.",
-        },
+        "snapshot": _snapshot(),
         "options": _sections(recipe),
         "overrides": {
-            "type": "array",
-            "items": {"type": "string", "pattern": OVERRIDE_PATTERN},
-            "default": [],
+            **_OVERRIDES,
             "description": "Whatever the options do not offer, a line each: model.name=gcn, train.epochs=5.",
         },
         "only": {**stages, "description": "Run these stages; what they read is there."},
@@ -45,15 +39,51 @@ def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
         "home": {"type": "string", "description": "Folder of artifacts on the worker's machine."},
         "parent_run": {"type": "string", "description": "MLflow run above this one (backfills)."},
     }
+    return _form(properties, "recipe")
+
+
+def prediction_form(model: str) -> dict[str, Any]:
+    """Return the schema of the parameters of `predict_nodes` for this model."""
+    text = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
+    properties: dict[str, Any] = {
+        "model": {"type": "string", "const": model, "default": model, "description": "The model that predicts."},
+        "output": {**text, "description": "File to write; `{date}` and `{time}` are those of the scheduled start."},
+        "recipe": {**text, "description": "Recipe of the data; empty: the data of the training."},
+        "snapshot": _snapshot(),
+        "overrides": {**_OVERRIDES, "description": "Changes of that recipe, a line each: dataset.edges.files=new.csv."},
+        "nodes": {**text, "description": "File of node ids; empty: all."},
+        "pairs": {**text, "description": "File of pairs (link models)."},
+        "graphs": {**text, "description": "File of graph ids; empty: all."},
+        "queries": {**text, "description": "File of triples to complete."},
+        "threshold": {**text, "description": "Probability from which class 1 is predicted, or NAME=P."},
+        "split": {**text, "description": "`none`: rows have no splits, and tables need no labels."},
+        "k": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
+        "keep_layers": {"type": "boolean", "default": False, "description": "Compute only what has changed since."},
+        "timezone": {**text, "description": "Time zone of `{date}` and `{time}`; empty: the worker's."},
+        "home": {"type": "string", "description": "Folder of artifacts on the worker's machine."},
+    }
+    return _form(properties, "model")
+
+
+def _form(properties: dict[str, Any], required: str) -> dict[str, Any]:
     for position, name in enumerate(properties):
         properties[name] |= {"title": name, "position": position}
     return {
         "title": "Parameters",
         "type": "object",
         "properties": properties,
-        "required": ["recipe"],
+        "required": [required],
         "additionalProperties": False,
         "definitions": {},
+    }
+
+
+def _snapshot() -> dict[str, Any]:
+    return {
+        "anyOf": [{"type": "string", "pattern": SNAPSHOT_PATTERN}, {"type": "null"}],
+        "default": None,
+        "description": f"Take the graph as of a moment: 2023, 2023-06-30, ..., or `{SCHEDULED}` for the moment at "
+        "which the run is scheduled. Empty: as the recipe says.",
     }
 
 

@@ -47,6 +47,8 @@ def run_parameters(deployment: Any, texts: list[str]) -> dict[str, Any]:
     An option that the form does not offer, of a list of tables say, becomes an override. Raises RecipeError.
     """
     offered = deployment.parameter_openapi_schema["properties"]
+    if "options" not in offered:
+        return _use_parameters(deployment, list(offered), texts)
     sections = offered["options"]["properties"]
     parameters: dict[str, Any] = dict(deployment.parameters)
     options: dict[str, Any] = {}
@@ -72,16 +74,36 @@ def run_parameters(deployment: Any, texts: list[str]) -> dict[str, Any]:
     return {**parameters, "options": options, "overrides": overrides}
 
 
+def _use_parameters(deployment: Any, offered: list[str], texts: list[str]) -> dict[str, Any]:
+    """As `run_parameters`, where a model is used: the flow's parameters, and changes of the data's recipe."""
+    parameters: dict[str, Any] = {**deployment.parameters}
+    parameters["overrides"] = list(parameters.get("overrides") or ())
+    for text in texts:
+        key, equals, raw = text.partition("=")
+        if equals and "." in key:
+            parameters["overrides"].append(text)
+        elif equals and key in offered:
+            parameters[key] = parse_yaml(raw, text) if key in ("k", "keep_layers") else raw
+        else:
+            raise RecipeError(f"{text!r}{did_you_mean(key, offered)}: there are {', '.join(offered)}, as key=value")
+    if parameters.get("snapshot"):
+        check_moment(parameters["snapshot"])
+    return parameters
+
+
 def _check_recipe(deployment: Any, parameters: dict[str, Any]) -> None:
     """Read the recipe with what was asked, where it lies on this machine. Raises RecipeError."""
     import datetime
 
     folder = (deployment.job_variables or {}).get("working_dir", "")
-    source = str(parameters.get("recipe", ""))
-    if not os.path.isdir(folder) or (os.sep in source and not os.path.isfile(source)):  # noqa: PTH112, PTH113
+    source = str(parameters.get("recipe") or "")
+    if not source or not os.path.isdir(folder) or (os.sep in source and not os.path.isfile(source)):  # noqa: PTH112, PTH113
         return  # it was deployed from another machine; the run itself will tell
     texts = requested_overrides(
-        parameters["overrides"], parameters["options"], parameters.get("snapshot"), datetime.datetime.now(datetime.UTC)
+        parameters["overrides"],
+        parameters.get("options"),
+        parameters.get("snapshot"),
+        datetime.datetime.now(datetime.UTC),
     )
     with contextlib.chdir(folder):  # relative paths in a recipe are relative to where it was deployed from
         load_recipe(source, texts)

@@ -19,10 +19,16 @@ def show_deployed(name: str) -> None:
         ("schedule", row.schedule),
         ("form", prefect_page(f"deployments/deployment/{row.id}")),
         ("start", graphmill_command("start", row.name, "--watch")),
-        ("backfill", graphmill_command(*f"backfill create {row.name} --grid seed=0..4".split())),
-        ("", graphmill_command(*f"backfill create {row.name} --from 2021 --to 2026 --every year".split())),
-        ("", "the latter where the data have times"),
     ]
+    lines += (
+        []
+        if "@" in row.recipe
+        else [
+            ("backfill", graphmill_command(*f"backfill create {row.name} --grid seed=0..4".split())),
+            ("", graphmill_command(*f"backfill create {row.name} --from 2021 --to 2026 --every year".split())),
+            ("", "the latter where the data have times"),
+        ]
+    )
     print_facts(out(), lines)
 
 
@@ -33,10 +39,15 @@ def show_deployments(rows: list[DeploymentRow]) -> None:
         return
     shown = table("deployment", "recipe", "schedule", "next run", "last run", "")
     for row in rows:
-        soon = "paused" if row.paused else _local(row.next_run)
-        shown.add_row(row.name, row.recipe.rpartition("/")[2], row.schedule, soon, row.last_run, row.last_state)
+        soon = "paused" if row.paused else _moment(row.next_run)
+        shown.add_row(row.name, _without_folders(row.recipe), row.schedule, soon, row.last_run, row.last_state)
     out().print(shown)
 
 
-def _local(moment: datetime.datetime | None) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M") if moment else ""
+def _moment(moment: datetime.datetime | None) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M %Z") if moment else ""
+
+
+def _without_folders(text: str) -> str:
+    use, of_data, recipe = text.rpartition(" for ")
+    return f"{use}{of_data}{recipe.rpartition('/')[2]}"

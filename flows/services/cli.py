@@ -41,6 +41,16 @@ def up(
     ] = None,
     pool: Annotated[str | None, typer.Option("--pool", help="Prefect work pool of the worker.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Runs at a time.")] = None,
+    keep_events: Annotated[
+        str | None,
+        typer.Option("--keep-events", metavar="AGE", help="How long Prefect keeps events: 7d; or `forever`. Kept."),
+    ] = None,
+    keep_runs: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-runs", metavar="AGE", help="How long its history keeps ended runs: 90d; or `forever`. Kept."
+        ),
+    ] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay, and end the services on Ctrl-C.")] = False,
     home: HomeOption = None,
 ) -> None:
@@ -60,6 +70,8 @@ def up(
             "database": database,
             "pool": pool,
             "limit": limit,
+            "keep_events": keep_events,
+            "keep_runs": keep_runs,
         },
         foreground=foreground,
     )

@@ -12,7 +12,7 @@ from configs.errors import StageError
 from flows.environment.prefect_files import startup_path
 from flows.environment.proxies import reach_directly
 from flows.environment.quiet import QUIET
-from flows.services.settings import USER, ServiceSettings, folder, has_port
+from flows.services.settings import FOR_EVER, USER, ServiceSettings, folder, has_port
 from flows.web.doorkeeper import HOSTS, ORIGINS
 from flows.web.mlflow_server import APP_NAME
 from tasks.storage.artifacts import write_atomic
@@ -86,6 +86,9 @@ def prefect_service(home: Home, settings: ServiceSettings) -> Service:
         # A worker that died is noticed after this; so is a run that nobody picked up.
         "PREFECT_SERVER_SERVICES_FOREMAN_LOOP_SECONDS": "10",
         "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true",
+        "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": f"PT{settings.keep_events or FOR_EVER:.0f}S",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": f"{settings.keep_runs or FOR_EVER:.0f}",
     }
     if settings.prefect_database is not None:
         environment["PREFECT_API_DATABASE_CONNECTION_URL"] = settings.prefect_database

@@ -16,6 +16,7 @@ Servers in containers listen on all interfaces: nothing starts without credentia
     GRAPHMILL_MLFLOW_SECRET_FILE                  signs MLflow's sessions (its server)
     GRAPHMILL_ARTIFACTS                           where MLflow keeps artifacts: file:///... or s3://... (its server)
     GRAPHMILL_POOL, GRAPHMILL_LIMIT               work pool and how many runs at a time (worker)
+    GRAPHMILL_KEEP_EVENTS, GRAPHMILL_KEEP_RUNS    how long Prefect keeps them: 7d and 90d, or `forever` (its server)
     GRAPHMILL_RECOVERY                            `off` for all workers of an installation but one
 """
 
@@ -43,7 +44,7 @@ from flows.services.commands import (
 )
 from flows.services.health import health_file
 from flows.services.keeping import keep_running
-from flows.services.settings import ServiceSettings, checked_names
+from flows.services.settings import ServiceSettings, checked_names, kept_seconds
 from tasks.processes.children import ROOT
 from tasks.storage.home import Home
 
@@ -102,6 +103,8 @@ def read_settings(environment: Mapping[str, str]) -> ServiceSettings:
         mlflow_port=_port(environment, "GRAPHMILL_MLFLOW_URL"),
         pool=environment.get("GRAPHMILL_POOL", "graphmill"),
         limit=int(limit),
+        keep_events=kept_seconds(environment.get("GRAPHMILL_KEEP_EVENTS") or "7d", "GRAPHMILL_KEEP_EVENTS"),
+        keep_runs=kept_seconds(environment.get("GRAPHMILL_KEEP_RUNS") or "90d", "GRAPHMILL_KEEP_RUNS"),
         password=read_secret(environment, "GRAPHMILL_PASSWORD_FILE"),
     )
 

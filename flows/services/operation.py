@@ -19,6 +19,7 @@ from flows.services.settings import (
     USER,
     ServiceSettings,
     checked_names,
+    kept_seconds,
     log_path,
     read_settings,
     resolve,
@@ -28,6 +29,7 @@ from flows.services.settings import (
 from flows.services.state import end_leftovers, is_up, lock_path, read_state, supervisor_of
 from flows.services.status import show_status
 from flows.terminal.console import out
+from flows.terminal.room import check_home
 from flows.terminal.waiting import waiting
 from tasks.processes.children import ROOT, tail
 from tasks.storage.artifacts import file_lock
@@ -52,6 +54,8 @@ class UpRequest:
             named["database"] = None
         if "public_names" in named:
             named["public_names"] = checked_names(named["public_names"], "--public-name")
+        for name in {"keep_events", "keep_runs"} & set(named):
+            named[name] = kept_seconds(named[name], f"--{name.replace('_', '-')}")
         return named
 
 
@@ -62,6 +66,7 @@ def bring_up(home: Home, request: UpRequest) -> None:
         RecipeError: options that cannot be, or that differ from those of the services that run.
         StageError: a service did not come up; its log's last lines are in the message.
     """
+    check_home(home)
     with file_lock(home.locks / "up.lock"):
         kept = read_settings(home)
         if is_up(home):

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from configs.errors import RecipeError
+from flows.terminal.ages import parse_age
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 
@@ -22,6 +23,8 @@ SERVICES = ("prefect", "mlflow", "worker", "recovery")
 USER = "graphmill"
 # SQLite lets one process write at a time: beyond a few runs in flight they wait for each other and then fail.
 SQLITE_LIMIT = 4
+FOR_EVER = 36_500 * 86400.0
+_LEAST_KEPT_SECONDS = 86400.0
 
 
 class ServiceSettings(BaseModel):
@@ -41,6 +44,10 @@ class ServiceSettings(BaseModel):
     """Prefect work pool of the worker."""
     limit: int = 2
     """Runs at a time."""
+    keep_events: float = 7 * 86400.0
+    """Seconds for which Prefect keeps events; 0: for ever."""
+    keep_runs: float = 90 * 86400.0
+    """Seconds for which Prefect keeps flow runs that have ended, with their logs and pages; 0: for ever."""
     named_ports: tuple[str, ...] = ()
     """`prefect`, `mlflow`, where the user named the port: others rely on it, so that it is not exchanged."""
     password: str | None = None
@@ -107,6 +114,16 @@ def checked_names(names: Iterable[str], option: str) -> tuple[str, ...]:
     if wrong:
         raise RecipeError(f"{option} {wrong[0]!r}: a host name or address is wanted, with :PORT where it differs")
     return found
+
+
+def kept_seconds(text: str, option: str) -> float:
+    """Return `90d` in seconds, `forever` as 0. Raises RecipeError."""
+    if text.strip() == "forever":
+        return 0.0
+    seconds = parse_age(text, option)
+    if not _LEAST_KEPT_SECONDS <= seconds <= FOR_EVER:
+        raise RecipeError(f"{option} {text}: a day at least, such as 7d or 90d, or forever")
+    return seconds
 
 
 def has_port(name: str) -> bool:

@@ -33,6 +33,7 @@ from flows.terminal.waiting import waiting
 from tasks.processes import ending
 from tasks.processes.children import describe_exit, die_with_parent, tail
 from tasks.storage.home import Home
+from tasks.storage.trouble import full_disk
 
 _COMMAND = [sys.executable, "-m", "flows.services.temporary_server"]
 _START_SECONDS = 180.0
@@ -190,7 +191,10 @@ class EmbeddedServer:
         return False
 
     def trouble(self, what: str) -> str:
-        """Say what happened to the server, with the last lines of its log."""
+        """Say what happened to the server, with its log's last lines; or that the disk is full."""
+        full = full_disk(self.home)
+        if full is not None:
+            return full
         elsewhere = named_elsewhere()
         over = f" over the database that {elsewhere} names" if elsewhere else ""
         return f"the Prefect server of this run{over} {what}; its log is {self._log}:\n{tail(self._log, 8)}"

@@ -49,17 +49,13 @@ def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
 
     `trust_code` is None for a command that has no such option. Raises RecipeError where the home cannot be used.
     """
-    from configs.errors import RecipeError
     from configs.trust import allow
     from flows.terminal.room import check_address_space
     from tasks.storage.home import Home
     from tasks.storage.trusted_code import remember_in_home
 
     check_address_space()
-    try:
-        place = Home.open(home or global_options.home)
-    except OSError as error:
-        raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error
+    place = Home.open(home or global_options.home)
     remember_in_home(place)
     allow(trust_code or ())
     global_options.opened, global_options.home_named = place.root, (home or global_options.home) is not None

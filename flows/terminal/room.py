@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import secrets
@@ -10,6 +9,7 @@ import shutil
 
 from configs.errors import RecipeError, StageError
 from tasks.storage.home import Home
+from tasks.storage.trouble import WAY_OUT
 
 # The databases of Prefect and MLflow, their journals, and what a run of a few hundred nodes leaves: 20 MB (2026-11).
 _LEAST_FREE_BYTES = 50_000_000
@@ -39,12 +39,12 @@ def check_home(home: Home) -> None:
     """
     disk = os.statvfs(home.root)
     if disk.f_files and disk.f_favail < _LEAST_FREE_FILES:  # some file systems do not count
-        raise StageError(f"the disk that holds {home.root} has room for {disk.f_favail} more files only; {_WAY_OUT}")
+        raise StageError(f"the disk that holds {home.root} has room for {disk.f_favail} more files only; {WAY_OUT}")
     free = shutil.disk_usage(home.root).free
     if free < _LEAST_FREE_BYTES:
         raise StageError(
             f"the disk that holds {home.root} has {free / 1e6:.1f} MB free, and a run's records alone take up to "
-            f"{_LEAST_FREE_BYTES / 1e6:.0f} MB; {_WAY_OUT}"
+            f"{_LEAST_FREE_BYTES / 1e6:.0f} MB; {WAY_OUT}"
         )
     probe = home.root / f".writable-{os.getpid()}-{secrets.token_hex(3)}"
     try:
@@ -54,32 +54,3 @@ def check_home(home: Home) -> None:
         raise RecipeError(
             f"the home {home.root} cannot be written to ({error.strerror}); choose another with --home DIR"
         ) from error
-
-
-_WAY_OUT = "free some (graphmill clean), or put the home elsewhere (--home DIR)"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def trouble_of_the_machine(error: BaseException) -> str | None:
-    """Return in a line what the machine refused, where that is what an error came from; None where it is none of that.
-
-    Such an error may be wrapped in those of libraries: SQLite's, Prefect's, MLflow's.
-    """
-    from tasks.processes.memory import out_of_memory
-
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        short = out_of_memory(cause)
-        if short is not None:
-            return f"memory ran out: {short}"
-        full = isinstance(cause, OSError) and cause.errno in _NO_ROOM
-        if full or "database or disk is full" in str(cause):
-            return f"a disk is full ({cause}); {_WAY_OUT}"
-        if isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, ConnectionError):
-            return f"{cause.strerror or cause}: {cause.filename}" if cause.filename else str(cause)
-        if "can't start new thread" in str(cause):
-            return "no further thread can be started; look at ulimit -u and ulimit -v, and at the container's pids.max"
-        cause = cause.__cause__ or cause.__context__
-    return None

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from configs.errors import IntegrityError, RecipeError, StageError
+from configs.errors import GraphmillError, IntegrityError, RecipeError, StageError
 from configs.source_files import is_file
 from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
@@ -25,6 +26,10 @@ M = TypeVar("M", bound=Manifest)
 MANIFEST_NAME = "manifest.json"
 _HASH_CHUNK_BYTES = 1 << 22
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+_FULL_DISK_WORDS = re.compile(
+    r"No space left on device|database or disk is full|\d+ requested and \d+ written|unexpected pos \d+ vs \d+"
+)
+"""How safetensors, SQLite, NumPy and torch say it, whose errors have no number."""
 
 
 def artifact_key(stage: str, version: int, config: dict[str, Any], parents: dict[str, str]) -> str:
@@ -131,6 +136,15 @@ def is_locked(path: Path) -> bool:
         return not held
 
 
+def is_full_disk(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came of, says that a disk is full."""
+    while error is not None:
+        if (isinstance(error, OSError) and error.errno in FULL_DISK) or _FULL_DISK_WORDS.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @contextlib.contextmanager
 def disk_errors(folder: Path, output: Path | None = None) -> Iterator[None]:
     """Turn 'no space left' into a message that says where, how much is free, and a way out.
@@ -139,8 +153,8 @@ def disk_errors(folder: Path, output: Path | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in FULL_DISK:
+    except Exception as error:
+        if isinstance(error, GraphmillError) or not is_full_disk(error):
             raise
         there = next(place for place in (folder, *folder.parents) if place.exists())
         full = f"the disk that holds {folder} is full ({shutil.disk_usage(there).free / 1e6:.0f} MB free)"

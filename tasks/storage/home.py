@@ -8,8 +8,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from configs.errors import UserError
+from configs.errors import RecipeError, UserError
 from configs.source_files import user_path
+from configs.users import stand_in_for_user
 
 _KEY_BYTES = 32
 _LONGEST_KEY_BYTES = 4096
@@ -24,6 +25,7 @@ class Home:
     downloads/             raw data sets                          runs/             one JSON a pipeline run
     prefect/ mlflow/       the embedded servers' SQLite files     secret.key        signs pickles and Prefect results
     trusted-code           digests of code that may run           source-digests    sha256 of sources that were read
+    user/                  the home of a user who has none
     """
 
     root: Path
@@ -32,7 +34,7 @@ class Home:
     def open(cls, root: str | Path | None = None) -> Home:
         """Resolve and create the home folder (mode 0700: it holds the key that pickles are trusted by).
 
-        Raises UserError for a name that cannot be one.
+        Raises RecipeError where it cannot be used, or for a name that cannot be one.
         """
         path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
         if "?" in str(path):  # SQLAlchemy has no way to write it: what follows are options
@@ -40,7 +42,11 @@ class Home:
                 f"{path} has a question mark in its name, where the addresses of the databases in it would end; choose "
                 "another with --home DIR"
             )
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error
+        stand_in_for_user(path)
         return cls(path)
 
     @property

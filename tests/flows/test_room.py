@@ -6,19 +6,29 @@ import os
 import resource
 import sqlite3
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from configs.errors import RecipeError, StageError
 from configs.load import build_recipe
-from flows.terminal.room import check_home, trouble_of_the_machine
+from flows.run_records import RunRecord, all_runs, now_text, recorded
+from flows.services.temporary_server import EmbeddedServer
+from flows.terminal.room import check_home
 from tasks.processes.memory import available_bytes
 from tasks.sizes import need_disk
 from tasks.stage import run_stage
+from tasks.storage.artifacts import output_errors
 from tasks.storage.home import Home
+from tasks.storage.trouble import full_disk, trouble_of_the_machine
 from tests.flows.conftest import TINY, command, environment, write_recipe
 
 
@@ -114,3 +124,78 @@ def test_what_the_machine_refused_is_found_in_what_libraries_wrap() -> None:
     assert trouble_of_the_machine(PermissionError(13, "Permission denied", "/x")) == "Permission denied: /x"
     assert trouble_of_the_machine(wrapped(KeyError("a bug"))) is None
     assert trouble_of_the_machine(ConnectionRefusedError(111, "refused")) is None
+
+
+def fill(folder: Path) -> None:
+    """Leave nothing free."""
+    with suppress(OSError), (folder / "fill").open("wb") as file:
+        while True:
+            file.write(b"x" * 4096)
+            file.flush()
+
+
+def test_a_record_has_room_for_saying_that_the_disk_is_full(tmp_path: Path) -> None:
+    with mounted(tmp_path / "home", "size=1m"):
+        home = Home(tmp_path / "home")
+        record = RunRecord(id="1", recipe="tiny", started_at=now_text(), config={"long": "x" * 20_000})
+        with suppress(RuntimeError), recorded(home, record):
+            fill(home.root)
+            raise RuntimeError("Server error '500 Internal Server Error'")
+        (kept,) = all_runs(home)
+    assert kept.status == "failed"
+    assert kept.error.startswith(f"StageError: the disk that holds {home.root} is full (0.")
+    assert "\n" not in kept.error
+
+
+def fill_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("create table t as select randomblob(400000)")
+
+
+def test_whatever_a_library_says_of_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
+    values = torch.rand(100_000)
+    writers: dict[str, Callable[[Path], object]] = {
+        "pt": lambda path: torch.save({"x": values}, path),
+        "npy": lambda path: np.save(path, values.numpy()),
+        "parquet": lambda path: pq.write_table(pa.table({"x": values.numpy()}), path),
+        "safetensors": lambda path: save_file({"x": values}, path),
+        "db": fill_database,
+    }
+    with mounted(tmp_path / "small", "size=100k"):
+        for ending, write in writers.items():
+            path = tmp_path / "small" / f"x.{ending}"
+            with pytest.raises(StageError, match=r"^--output .* is not written: .* is full"), output_errors(path):
+                write(path)
+            path.unlink(missing_ok=True)
+
+
+def test_a_server_that_fails_of_a_full_disk_is_not_at_fault(tmp_path: Path) -> None:
+    with mounted(tmp_path / "home", "size=1m"):
+        server = EmbeddedServer(Home(tmp_path / "home"))
+        assert server.trouble("did not start") == full_disk(server.home)
+    assert full_disk(Home(tmp_path)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_disk_that_fills_while_a_run_trains_is_told_in_a_line(tmp_path: Path) -> None:
+    with mounted(tmp_path / "home", "size=80m"):
+        home = Home(tmp_path / "home")
+        arguments = ["run", str(write_recipe(tmp_path)), "train.epochs=100000", "train.checkpoint_every=1"]
+        run = subprocess.Popen(
+            command(home.root, *arguments),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        while run.poll() is None and not any(home.work.glob("train-*/last.pt")):
+            time.sleep(0.1)
+        fill(home.root)
+        lines = run.communicate()[1].splitlines()
+        assert run.returncode == 1
+        (record,) = all_runs(home)
+    assert lines[-1].startswith(f"error: the disk that holds {home.root} is full (")
+    assert not [line for line in lines if line.startswith(("Traceback", "---", "  File"))]
+    assert record.status == "failed"
+    assert f"the disk that holds {home.root} is full" in record.error

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import socket
 
 import pytest
 
 from configs.errors import RecipeError
+from flows.services.commands import prefect_service
+from flows.services.operation import UpRequest
 from flows.services.settings import ServiceSettings, resolve
+from tasks.storage.home import Home
 
 
 def test_a_password_outlives_a_while_on_loopback() -> None:
@@ -54,3 +58,36 @@ def test_a_password_is_never_told(password: str) -> None:
         resolve(ServiceSettings(database=f"postgresql+asyncpg://me:{password}@localhost/"))
     assert password not in str(caught.value)
     assert resolve(ServiceSettings(database=f"postgresql://me:{password}@localhost/x")).database
+
+
+@pytest.mark.parametrize(
+    ("options", "events", "runs"),
+    [
+        ({}, datetime.timedelta(days=7), datetime.timedelta(days=90)),
+        ({"keep_events": "30d", "keep_runs": "52w"}, datetime.timedelta(days=30), datetime.timedelta(weeks=52)),
+        ({"keep_events": "forever", "keep_runs": "forever"}, datetime.timedelta(100 * 365), datetime.timedelta(36500)),
+    ],
+)
+def test_prefect_keeps_its_history_for_as_long_as_up_was_told(
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    events: datetime.timedelta,
+    runs: datetime.timedelta,
+) -> None:
+    from prefect.settings.models.server.events import ServerEventsSettings
+    from prefect.settings.models.server.services import ServerServicesDBVacuumSettings
+
+    settings = ServiceSettings(prefect_port=1, mlflow_port=2).model_copy(update=UpRequest(dict(options)).given)
+    for name, value in prefect_service(home, settings).environment.items():
+        monkeypatch.setenv(name, value)
+    assert ServerEventsSettings().retention_period == events
+    vacuum = ServerServicesDBVacuumSettings()
+    assert vacuum.retention_period == runs
+    assert {"events", "flow_runs"} <= vacuum.enabled_vacuum_types
+
+
+@pytest.mark.parametrize("text", ["soon", "7", "1h", "0d", "-3d", "99999999w", ""])
+def test_history_is_kept_a_day_at_least(text: str) -> None:
+    with pytest.raises(RecipeError, match=r"^--keep-runs .*(is not an age|a day at least)"):
+        _ = UpRequest({"keep_runs": text}).given

@@ -46,3 +46,25 @@ def check(tmp_path: Path, stage: str, number: signal.Signals, ranks: int) -> Non
 @pytest.mark.parametrize(("stage", "number", "ranks"), EVERYWHERE)
 def test_a_signal_ends_a_run_in_each_stage(tmp_path: Path, stage: str, number: signal.Signals, ranks: int) -> None:
     check(tmp_path, stage, number, ranks)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_that_was_started_without_sigint_stays_so_and_ends_by_sigterm(tmp_path: Path) -> None:
+    """As any `graphmill run ... &` of a script: its shell has had SIGINT ignored, as `nohup` has SIGHUP."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run = Run(
+            tmp_path / "home", ["run", str(write_recipe(tmp_path)), "train.epochs=100000"], tmp_path / "temporary"
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert run.wait_for("train")
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(3.0)
+    assert run.process.poll() is None
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() is None
+    assert run.process.returncode == 1
+    (record,) = all_runs(Home(run.home))
+    assert record.status == "cancelled"

@@ -19,6 +19,7 @@ from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.records import Record, thin
 from tasks.publish.tracking.system_metrics import SystemSampler
 from tasks.storage.home import Home
+from tasks.storage.trouble import full_disk
 
 _FLUSH_SECONDS = 2.0
 _SAMPLE_SECONDS = 10.0
@@ -87,7 +88,8 @@ class LiveTracker:
             self._follow(tracker)
             tracker.close(self._status)
         except Exception as error:  # whatever it is, it must not end a training
-            self._warn(f"live tracking stopped; the publish stage will log the run: {error}")
+            why = full_disk(self._home) or " ".join(str(error).split())
+            self._warn(f"live tracking stopped; the publish stage will log the run: {why}")
             self._closing.wait()
 
     def _follow(self, tracker: Tracker) -> None:

@@ -57,6 +57,8 @@ def import_mlflow() -> ModuleType:
 
     for logger in ("alembic", "mlflow"):
         logging.getLogger(logger).setLevel(logging.WARNING)
+    # It logs an error's traceback and raises the error, of which we say what it is.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     return mlflow
 
 
