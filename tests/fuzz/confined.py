@@ -15,7 +15,7 @@ _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.for
 _NETWORK = ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
 _CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
             "sqlite3.connect", "shutil.rmtree")  # fmt: skip
-_SOCKET = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
+SOCKET = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
 """By processor: its number in seccomp, and that of the call `socket`."""
 
 noted: list[str] = []
@@ -55,9 +55,9 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
 
 def _end_at_sockets() -> None:
     """Have the kernel end the process at a socket of the internet (Linux): `seccomp(2)`, a filter of eight steps."""
-    if sys.platform != "linux" or platform.machine() not in _SOCKET:
+    if sys.platform != "linux" or platform.machine() not in SOCKET:
         return
-    processor, call = _SOCKET[platform.machine()]
+    processor, call = SOCKET[platform.machine()]
     load, equal, answer, allow, end = 0x20, 0x15, 0x06, 0x7FFF0000, 0x80000000
     steps = [
         (load, 0, 0, 4), (equal, 0, 5, processor),  # the processor's field of struct seccomp_data

@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
+import socket
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.fuzz import confined
 from tests.fuzz.budget import SECONDS, examine, examine_for
 from tests.fuzz.oracle import Answer, Tally, Worker
 from tests.fuzz.sources import MAKERS, Source, empty, make, spoilt_source
@@ -58,7 +63,7 @@ def names_of(source: Source, spoilt: Source) -> tuple[str, ...]:
     """
     if spoilt.arguments != source.arguments:
         return ()
-    return (*{Path(name).name for name in source.files}, "delta:", "iceberg:", "folder rel", "dataset ", "dataset.")
+    return (*{Path(name).name for name in source.files}, "delta:", "iceberg:", "folder rel", "dataset")
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -74,6 +79,21 @@ def test_spoilt_data_sets_are_refused_in_words(worker: Worker, kind: str) -> Non
 
     outcomes = examine(check, spoilt_source(source), examples=EXAMPLES)
     assert source.work == "given" or len(outcomes) == 2, outcomes
+
+
+def test_what_no_reader_may_do_is_noticed(worker: Worker) -> None:
+    def noticed(work: str, **arguments: Any) -> str:
+        answer = worker.ask(work, **arguments)
+        assert answer.kind == "failed"
+        return answer.error
+
+    assert "os.mkdir ../../elsewhere" in noticed("os:mkdir", path="../../elsewhere")
+    (worker.folder.parent.parent / "elsewhere").rmdir()
+    assert "open x.csv" in noticed("builtins:open", file="x.csv", mode="w")
+    assert "subprocess.Popen" in noticed("subprocess:call", args=["true"])
+    assert "socket.getaddrinfo" in noticed("socket:getaddrinfo", host="127.0.0.1", port=80)
+    if sys.platform == "linux" and platform.machine() in confined.SOCKET:
+        assert noticed("socket:socket", family=socket.AF_INET) == "the process died of SIGSYS"
 
 
 @pytest.mark.slow
