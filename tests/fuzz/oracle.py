@@ -191,8 +191,8 @@ def _serve(folder: str, more_bytes: int, prepare: str) -> None:
             answer = {"kind": "failed", "error": f"a reader did what none may do: {'; '.join(confined.noted)[:500]}"}
             confined.noted.clear()
         if (left := limit - _address_bytes()) < more_bytes / 2:
-            error = f"after it {(more_bytes - left) >> 20} MB more than before all inputs are in use"
-            answer = {"kind": "failed", "error": error}
+            more = f"after it {(more_bytes - left) >> 20} MB more than before all inputs are in use"
+            answer = {"kind": "failed", "error": more}
         out.write(json.dumps(answer) + "\n")
         out.flush()
 

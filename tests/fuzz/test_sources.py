@@ -25,6 +25,8 @@ EXAMPLES = 25
 """Of each kind, in every run."""
 MEMORY = 2 << 30
 """Threads of Arrow, DuckDB and Delta Lake reserve addresses, used or not."""
+PATIENCE = 600.0
+"""Seconds of a data set of a few rows: DuckDB takes one of the processor's, and a busy machine gives a tenth."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         patch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
         patch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{root}/data/catalog.db")
         patch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{root}/data")
-        with Worker(root / "data", max_more_bytes=MEMORY, prepare="prepare_data_sets") as worker:
+        with Worker(root / "data", PATIENCE, MEMORY, prepare="prepare_data_sets") as worker:
             yield worker
 
 

@@ -177,7 +177,7 @@ def proposal() -> Any:
     """Propose a recipe of the tables in the folder; it must be YAML that names them as they are."""
     import yaml
 
-    from tasks.ingest.database.configs import DatabaseTableConfig
+    from tasks.ingest.database.table_configs import DatabaseTableConfig
     from tasks.ingest.database.proposal.recipe import propose_recipe
 
     text = propose_recipe(["."])
