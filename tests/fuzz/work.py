@@ -177,8 +177,8 @@ def proposal() -> Any:
     """Propose a recipe of the tables in the folder; it must be YAML that names them as they are."""
     import yaml
 
-    from tasks.ingest.database.table_configs import DatabaseTableConfig
     from tasks.ingest.database.proposal.recipe import propose_recipe
+    from tasks.ingest.database.table_configs import DatabaseTableConfig
 
     text = propose_recipe(["."])
     for name, table in yaml.safe_load(text)["dataset"]["tables"].items():
