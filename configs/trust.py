@@ -104,7 +104,7 @@ def _from_environment() -> set[str]:
 def _refusal(path: Path, content: bytes, digest: str) -> str:
     lines = "".join(f"\n  | {line}" for line in first_lines(content))
     return (
-        f"{_printable(str(path))} is code that nobody has allowed to run here, and it was not run. Read it. To let it "
+        f"{printable(str(path))} is code that nobody has allowed to run here, and it was not run. Read it. To let it "
         f"run give --trust-code {digest} to the command, or allow it beforehand: graphmill trust {digest}\n"
         f"Its sha256 is {digest}; it has {len(content):,} bytes and begins:{lines}"
     )
@@ -113,8 +113,9 @@ def _refusal(path: Path, content: bytes, digest: str) -> str:
 def first_lines(content: bytes) -> list[str]:
     """Return the first lines for people to look at, cut, and without what a terminal would obey."""
     lines = content[: _SHOWN_LINES * 4096].decode(errors="replace").splitlines()[:_SHOWN_LINES]
-    return [_printable(line.expandtabs(4))[:_SHOWN_COLUMNS] for line in lines]
+    return [printable(line.expandtabs(4))[:_SHOWN_COLUMNS] for line in lines]
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text in one line, without what a terminal would obey."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)

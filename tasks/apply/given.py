@@ -93,7 +93,7 @@ def read_rows(path: Path, column: str = "row") -> Array | None:
     files = TableFiles((str(path),))
     if column not in files.column_names():
         return None
-    parts = []
+    parts = [np.empty(0, np.int64)]
     for batch in files.batches([column], [column]):
         cells = batch.column(column)
         if pa.types.is_nested(cells.type):

@@ -146,6 +146,8 @@ def test_a_graph_that_is_not_clear_is_named_with_its_file(tmp_path: Path) -> Non
         ("parquet", pa.array([3, None], pa.uint8()), [3, -1]),
         ("parquet", pa.array([2**64 - 1, 2**63 - 1], pa.uint64()), [-1, -1]),
         ("parquet", pa.array([True, False]), [-1, -1]),
+        ("csv", [], []),
+        ("parquet", pa.array([], pa.int64()), []),
     ],
 )
 def test_which_cells_are_rows(tmp_path: Path, kind: str, cells: Any, rows: list[int]) -> None:

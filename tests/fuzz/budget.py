@@ -24,12 +24,14 @@ def examine(check: Callable[[Any], str], inputs: st.SearchStrategy[Any], *, exam
     return _round(check, inputs, examples, derandomize=True)
 
 
-def examine_for(check: Callable[[Any], str], inputs: st.SearchStrategy[Any], *, seconds: float) -> Counter[str]:
-    """Give `check` new inputs until the time is over."""
+def examine_for(
+    check: Callable[[Any], str], inputs: st.SearchStrategy[Any], *, seconds: float, examples: int = _EXAMPLES_A_ROUND
+) -> Counter[str]:
+    """Give `check` new inputs until the time is over, which is looked at after so many of them."""
     outcomes: Counter[str] = Counter()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        outcomes += _round(check, inputs, _EXAMPLES_A_ROUND, derandomize=False)
+        outcomes += _round(check, inputs, examples, derandomize=False)
     return outcomes
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,86 @@ def matlab(path: str) -> Any:
         Mat(MatConfig(name="mat", path=path)).ingest(context)
     entries = {name: matrix.tocoo() for name, matrix in found.items()}
     return repr({name: (one.shape, np.stack([one.col, one.row], 1).tolist()) for name, one in entries.items()})
+
+
+def prepare_data_sets() -> None:
+    """Import what reads data sets; from then on the home is all that may be written, and the network is closed."""
+    import importlib
+
+    from configs.registry import DATASETS
+    from tests.fuzz.confined import confine
+
+    for module in ("duckdb", "deltalake", "pyiceberg.catalog.sql", "tasks.readers.table_formats.iceberg_catalog"):
+        with suppress(ModuleNotFoundError):  # an extra
+            importlib.import_module(module)
+    for module in ("apply.given", "apply.completion.queries", "ingest.database.proposal.recipe", "preprocess.build"):
+        importlib.import_module(f"tasks.{module}")
+    importlib.import_module("flows.commands.data_check")
+    for name in DATASETS.names():
+        DATASETS.get(name)
+    logging.disable(logging.WARNING)
+    confine(Path(), (Path("../home"),))
+
+
+def dataset(section: Any, model: str) -> Any:
+    """Check a data set, as `graphmill check` does; returns how many nodes and edges it has."""
+    from configs.errors import DataError
+    from configs.load import build_recipe
+    from flows.commands.data_check import check_data
+    from tasks.ingest.stage import STAGE
+    from tasks.readers.table_formats.opened import OPENED
+    from tasks.stage import Listener
+    from tasks.storage.home import Home
+    from tasks.storage.source_digests import SourceDigests
+
+    OPENED.clear()
+    recipe = build_recipe({"name": "fuzz", "dataset": section, "model": {"name": model}})
+    home = Home.open("../home")
+    STAGE.key_content(recipe, SourceDigests(home, lambda *_: None))
+    found = check_data(recipe, home, Listener())
+    if found.mistakes:
+        raise DataError("\n".join(one["message"] for one in found.mistakes))
+    return repr((found.nodes, found.edges))
+
+
+def proposal() -> Any:
+    """Propose a recipe of the tables in the folder; it must be YAML that names them as they are."""
+    import yaml
+
+    from tasks.ingest.database.proposal.recipe import propose_recipe
+    from tasks.ingest.database.table_configs import DatabaseTableConfig
+
+    text = propose_recipe(["."])
+    for name, table in yaml.safe_load(text)["dataset"]["tables"].items():
+        assert isinstance(name, str), name
+        DatabaseTableConfig(**table)
+    return text
+
+
+def given() -> Any:
+    """Read each file as ids, pairs, rows and queries; raise a refusal that does not name it."""
+    from configs.errors import UserError
+    from tasks.apply.completion.queries import read_queries
+    from tasks.apply.given import read_ids, read_rows
+
+    results: list[str] = []
+    for path in sorted(Path().iterdir()):
+        for read in (
+            lambda path: read_ids(path, {"id": True}),
+            lambda path: read_ids(path, {"id": False}),
+            lambda path: read_ids(path, {"source": True, "target": True}),
+            lambda path: read_ids(path, {"source": False, "target": True}),
+            lambda path: read_rows(path, "row"),
+            lambda path: read_rows(path, "source_row"),
+            read_queries,
+        ):
+            try:
+                results.append(repr(read(path))[:200])
+            except UserError as error:
+                results.append(type(error).__name__)
+                if path.name not in str(error):
+                    raise
+    return results
 
 
 def description(path: str) -> Any:

@@ -126,3 +126,18 @@ def test_an_id_that_repeats_is_no_key_and_no_feature(kind: type, folder: Path) -
     assert tables["users"]["columns"] == {"age": "number", "user_id": "ignore", "plan_id": "ignore"}
     assert (tables["orders"]["key"], tables["orders"]["columns"]["user_id"]) == ("order_id", "ignore")
     assert "# an id of users, which has no key" in proposed
+
+
+def test_names_that_yaml_would_read_as_something_else(folder: Path) -> None:
+    place = folder / "2024"
+    place.mkdir()
+    odd = "a\nmodel: {name: x}\n\x7f"
+    write("2024/null.csv", id=range(30), x=range(30))
+    write("2024/no.csv", id=range(60), when=[f"2020-01-{1 + i % 28:02}" for i in range(60)],
+          **{"null\x7f": [i % 30 for i in range(60)], odd: range(60)})  # fmt: skip
+    recipe = yaml.safe_load(propose_recipe([str(place)]))
+    assert recipe["name"] == recipe["dataset"]["title"] == "2024"
+    assert set(recipe["dataset"]["tables"]) == {"null", "no"}
+    assert recipe["dataset"]["tables"]["no"]["foreign"] == {"null\x7f": "null"}
+    assert odd in recipe["dataset"]["tables"]["no"]["columns"]
+    assert recipe["dataset"]["predict"]["table"] == "null"

@@ -229,6 +229,17 @@ def test_snapshots_tags_and_moments_of_iceberg(tmp_path: Path, monkeypatch: pyte
             rows(files, column)
 
 
+@pytest.mark.parametrize("spoilt", ["catalog.db", "*.metadata.json", "*-m0.avro", "snap-*.avro", "*.parquet"])
+@pytest.mark.parametrize("content", [b"", b"x" * 9000, b"{}", b"[1]", b"Obj\x01\x02"])
+def test_damaged_files_of_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: str, content: bytes) -> None:
+    first = pa.table({"id": [1, 2]})
+    iceberg_catalog(tmp_path, monkeypatch).create_table("shop.t", schema=first.schema).append(first)
+    for path in tmp_path.rglob(spoilt):
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=r"iceberg:lake\.shop\.t: "):
+        rows("iceberg:lake.shop.t", "id")
+
+
 # ---- ingest
 
 

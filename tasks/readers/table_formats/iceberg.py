@@ -145,14 +145,8 @@ class IcebergTable(VersionedTable):
                     path=self.path,
                 ) from error
             raise DataError(f"cannot be read ({_short(error)})", path=self.path) from error
-        except (OSError, pa.ArrowException, *_library_errors(exceptions)) as error:
-            raise DataError(f"cannot be read ({_short(error)})", path=self.path) from error
-
-
-def _library_errors(exceptions: Any) -> tuple[type[Exception], ...]:
-    """Return pyiceberg's own exceptions, which have no common base."""
-    found = [one for one in vars(exceptions).values() if isinstance(one, type) and issubclass(one, Exception)]
-    return tuple(one for one in found if one.__module__ == exceptions.__name__)
+        except Exception as error:  # pyiceberg lets errors of Avro, SQLAlchemy, JSON and Arrow through as they are
+            raise DataError(f"cannot be read ({type(error).__name__}: {_short(error)})", path=self.path) from error
 
 
 def _short(error: Exception) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from configs.trust import printable
 from tasks.ingest.database.moments import DAY, time_text
 from tasks.ingest.database.proposal.guesses import Guess, PredictGuess, guess_tables, guess_target
 from tasks.ingest.database.proposal.tables import find_tables, read_tables, table_name
@@ -32,11 +33,11 @@ def propose_recipe(places: Sequence[str]) -> str:
     name = _recipe_name(places)
     lines = [
         f"# Proposed from {', '.join(places)}. Read it, mend what is unsure; then graphmill check, and graphmill run.",
-        f"name: {name}",
+        f"name: {_scalar(name)}",
         f"description: {_scalar(_description(target))}",
         "dataset:",
         "  name: database",
-        f"  title: {name}",
+        f"  title: {_scalar(name)}",
         *(["  text_ids: true                      # keys such as 007 stay texts"] if _keys_have_zeros(found) else []),
         "  tables:",
     ]
@@ -56,7 +57,7 @@ def propose_recipe(places: Sequence[str]) -> str:
         f"model: {{name: heterosage, num_layers: {_num_layers(found)}}}",
         "train: {loader: {name: relational, choose: recent}}",
     ]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _keys_have_zeros(found: dict[str, Guess]) -> bool:
@@ -98,7 +99,7 @@ def _connected(found: dict[str, Guess], target: PredictGuess | None) -> set[str]
 def _table_lines(name: str, guess: Guess) -> list[str]:
     table, notes = guess.table, guess.notes
     kind = "; a row is an edge" if guess.is_link else ""
-    lines = [f"{name}:".ljust(34) + f"# {table.num_rows:,} rows{kind}"]
+    lines = [f"{_scalar(name)}:".ljust(34) + f"# {table.num_rows:,} rows{kind}"]
     files = table.config.files
     lines.append(f"  files: {_scalar(files[0]) if len(files) == 1 else _flow(list(files))}")
     if files[0].endswith(".duckdb"):
@@ -123,7 +124,7 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
     if guess.foreign:
         lines.append("  foreign:")
         for column, target in guess.foreign.items():
-            lines.append(_with_note(f"    {_scalar(column)}: {target}", notes.get(column)))
+            lines.append(_with_note(f"    {_scalar(column)}: {_scalar(target)}", notes.get(column)))
     if guess.dangling:
         lines.append("  on_unknown_id: count                # error refuses them, drop leaves their rows out")
     read = {column: verdict for column, verdict in guess.kinds.items() if verdict.kind != "ignore"}
@@ -176,8 +177,8 @@ def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list
     lines = [
         f"# {_UNSURE}only you know what is to be predicted. none: no row within the horizon (who leaves); also any,",
         "# count, sum: TABLE.COLUMN, mean: TABLE.COLUMN, or labels: {files, key, time, label}",
-        f"table: {target.entity}",
-        f"target: {{none: {target.target}}}",
+        f"table: {_scalar(target.entity)}",
+        f"target: {{none: {_scalar(target.target)}}}",
     ]
     if len(via) > 1:
         lines.append(_with_note(f"via: {_scalar(via[0])}", f"{', '.join(via[1:])} would do too"))
@@ -185,7 +186,7 @@ def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list
         *lines,
         f"at: {{first: {first}, last: {last}, every: {length}}}   # the last tests, the one before validates",
         f"horizon: {length}",
-        f"active: {{any: {target.target}, within: {length}}}   # only those who were there lately",
+        f"active: {{any: {_scalar(target.target)}, within: {length}}}   # only those who were there lately",
     ]
 
 
@@ -198,10 +199,13 @@ def _with_note(text: str, note: str | None) -> str:
 
 
 def _scalar(value: Any) -> str:
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True).strip()
-    return text.removesuffix("\n...").strip()
+    """Return a value as YAML in one line: what a file calls its columns may hold line ends."""
+    return _flow(value).removesuffix("\n...").strip()
 
 
-def _flow(values: list[str]) -> str:
-    text: str = yaml.safe_dump(values, default_flow_style=True, width=10**6, allow_unicode=True).strip()
-    return text
+def _flow(value: Any) -> str:
+    style = None if printable(str(value)) == str(value) else '"'
+    text: str = yaml.safe_dump(
+        value, default_flow_style=True, default_style=style, width=10**6, allow_unicode=True
+    )  # fmt: skip
+    return text.strip()
