@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
-from flows.hooks import leave_artifact
+from flows.hooks import leave_artifact, use_seen
 from flows.model_use import Data, ModelUse, given_files, layout_options, names_splits, record_text
 from flows.results import result_storage
 from flows.shards import make_map_shards
@@ -173,8 +173,10 @@ class FlowUse(ModelUse):
 
 
 def _run(model: str, request: OutputRequest, data: Data, home: str | None) -> dict[str, Any]:
-    record = FlowUse(model, request, data, home, runtime.flow_run.scheduled_start_time).run()
-    leave_artifact(lambda: record_text(record), record["what"], "What was written")
+    use = FlowUse(model, request, data, home, runtime.flow_run.scheduled_start_time)
+    with use_seen(use.home, str(runtime.flow_run.id)):
+        record = use.run()
+        leave_artifact(lambda: record_text(record), record["what"], "What was written")
     return record
 
 
