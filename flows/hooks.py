@@ -99,7 +99,7 @@ def mark_killed_runs(home: Home, besides: str = "") -> list[RunRecord]:
 
 @contextlib.contextmanager
 def use_seen(home: Home, run_id: str) -> Iterator[None]:
-    """Let others see that a use of a model lives, which has no record; the next run marks one that was killed."""
+    """Let others see that a use of a model lives, which has no record; the next with a server marks a killed one."""
     mark_killed_runs(home)
     path = home.locks / f"{_USE}{file_name(run_id)}.lock"
     with file_lock(path), ending.closing(lambda: report_crash(run_id)):
