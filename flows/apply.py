@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
-from flows.hooks import failure_told, flow_record, leave_artifact, report_crash
+from flows.hooks import failure_told, flow_record, leave_artifact, report_crash, use_seen
 from flows.model_use import STAGES, Data, ModelUse, dated, given_files, layout_options, names_splits, record_text
 from flows.notifications.events import announce
 from flows.results import result_storage
@@ -184,12 +184,14 @@ def _run(model: str, request: OutputRequest, data: Data, home: str | None) -> di
     begun = flow_record()
     with ExitStack() as stack:
         stack.enter_context(failure_told(begun))
+        place = Home.open(home)
         if begun.deployment:  # a command that is typed says by itself what came of it
-            place = Home.open(home)
             begun.failed_before = earlier_failure(place, begun.id)
             stack.enter_context(ending.prompt_ending())
             stack.enter_context(ending.closing(lambda: report_crash(begun.id)))
             stack.enter_context(recorded(place, begun))
+        else:
+            stack.enter_context(use_seen(place, begun.id))
         use = FlowUse(model, request, data, home, runtime.flow_run.scheduled_start_time)
         begun.selected, begun.stages = list(STAGES), use.stages
         begun.config = {} if use.request.what == "model" else dump_recipe(use.recipe)

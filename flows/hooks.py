@@ -22,8 +22,10 @@ from flows.services.addresses import mlflow_page
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener
 from tasks.calls import expected_key, find_stage, load_parents, load_stage
+from tasks.processes import ending
 from tasks.processes.run_context import current_run
-from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.artifacts import ArtifactStore, file_lock, try_lock
+from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 _PICTURE_BYTES = 300_000  # Prefect keeps artifacts in its database
 _PICTURE_WIDTH = 1200
+_USE = "use-"
+"""What the locks of uses of models begin with."""
 _PICTURED = ("train", "evaluate", "partition")
 """Stages whose last picture is the main one of a run that made them: validation curves, then what is found."""
 logger = logging.getLogger(__name__)
@@ -83,7 +87,28 @@ def mark_killed_runs(home: Home, besides: str = "") -> list[RunRecord]:
         end_killed_tracking(home, buried)
         with contextlib.suppress(Exception):  # another server does not know it
             _set_crashed(record.id, KILLED)
+    for lock in home.locks.glob(f"{_USE}*.lock"):
+        with try_lock(lock) as held:
+            text = lock.read_text() if held else None
+            if text == here:
+                with contextlib.suppress(Exception):
+                    _set_crashed(lock.stem.removeprefix(_USE), KILLED)
+            if text in ("", here):  # empty: its use has ended in this moment
+                lock.unlink(missing_ok=True)
     return dead
+
+
+@contextlib.contextmanager
+def use_seen(home: Home, run_id: str) -> Iterator[None]:
+    """Let others see that a use of a model lives, which has no record; the next with a server marks a killed one."""
+    mark_killed_runs(home)
+    path = home.locks / f"{_USE}{file_name(run_id)}.lock"
+    with file_lock(path), ending.closing(lambda: report_crash(run_id)):
+        path.write_text(socket.gethostname())
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def note_champion(home: Home, record: RunRecord, text: str, becoming: str) -> None:

@@ -309,6 +309,32 @@ def test_write_atomic_is_whole_or_absent(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
+_HALF = """
+import sys, time
+from pathlib import Path
+from tasks.storage.artifacts import atomic_file
+with atomic_file(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    file.flush()
+    print("writing", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_drafts_of_killed_processes_go_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    path, words = tmp_path / "map [1].html", [sys.executable, "-c", _HALF]
+    with subprocess.Popen([*words, str(path)], cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        write_atomic(path, b"whole")
+        assert len(list(tmp_path.iterdir())) == 2, "another process is at it"
+        process.kill()
+    assert len(list(tmp_path.iterdir())) == 2
+    write_atomic(path, b"again")
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == b"again"
+
+
 def test_locks_exclude_and_tell(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     assert not is_locked(path)

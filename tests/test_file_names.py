@@ -278,6 +278,7 @@ ALLOWED: dict[str, list[str]] = {
         "models/dgl_adapter.py: folder / f'{module}.py'",
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
+        "tasks/storage/artifacts.py: path.parent.glob(f\"{glob.escape(beside(path, '').name)}.*-*{_DRAFT}\")",
         "flows/hooks.py: folder / published.maps[0]",
         "tasks/publish/layouts.py: evaluate.folder / evaluate.manifest.layout",
         "tasks/storage/artifacts.py: folder / name",

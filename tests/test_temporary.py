@@ -81,3 +81,12 @@ def test_those_of_a_killed_process_go_later_and_those_of_a_living_one_stay(home:
     others()
     assert not made.exists()
     assert list(home.work.glob(f"{PREFIX}*")) == []
+
+
+def test_what_was_being_removed_when_its_process_was_killed_goes(home: Home) -> None:
+    for name in (".trash-train-abc-1", ".ingest-abc.gone"):
+        (home.work / name / "inside").mkdir(parents=True)
+    (home.work / "train-abc").mkdir()  # a rerun goes on from it
+    with temporary_folder(home):
+        pass
+    assert [path.name for path in home.work.iterdir()] == ["train-abc"]

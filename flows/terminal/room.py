@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-import secrets
 import shutil
+import tempfile
 
 from configs.errors import RecipeError, StageError
 from tasks.storage.home import Home
@@ -46,10 +46,9 @@ def check_home(home: Home) -> None:
             f"the disk that holds {home.root} has {free / 1e6:.1f} MB free, and a run's records alone take up to "
             f"{_LEAST_FREE_BYTES / 1e6:.0f} MB; {WAY_OUT}"
         )
-    probe = home.root / f".writable-{os.getpid()}-{secrets.token_hex(3)}"
     try:
-        probe.write_bytes(b"x")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=home.root) as probe:  # without a name that a killed process could leave
+            probe.write(b"x")
     except OSError as error:
         raise RecipeError(
             f"the home {home.root} cannot be written to ({error.strerror}); choose another with --home DIR"

@@ -91,18 +91,22 @@ class Published:
         A folder that holds an exported model is replaced. Raises RecipeError where it holds anything else.
         """
         output.parent.mkdir(parents=True, exist_ok=True)
+        draft, former = beside(output, ".partial"), beside(output, ".former")
+        shutil.rmtree(draft, ignore_errors=True)
         if format == "safetensors":
             described = (self.folder / MODEL).read_text(encoding="utf-8")
-            write_tensors(output, read_tensors(self.folder / WEIGHTS), ("model", described))
+            try:  # the library's drafts have names of its own, which a killed process leaves: in a folder they are ours
+                write_tensors(draft / output.name, read_tensors(self.folder / WEIGHTS), ("model", described))
+                (draft / output.name).replace(output)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
             return
         if (output.exists() or output.is_symlink()) and not _is_export(output):
             raise RecipeError(
                 f"--output {output} is there and holds no exported model, or other files too; name a folder that is "
                 "not there"
             )
-        draft, former = beside(output, ".partial"), beside(output, ".former")
         _finish_replacement(output, former)
-        shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir()
             for path in filter(Path.is_file, self.folder.iterdir()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ from tasks.storage.manifests import FileEntry, Manifest
 M = TypeVar("M", bound=Manifest)
 MANIFEST_NAME = "manifest.json"
 _HASH_CHUNK_BYTES = 1 << 22
+_DRAFT = ".draft"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 _FULL_DISK_WORDS = re.compile(
     r"No space left on device|database or disk is full|\d+ requested and \d+ written|unexpected pos \d+ vs \d+"
@@ -76,16 +78,32 @@ def atomic_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """
     is_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Process ids alone are not enough: containers that share a folder count them from 1 each.
-    draft = beside(path, f".{os.getpid()}-{secrets.token_hex(3)}")
+    draft, descriptor = _locked_draft(path, mode)
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+            draft.replace(path)  # while its lock is held
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _locked_draft(path: Path, mode: int) -> tuple[Path, int]:
+    """Make an empty file for what becomes `path`, locked as long as it is open; remove those of killed processes."""
+    for left in path.parent.glob(f"{glob.escape(beside(path, '').name)}.*-*{_DRAFT}"):
+        with contextlib.suppress(OSError), try_lock(left) as held:
+            if held:
+                left.unlink(missing_ok=True)
+    while True:
+        # Process ids alone are not enough: containers that share a folder count them from 1 each.
+        draft = beside(path, f".{os.getpid()}-{secrets.token_hex(3)}{_DRAFT}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with contextlib.suppress(OSError):  # a disk without locks, where nothing is removed either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return draft, descriptor
+        os.close(descriptor)  # another process saw it before its lock, and removed it
 
 
 @contextlib.contextmanager

@@ -69,7 +69,9 @@ def lock_path(folder: Path) -> Path:
 
 
 def remove_left(home: Home) -> None:
-    """Remove the folders of processes that were killed."""
+    """Remove the folders of processes that were killed, and what they or others are about to remove."""
+    for folder in (*home.work.glob(".trash-*"), *home.work.glob(".*.gone")):
+        shutil.rmtree(folder, ignore_errors=True)
     for folder in home.work.glob(f"{PREFIX}*"):
         with try_lock(lock_path(folder)) as held:
             if held:

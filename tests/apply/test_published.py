@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ import torch
 from configs.errors import IntegrityError, RecipeError
 from tasks.apply.model_files import load_published, write_tensors
 from tasks.apply.published import model_recipe, read_published
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -82,6 +87,30 @@ def test_a_folder_with_anything_else_is_not_replaced(model: Path, tmp_path: Path
     (tmp_path / "empty").mkdir()
     published.export(tmp_path / "empty", "files")
     assert (tmp_path / "empty" / "model.json").is_file()
+
+
+_CUT = """
+import resource, signal, sys
+from pathlib import Path
+from tasks.apply.published import read_published
+published = read_published(Path(sys.argv[1]), "x@1")
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+published.export(Path(sys.argv[2]), sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("format", ["safetensors", "files"])
+def test_an_export_that_is_killed_while_it_writes_leaves_nothing_once_it_is_given_again(
+    model: Path, tmp_path: Path, format: str
+) -> None:
+    write_tensors(model / "model.safetensors", {"weight": torch.zeros(9000)}, ("format", "pt"))
+    output = tmp_path / "out"
+    cut = subprocess.run([sys.executable, "-c", _CUT, str(model), str(output), format], cwd=ROOT, check=False)
+    assert cut.returncode == -signal.SIGXFSZ
+    assert {path.name for path in tmp_path.iterdir()} == {"model", ".out.partial"}
+    read_published(model, "x@1").export(output, format)
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "out"}
 
 
 @pytest.mark.parametrize("at", ["before the old one is away", "when it is away", "before it is deleted"])

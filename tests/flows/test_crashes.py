@@ -145,12 +145,12 @@ def result(home: Path, keys: dict[str, str]) -> dict[str, Any]:
         # A journal tells seconds; so does the last checkpoint, beside the weights.
         files |= {file: entry.sha256 for file, entry in manifest.files.items() if file not in (METRICS, LAST)}
         if name == "train":
-            files[LAST] = _weights(store.folder(name, keys[name]) / LAST)
+            files[LAST] = weights_digest(store.folder(name, keys[name]) / LAST)
         metrics[name] = getattr(manifest, "metrics", None) or manifest.best_metric
     return {"files": files, "metrics": metrics}
 
 
-def _weights(checkpoint: Path) -> str:
+def weights_digest(checkpoint: Path) -> str:
     digest = hashlib.sha256()
     state = torch.load(checkpoint, weights_only=True)
     for name, tensor in sorted(state.get("model", {}).items()):  # tables lie in files of their own, gone by now

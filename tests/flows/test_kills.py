@@ -111,6 +111,20 @@ def test_three_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_use_of_a_model_that_was_killed_is_marked_as_crashed(tmp_path: Path) -> None:
+    home, recipe = tmp_path / "home", write_recipe(tmp_path)
+    finish(home, "run", str(recipe))
+    arguments = ["predict", "-m", "tiny@1", str(recipe), "dataset.seed=2", "-o", str(tmp_path / "out.parquet")]
+    assert kill_at(home, arguments, "ingest", 0.05)
+    done = graphmill(home, *arguments)
+    assert done.returncode == 0, done.stderr
+    with sqlite3.connect(home / "prefect" / "prefect.db") as prefect:
+        states = prefect.execute("select state_name from flow_run where name like 'predictions of %'").fetchall()
+    assert sorted(states) == [("Completed",), ("Crashed",)]
+    assert not list((home / "locks").glob("use-*"))
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_many_kills(tmp_path: Path) -> None:
     """50 kills at random instants; whatever was finished in between ends with an undisturbed run's metrics."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rich.console import Console
 from configs.errors import DataError, StageError
 from flows.commands.clean import clean_home
 from flows.commands.run import outcome_json, show_outcome
-from flows.hooks import mark_killed_runs, metrics_table
+from flows.hooks import mark_killed_runs, metrics_table, use_seen
 from flows.run_records import (
     KILLED,
     RunRecord,
@@ -150,6 +151,17 @@ def test_a_killed_run_is_buried_once(home: Home, monkeypatch: pytest.MonkeyPatch
     assert dead.error == KILLED
     assert read_record(home, record.id) == dead
     assert mark_killed_runs(home) == []
+
+
+def test_marks_of_uses_stay_as_long_as_these_live_or_are_another_machines(home: Home) -> None:
+    home.locks.mkdir(exist_ok=True)
+    (home.locks / "use-ended.lock").touch()
+    (home.locks / "use-elsewhere.lock").write_text("another-machine")
+    (home.locks / "use-killed.lock").write_text(socket.gethostname())
+    with use_seen(home, "alive"):
+        mark_killed_runs(home)
+        assert {path.name for path in home.locks.glob("use-*")} == {"use-elsewhere.lock", "use-alive.lock"}
+    assert [path.name for path in home.locks.glob("use-*")] == ["use-elsewhere.lock"]
 
 
 @pytest.mark.parametrize(
