@@ -31,6 +31,7 @@ from tasks.inference.ranked import Lists, ranked_by
 from tasks.inference.rule import CodesAsTrained, Rule
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
 from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
 
@@ -61,7 +62,7 @@ def write_trees(folder: Path, texts: list[str]) -> None:
     """Write the trees of each label that has some."""
     for number, text in enumerate(texts):
         if text:
-            (folder / TREES.format(number)).write_text(text, encoding="utf-8")
+            (folder / file_name(TREES.format(number))).write_text(text, encoding="utf-8")
 
 
 class PublishedControl(Rule):
@@ -152,7 +153,7 @@ class PublishedControl(Rule):
         count, columns = int(self.state["num_scores"][0]), []
         several = self.facts.out_dim // count if count == 1 else 1
         for number in range(several):
-            path = self.folder / TREES.format(number)
+            path = self.folder / file_name(TREES.format(number))
             constant: Any = tuple(self.state.get(f"constant-{number}", np.empty(0)).tolist())
             try:
                 trees = None if constant else lightgbm.Booster(model_str=path.read_text(encoding="utf-8"))
