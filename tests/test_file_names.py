@@ -197,7 +197,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
         "tasks/ingest/writer.py: writer.folder / 'split' / split",
         "tasks/publish/build.py: context.work / file",
-        "tasks/publish/build.py: context.work / name",
         "tasks/publish/layouts.py: folder / name",
         "tasks/publish/map/page.py: HERE / name",
         "tasks/ingest/synthetic/shop.py: folder / f'{name}.parquet'",
