@@ -52,7 +52,7 @@ def is_expected(home: Home, recipe: Recipe, found: list[StageOutcome[Any]], say:
     """Whether the data that was found, however long ago it came, is what the recipe expects; `say` hears its age."""
     if (
         recipe.expect == ExpectConfig()
-    ):  # the run that made these stages has said what it saw, and nothing is to be read
+    ):  # the run that made these has said what it saw
         return True
     keys = {outcome.manifest.stage: outcome.manifest.key for outcome in found}
     try:
