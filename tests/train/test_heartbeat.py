@@ -84,7 +84,7 @@ def test_ranks_that_do_not_reach_each_other_say_so_and_end(
     monkeypatch.setattr(collectives.os, "_exit", ended.append)
     with collectives._impatient(Ranks(3, 4, 1, 2)):
         time.sleep(0.3)
-        assert capfd.readouterr().out.startswith("warning: rank 3 still waits to be connected with the others")
+        assert capfd.readouterr().out.startswith("warning: rank 3 still waits for the others")
         assert not ended
         time.sleep(0.5)
     assert ended == [1]
