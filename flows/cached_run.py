@@ -50,9 +50,7 @@ def find_all_stages(
 
 def is_expected(home: Home, recipe: Recipe, found: list[StageOutcome[Any]], say: Callable[[str], None]) -> bool:
     """Whether the data that was found, however long ago it came, is what the recipe expects; `say` hears its age."""
-    if (
-        recipe.expect == ExpectConfig()
-    ):  # the run that made these has said what it saw
+    if recipe.expect == ExpectConfig():  # the run that made these has said what it saw
         return True
     keys = {outcome.manifest.stage: outcome.manifest.key for outcome in found}
     try:

@@ -182,6 +182,15 @@ def test_other_controls_than_the_simple_ones_must_not_be_better() -> None:
     )
 
 
+def test_what_may_be_above_chance_by_chance_is_no_champion() -> None:
+    new = Candidate("1", "valid/rocauc", 0.506, True, controls={"chance": 0.5, "features": 0.5}, doubtful=frozenset())
+    assert decide(new, None, unasked).promote
+    decision = decide(replace(new, doubtful=frozenset({"chance", "features"})), None, unasked)
+    assert (decision.promote, decision.loud) == (False, True)
+    assert "rocauc 0.5060 does not beat chance (0.5000) by more than chance; by hand" in decision.reason
+    assert decide(replace(new, doubtful=frozenset({"features"})), None, unasked).promote
+
+
 def test_what_is_not_comparable_stays_and_says_so() -> None:
     by_hand = decide(Candidate("8", "valid/accuracy", 0.9, True), Candidate("7", "", math.nan, True), unasked)
     other = decide(Candidate("8", "valid/f1", 0.9, True), OLD, unasked, name="demo")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from configs.metric_names import metric_of
 from configs.moments import TimeUnit, is_earlier, normalise_as_of
-from tasks.storage.controls import CONTROLS
+from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
 
 CHAMPION = "champion"
 _FEW_ROWS = 30
@@ -48,6 +48,8 @@ class Candidate:
     """Digest of the prepared rows that it was measured on, and of how: equal ones are the same measurement."""
     controls: Mapping[str, float] = field(default_factory=dict)
     """Control to its value of the same metric on the same rows; those that were measured."""
+    doubtful: frozenset[str] = frozenset()
+    """Controls that it beats by no more than other rows of the same kind might undo."""
     promoted_because: str = ""
     """Why the gate made it champion, where it did."""
     as_of: str = ""
@@ -71,11 +73,15 @@ class Candidate:
 
     @property
     def unbeaten(self) -> dict[str, float]:
-        """The controls that are better than this model; of the simple ones (`Control.gates`) also those as good."""
+        """The controls that are better than this model; of the simple ones (`Control.gates`) also those as good.
+
+        Of those that say the same of every row also those that it may be above by chance.
+        """
         return {
             name: value
             for name, value in self.controls.items()
-            if not self.beats(value) and (_is_simple(name) or value != self.value)
+            if (not self.beats(value) and (_is_simple(name) or value != self.value))
+            or (name in CONSTANT_CONTROLS and name in self.doubtful)
         }
 
 
@@ -190,10 +196,11 @@ def decide(
     if math.isnan(new.value):
         return Decision(False, f"{new.metric} is not a number", "not a number", loud=True)
     if new.unbeaten:
+        by_chance = " by more than chance" if new.unbeaten.keys() <= new.doubtful else ""
         return Decision(
             False,
-            f"{new.shown} does not beat {controls_text(new.unbeaten)}; by hand all the same: {by_hand} --force "
-            "(tracking.gate_controls says which controls count)",
+            f"{new.shown} does not beat {controls_text(new.unbeaten)}{by_chance}; by hand all the same: {by_hand} "
+            "--force (tracking.gate_controls says which controls count)",
             f"not above {next(iter(new.unbeaten))}",
             loud=True,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from tasks.publish.champion.gate import (
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import ModelVersion, find_version
 from tasks.stage import Parent
+from tasks.storage.manifests import EvalReport
 
 
 def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) -> Candidate:
@@ -50,11 +52,24 @@ def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) 
         dataset=dataset,
         prepared=prepared_digest(recipe, parents),
         controls=counted,
+        doubtful=frozenset() if control else _hardly_beaten(challenge.metric, evaluation, counted),
         control=control,
         as_of=recipe.snapshot.as_of or "",
         unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
         is_layout=recipe.is_layout,
     )
+
+
+def _hardly_beaten(gate: str, evaluation: EvalReport, controls: Mapping[str, float]) -> frozenset[str]:
+    """Return the controls from which other rows of the same kind might not tell the model (`SureMetrics.intervals`)."""
+    split, _, name = gate.partition("/")
+    intervals = evaluation.report.get("intervals", {}).get(split) if name == evaluation.metric else None
+    if intervals is None:
+        return frozenset()
+    own = intervals["metric"]
+    of_constants = {} if own is None else {name: [end - bar for end in own] for name, bar in controls.items()}
+    above = of_constants | intervals["above"]
+    return frozenset(name for name, (low, high) in above.items() if low <= 0 <= high)
 
 
 def _better_control(challenge: Challenge, higher: bool, value: float, controls: dict[str, float]) -> str:
