@@ -373,7 +373,7 @@ def test_rows_of_entities_and_relations(plain: Knowledge, monkeypatch: pytest.Mo
         return
     done = plain.serve("relations", format)
     assert (done["rows"], done["dim"]) == (2 * len(RELATIONS), 16)
-    names, rows = read_vectors(plain.folder / "work" / done["files"][0], format, "relation")
+    names, rows = read_vectors(plain.folder / "work" / done["files"][0], format)
     assert names == [*RELATIONS, *(f"{name}^-1" for name in RELATIONS)]
     assert np.array_equal(rows, plain.knowledge.relations.numpy())
 

@@ -180,7 +180,7 @@ def _as_float(batch: TableBatch, column: str, values: pa.Array, rows: Array | No
     """Return flat values as float64, NaN for null. `rows`: of lists' values, the row of each."""
     if is_text(values.type) and rows is None:
         replaced, found = truths(values)
-        if found.any() and (found | np.asarray(compute.is_null(values))).all():
+        if (found | np.asarray(compute.is_null(values))).all():
             values = replaced.cast(pa.float64())
     kind = values.type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
