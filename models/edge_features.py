@@ -160,8 +160,13 @@ def _with_loops(rows: Tensor, adj: Adjacency, filling: float) -> Tensor:
     """
     if len(rows) == adj.num_edges:
         return rows
-    is_edge = torch.ones(adj.num_edges, dtype=torch.bool, device=rows.device)
-    is_edge[adj.indptr[1:] - 1] = False
     filled = rows.new_full((adj.num_edges, rows.shape[1]), filling)
-    filled[is_edge] = rows
+    filled[among_loops(adj.indptr, len(rows))] = rows
     return filled
+
+
+def among_loops(indptr: Tensor, count: int) -> Tensor:
+    """Return where `count` edges stand, int64, in a graph `indptr` in which each destination's last edge is a loop."""
+    nodes = torch.arange(len(indptr) - 1, device=indptr.device)
+    before = torch.repeat_interleave(nodes, indptr.diff() - 1, output_size=count)
+    return torch.arange(count, device=indptr.device) + before

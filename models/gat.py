@@ -14,7 +14,7 @@ from models.base import GraphModel
 from models.block import Block
 from models.configs import AttentionConfig, GatConfig
 from models.dropout import draw_key
-from models.edge_features import AttendedEdges
+from models.edge_features import AttendedEdges, among_loops
 from models.facts import GraphFacts
 from models.kernels.attention.edge_dropout import EdgeDropout
 from models.kernels.attention.end_sums import sum_ends
@@ -34,12 +34,8 @@ def with_self_loops(block: Block) -> Adjacency:
 def _with_self_loops(block: Block) -> Adjacency:
     nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
     indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
-    counts = block.indptr[1:] - block.indptr[:-1]
-    place = torch.arange(block.num_edges, device=nodes.device) + torch.repeat_interleave(
-        nodes.long(), counts, output_size=block.num_edges
-    )
     indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
-    indices[place] = block.indices
+    indices[among_loops(indptr, block.num_edges)] = block.indices
     indices[indptr[1:] - 1] = nodes
     return Adjacency(indptr, indices, block.num_src)
 

@@ -37,7 +37,8 @@ class Trained(Shell):
         write_tables(folder / "newer", first=10, more=60, seed=3)
         self.recipe = self.write_recipe("old")
         self.newer = self.write_recipe("newer")
-        self.first = self.json("run", str(self.recipe), "--tag", "nightly")
+        # A few rows of noise: no model is told from the majority.
+        self.first = self.json("run", str(self.recipe), "tracking.gate_controls=none", "--tag", "nightly")
         self.second = self.json("run", str(self.recipe), "train.epochs=4", "tracking.gate_metric=valid/f1_macro")
 
     def write_recipe(self, data: str) -> Path:
@@ -78,7 +79,11 @@ def test_runs_are_listed_filtered_and_sorted(trained: Trained) -> None:
 
 def test_compare_says_what_differs(trained: Trained) -> None:
     found = trained.json("compare", "papers~1", trained.second["prefect_flow_run_id"][:8])
-    assert found["config"] == {"train.epochs": [3, 4], "tracking.gate_metric": [None, "valid/f1_macro"]}
+    assert found["config"] == {
+        "train.epochs": [3, 4],
+        "tracking.gate_metric": [None, "valid/f1_macro"],
+        "tracking.gate_controls": ["none", "all"],
+    }
     assert found["data"] == {}
     assert found["training"]["train.epochs_run"] == [3, 4]
     before, after = (run["metrics"]["test"]["accuracy"] for run in (trained.first, trained.second))

@@ -10,14 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from configs.errors import DataError
 from tasks.ingest.tables.paths import named_files
 from tasks.readers.duckdb_tables import duckdb_columns, duckdb_tables, read_duckdb
-
-duckdb = pytest.importorskip("duckdb")
 
 
 def write(path: Path, *statements: str) -> Path:

@@ -226,7 +226,6 @@ def test_answers_of_a_catalogs_server(server: type[Answers], code: Path) -> None
     "address", ["http://127.0.0.1:9/t", "https://h/t", "opendal+fs:///etc", "hdfs://h/t", "uc://a.b"]
 )
 def test_addresses_that_are_not_read(address: str) -> None:
-    pytest.importorskip("deltalake")
     with pytest.raises(DataError, match="tables are read from folders of this machine and from s3"):
         read(f"delta:{address}")
 
@@ -268,7 +267,6 @@ os._exit(0)
     ],
 )
 def test_the_machine_is_not_asked_for_credentials(address: str, keys: dict[str, str], tmp_path: Path) -> None:
-    pytest.importorskip("deltalake")
     run = ["unshare", "--user", "--map-root-user", "--net", "true"]
     if shutil.which("ip") is None or shutil.which("unshare") is None or subprocess.run(run, check=False).returncode:
         pytest.skip("no network namespaces here")

@@ -43,8 +43,8 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     recipe = tmp_path / "lake.yaml"
     recipe.write_text(yaml.safe_dump({"name": "lake", "dataset": dataset, "model": {"name": "gcn"}}))
     deployment = SimpleNamespace(parameters={"recipe": str(recipe), "snapshot": "scheduled"})
-    monkeypatch.setattr("flows.deploy.deployments.find_deployment", lambda client, name: deployment)
-    monkeypatch.setattr(actions, "find_deployment", lambda client, name: deployment)
+    monkeypatch.setattr("flows.deploy.deployments.find_deployment", lambda client, name, **options: deployment)
+    monkeypatch.setattr(actions, "find_deployment", lambda client, name, **options: deployment)
     return recipe
 
 
@@ -75,7 +75,7 @@ def test_they_begin_when_every_table_is_there(nightly: Path) -> None:
 
 def test_files_have_no_versions(nightly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = SimpleNamespace(parameters={"recipe": str(nightly)})
-    monkeypatch.setattr("flows.deploy.deployments.find_deployment", lambda client, name: deployment)
+    monkeypatch.setattr("flows.deploy.deployments.find_deployment", lambda client, name, **options: deployment)
     nightly.write_text(nightly.read_text().replace("delta:", ""))
     with pytest.raises(RecipeError, match="--every version: no table is one that keeps its versions"):
         over_versions(None, Backfill(id="x", deployment="nightly", every="version"))

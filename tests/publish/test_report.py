@@ -443,11 +443,13 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(tmp_path: Path) -> No
 def test_all_that_was_asked_is_shown() -> None:
     given = recipe(seed=41, preprocess={"transforms": ["degree"]}, tracking={"experiment": "mine"})
     shown = {name: dict(rows) for name, rows in recipe_rows(given)}
-    assert set(shown) == set(given.model_dump()) - {"name", "description", "snapshot"}  # those are the page's title
+    # The first three are the page's title; where nothing is expected, nothing is shown.
+    assert set(shown) == set(given.model_dump()) - {"name", "description", "snapshot", "expect"}
     assert shown["tracking"]["experiment"] == "mine"
     assert shown["preprocess"]["transforms.0.name"] == "degree"
     assert shown["seed"] == {"seed": "41"}
     assert "snapshot" in dict(recipe_rows(recipe(snapshot={"as_of": "2020"})))
+    assert "expect" in dict(recipe_rows(recipe(expect={"rows": ">= 90 %"})))
 
 
 def test_confusion_of_many_classes_is_pooled_and_loses_no_row() -> None:
