@@ -15,7 +15,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ EDGES = {"src": list(range(29)), "dst": list(range(1, 30)), "how": ["card", "cas
 class Source:
     """Files by their path, what is done with them, and with which arguments."""
 
-    files: Mapping[str, bytes]
+    files: Mapping[str, bytes] = field(repr=False)
     arguments: dict[str, Any]
     work: str = "dataset"
     spoils: Callable[[Draw, str, bytes], bytes] | None = None
