@@ -143,7 +143,7 @@ def stage_rows(parents: Mapping[str, Parent]) -> list[dict[str, Any]]:
             "name": name,
             "seconds": m.seconds,
             "peak_bytes": m.peak_bytes,
-            "rows": rows_text(name, m.rows, at_once=is_at_once(m)) if m.rows else "",
+            "rows": rows_text(name, m.rows, at_once=is_at_once(m)),
             "speed": f"{compact(m.rows / m.seconds)}/s" if m.rows and m.seconds > 0 else "",
             "size": f"{m.num_bytes / 1e6:,.1f} MB",
             "made": m.created_at,
