@@ -30,8 +30,7 @@ from flows.run_records import (
 from tasks.processes import ending
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import rows_text
-from tasks.storage.manifests import EvalReport
+from tasks.storage.manifests import EvalReport, rows_text
 from tests.support import COMMON, stage_entry
 
 
