@@ -29,6 +29,8 @@ METRIC_NAMES: Final = (
 )
 ONE_CLASS: Final = 0.9
 """Share of rows of one class from which accuracy tells nothing of the others."""
+EVEN_METRICS: Final = ("f1_macro", "rocauc", "ap", "pr_auc")
+"""Metrics in which classes weigh alike, however few rows they have."""
 MAX_HITS: Final = 10**9
 _HITS = re.compile(r"hits@([1-9][0-9]{0,9})")
 RANKING_METRICS: Final = ("map", "ndcg", "recall", "precision", "hits")

@@ -284,4 +284,13 @@ def _zone(deployment: Any) -> datetime.tzinfo | None:
 def _schedule_text(schedule: Any) -> str:
     if hasattr(schedule, "cron"):
         return f"{schedule.cron} {schedule.timezone or 'UTC'}"
-    return f"every {schedule.interval}" if hasattr(schedule, "interval") else str(schedule)
+    return f"every {_every_text(schedule.interval)}" if hasattr(schedule, "interval") else str(schedule)
+
+
+def _every_text(interval: datetime.timedelta) -> str:
+    """Write a length as `parse_every` reads it; one that has no such form as Python does."""
+    for unit in "wdhm":
+        count, rest = divmod(interval, datetime.timedelta(**{_UNITS[unit]: 1}))
+        if not rest:
+            return f"{count}{unit}"
+    return str(interval)

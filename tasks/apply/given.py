@@ -21,6 +21,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 
 logger = logging.getLogger(__name__)
+_PAIR = ["source", "target"]
 
 
 def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
@@ -121,7 +122,15 @@ def naming(path: Path, column: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(str(error), path=path, column=column) from None
+        raise DataError(str(error), path=path, column=_called(path, column)) from None
+
+
+def _called(path: Path, column: str) -> str:
+    """Return what a file calls the column that `read_ids` takes for `column`, one of a pair or alone."""
+    asked = [column] if column not in _PAIR else _PAIR
+    there = file_columns(path)
+    name = column if set(asked) <= set(there) else there[asked.index(column)]
+    return column if name.isdecimal() else name  # lists of lines have no names
 
 
 def _of_kind(batch: Batch, column: str, texts: bool) -> pa.Array:
@@ -148,4 +157,6 @@ def check_known(path: Path, column: str, given: pa.Array, found: Array) -> None:
         row = int(missing[0])
         why = "is not in the data" if found[row] == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
         more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        raise DataError(f"{given[row].as_py()!r} {why}{more}; leave it out", path=path, row=row, column=column)
+        raise DataError(
+            f"{given[row].as_py()!r} {why}{more}; leave it out", path=path, row=row, column=_called(path, column)
+        )

@@ -15,21 +15,24 @@ from typing import Any
 import numpy as np
 
 from configs.errors import DataError, IntegrityError, OtherGraphError, UserError
-from configs.metric_names import metric_of
+from configs.metric_names import EVEN_METRICS, metric_of
 from configs.registry import EVALUATORS
 from models.knowledge import KnowledgeModel
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.needs import label_order
 from tasks.apply.row_ids import find_rows
+from tasks.evaluate.intervals import draw
 from tasks.evaluate.measuring import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import of_head
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.inference.predictor import link_relations
 from tasks.ranking.triples import Triples
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.heads import head_views
 from tasks.supervise import finish_job, report_progress
 
 SPLIT = "valid"
@@ -186,13 +189,15 @@ class Measuring:
         self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), graph)
         self._measure = partial(measure, self.evaluator, secondary_evaluators(graph, self.evaluator))
         self.rows = rows_of(self.first)
+        self.heads = head_views(graph)
+        self.telling = 0
 
     def run(self) -> dict[str, Any]:
         """Measure; with `publish` that control alone.
 
         Returns:
-            `rows`, `left_out` (whether rows were), for each model its `value`, or `why_not` and `other_graph`, and
-            `controls`.
+            `rows`, how many of them are `telling`, `left_out` (whether rows were), for each model its `value`, of
+            those behind the first with an `interval` (`Draws.interval`), or `why_not` and `other_graph`; `controls`.
         """
         if self.job.publish:
             self._write_control(self.job.models[0].model, self.job.publish)
@@ -202,14 +207,20 @@ class Measuring:
         report_progress(1, len(self.job.models), "models", "measured")
         for number, model in enumerate(self.job.models[1:], start=2):
             try:
-                outcomes.append({"value": self._value(self._open(model), model)})
+                outcomes.append(self._sure_value(self._open(model), model))
             except (UserError, IntegrityError) as error:
                 outcomes.append(
                     {"why_not": " ".join(str(error).split()), "other_graph": isinstance(error, OtherGraphError)}
                 )
             report_progress(number, len(self.job.models), "models", "measured")
         controls = self._controls() if self.job.controls else {}
-        return {"models": outcomes, "rows": len(self.rows.items), "left_out": left_out, "controls": controls}
+        return {
+            "models": outcomes,
+            "rows": len(self.rows.items),
+            "telling": self.telling,
+            "left_out": left_out,
+            "controls": controls,
+        }
 
     def _write_control(self, folder: Path, name: str) -> None:
         """Fit a control as evaluation did, and write it in the place of the model."""
@@ -257,7 +268,19 @@ class Measuring:
 
     def _value(self, opened: Opened, model: Measured) -> float:
         prediction = self._predict(opened, model)
-        return float(metric_of(self.job.metric, self._measure(prediction)))
+        value = float(metric_of(self.job.metric, self._measure(prediction)))
+        self.telling = len(self.rows.items)
+        if self.job.metric.rpartition(".")[2] in EVEN_METRICS:
+            self.telling = (of_head(prediction, self.heads[0]) if self.heads else prediction).telling_rows
+        return value
+
+    def _sure_value(self, opened: Opened, model: Measured) -> dict[str, Any]:
+        prediction, metric = self._predict(opened, model), self.job.metric
+        value = float(metric_of(metric, self._measure(prediction)))
+        if metric != self.evaluator.metric:
+            return {"value": value}
+        drawn = draw(prediction, lambda some: self.evaluator(some)[metric], value)
+        return {"value": value, "interval": drawn.interval()}
 
     def _predict(self, opened: Opened, model: Measured) -> Prediction:
         order = label_order(model.labels, self.job.models[0].labels)

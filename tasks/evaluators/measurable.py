@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from configs.errors import DataError
-from configs.metric_names import ONE_CLASS
+from configs.metric_names import EVEN_METRICS, ONE_CLASS
 from configs.schema import EvaluateConfig
 from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.making import make_evaluator
@@ -27,8 +27,6 @@ from tasks.storage.manifests import GraphManifest
 _LISTED = 5
 _FEWEST = 30
 """Validation rows of a class, or pairs of a relation, below which its share of a mean is mostly noise."""
-_EVEN = ("f1_macro", "rocauc", "ap")
-"""Metrics in which classes weigh alike, however few rows they have."""
 
 
 def check_graph(
@@ -85,7 +83,7 @@ def check_splits(
                 f"(its labels: {_listed(labels[split], names)}). Split otherwise ({_ways_to_split(graph)}), leave "
                 "the split out of evaluate.splits, or choose another evaluate.evaluator"
             ) from error
-    if "valid" in labels and evaluator.metric in _EVEN:
+    if "valid" in labels and evaluator.metric in EVEN_METRICS:
         _name_thin_classes(labels["valid"], graph.task_type, evaluator.metric, warn, names)
     _look_for_majority(evaluator.metric, labels, warn, names)
     if graph.task_type in ("multiclass", "binary"):
@@ -172,7 +170,7 @@ def _name_thin_relations(evaluator: Evaluator, graph: GraphStore, warn: Callable
 def _name_thin(counts: Array, what: str, names: list[str] | None, why: str, warn: Callable[[str], None]) -> None:
     thin = np.flatnonzero((counts > 0) & (counts < _FEWEST))
     if len(thin):
-        shown = [f"{names[code] if names and code < len(names) else code} {counts[code]}" for code in thin[:_LISTED]]
+        shown = [f"{names[code] if names and code < len(names) else code}: {counts[code]}" for code in thin[:_LISTED]]
         more = ", ..." if len(thin) > _LISTED else ""
         warn(
             f"the validation split has fewer than {_FEWEST} rows of {len(thin):,} of {int((counts > 0).sum()):,} "

@@ -105,13 +105,16 @@ def headline(evaluation: EvalReport | None) -> list[tuple[str, str, str]]:
 
 
 def result_table(evaluation: EvalReport | None, gate: Mapping[str, Any]) -> Table | None:
-    """Return what the model scored on each split, and beside it the champion and the controls on the same rows."""
+    """Return what the model scored on each split, and beside it the controls on the same rows, and the champion.
+
+    Where the gate compared on fewer rows the model stands there twice: also with what it has on those.
+    """
     if evaluation is None:
         return None
     names = telling(name for values in evaluation.metrics.values() for name in values)
     rows = []
     for split, own in evaluation.metrics.items():
-        found = {"this model": own} | _champion_row(split, gate)
+        found = {"this model": own} | _compared(split, own, gate)
         found |= {CONTROLS[name].what: splits[split] for name, splits in evaluation.controls.items() if split in splits}
         for who, values in found.items():
             rows.append((split, who, *(f"{values[name]:.4f}" if name in values else "" for name in names)))
@@ -119,13 +122,17 @@ def result_table(evaluation: EvalReport | None, gate: Mapping[str, Any]) -> Tabl
     return Table(f"Metrics of the best checkpoint{beside}", ("split", "scored by", *names), rows, figures=len(names))
 
 
-def _champion_row(split: str, gate: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The champion that the gate compared with, where it was measured on this split."""
+def _compared(split: str, own: Mapping[str, float], gate: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The champion that the gate compared with, where it was measured on this split, and the model on the same rows."""
     gate_split, _, metric = str(gate.get("metric", "")).partition("/")
     if gate.get("champion") is None or gate_split != split:
         return {}
     word = "champion before" if gate["promoted"] else "champion"
-    return {f"version {gate['against']}, the {word}": {metric: gate["champion"]}}
+    found = {f"version {gate['against']}, the {word}": {metric: gate["champion"]}}
+    if gate["challenger"] == own.get(metric):
+        return found
+    where = f", on the {gate['rows']:,} rows that both were compared on"
+    return {f"this model{where}": {metric: gate["challenger"]}} | {f"{who}{where}": row for who, row in found.items()}
 
 
 def stage_rows(parents: Mapping[str, Parent]) -> list[dict[str, Any]]:
@@ -136,7 +143,7 @@ def stage_rows(parents: Mapping[str, Parent]) -> list[dict[str, Any]]:
             "name": name,
             "seconds": m.seconds,
             "peak_bytes": m.peak_bytes,
-            "rows": rows_text(name, m.rows, at_once=is_at_once(m)) if m.rows else "",
+            "rows": rows_text(name, m.rows, at_once=is_at_once(m)),
             "speed": f"{compact(m.rows / m.seconds)}/s" if m.rows and m.seconds > 0 else "",
             "size": f"{m.num_bytes / 1e6:,.1f} MB",
             "made": m.created_at,

@@ -443,9 +443,9 @@ def is_at_once(manifest: Manifest) -> bool:
 
 
 def rows_text(stage: str, rows: int, *, at_once: bool) -> str:
-    """Return how many rows a stage went through, and what they are; `at_once`: see `is_at_once`."""
+    """Return how many rows a stage went through, and what they are, empty for none; `at_once`: see `is_at_once`."""
     unit = "nodes" if stage == "train" and at_once else _ROW_UNITS.get(stage, "rows")
-    return f"{rows:,} {unit}" if rows else "0"
+    return f"{rows:,} {unit}" if rows else ""
 
 
 class EvalReport(Manifest):

@@ -385,11 +385,20 @@ def test_ids_that_are_not_there_are_named_with_their_row(nodes: Case) -> None:
     given = nodes.csv(id=["user-1", "user-999", "nobody"])
     with pytest.raises(DataError, match=r"given\.csv \(row 1, column id\): 'user-999' is not in the data, and 1 more"):
         nodes.serve(given={"nodes": given})
+    other = nodes.csv(account=["user-1", "user-999"])
+    with pytest.raises(DataError, match=r"\(row 1, column account\): 'user-999'"):
+        nodes.serve(given={"nodes": other})
+    lines = other.with_suffix(".txt")
+    lines.write_text("user-1\nuser-999\n")
+    with pytest.raises(DataError, match=r"\(row 1, column id\): 'user-999'"):
+        nodes.serve(given={"nodes": lines})
 
 
 def test_pairs_that_cannot_be_scored_are_named(links: Case) -> None:
     with pytest.raises(DataError, match=r"column target\): 5 is not in the data"):
         links.serve(given={"pairs": links.csv(source=[1000], target=[5])})
+    with pytest.raises(DataError, match=r"column payee\): 5 is not in the data"):
+        links.serve(given={"pairs": links.csv(payer=[1000], payee=[5])})
     with pytest.raises(DataError, match=r"\(row 0, column source\): 'x' is no id here: the data's ids are"):
         links.serve(given={"pairs": links.csv(source=["x"], target=["y"])})
     with pytest.raises(DataError, match=r"has 1 column\(s\), 2 are needed: source, target"):

@@ -215,7 +215,7 @@ def multiplex(tmp_path: Path) -> GraphStore:
 def test_relations_that_hardly_validate_are_named(tmp_path: Path) -> None:
     store, said = multiplex(tmp_path), list[str]()
     check_graph(EvaluateConfig(), store, None, said.append)
-    words = "fewer than 30 rows of 1 of 2 relations (knows 1): the epoch is chosen by the mean of their rocauc"
+    words = "fewer than 30 rows of 1 of 2 relations (knows: 1): the epoch is chosen by the mean of their rocauc"
     assert words in " ".join(said)
     assert "evaluate.evaluator.relations" in said[0]
     names = relations_of(store.manifest)
@@ -247,15 +247,15 @@ def test_relations_that_judge(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("evaluator", "task_type", "valid", "said"),
     [
-        ({"name": "f1"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), "1 of 3 classes (b 29): the epoch"),
+        ({"name": "f1"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), "1 of 3 classes (b: 29): the epoch"),
         ({"name": "f1", "average": "micro"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), ""),
         ({"name": "accuracy"}, "multiclass", np.repeat([0, 1, 2], [40, 29, 30]), ""),
-        ({"name": "rocauc"}, "binary", np.repeat([[0.0], [1.0]], [500, 5], 0), "1 of 2 classes (b 5)"),
+        ({"name": "rocauc"}, "binary", np.repeat([[0.0], [1.0]], [500, 5], 0), "1 of 2 classes (b: 5)"),
         (
             {"name": "rocauc"},
             "multilabel",
             np.tile([[0.0, 1.0], [1, np.nan]], (20, 1)),
-            "2 of 2 label columns (a 20, b 20)",
+            "2 of 2 label columns (a: 20, b: 20)",
         ),
         ({"name": "rocauc"}, "multilabel", np.tile([[0.0, 1.0], [1, 0]], (40, 1)), ""),
     ],

@@ -30,7 +30,7 @@ from flows.run_records import (
 from tasks.processes import ending
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import EvalReport
+from tasks.storage.manifests import EvalReport, rows_text
 from tests.support import COMMON, stage_entry
 
 
@@ -210,3 +210,7 @@ def test_cleaning_reads_any_recipe_that_a_record_may_hold(home: Home, snapshot: 
     record.write(home)
     clean_home(home, 1.0, dry_run=False)
     assert record.as_of == ("2024" if snapshot == {"as_of": "2024"} else None)
+
+
+def test_a_stage_of_no_rows_has_an_empty_cell() -> None:
+    assert (rows_text("publish", 0, at_once=False), rows_text("evaluate", 5, at_once=False)) == ("", "5 scored")

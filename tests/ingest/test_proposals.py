@@ -256,3 +256,22 @@ def test_what_cannot_be_proposed(folder: Path) -> None:
     Path("empty.csv").write_text("a,b\n")
     with pytest.raises(DataError, match=r"empty\.csv: has no rows"):
         propose_recipe(["."])
+
+
+@pytest.mark.parametrize(("count", "spoilt", "taken"), [(200, False, True), (20, False, False), (200, True, False)])
+def test_texts_that_are_all_keys_of_one_table_name_its_rows(
+    folder: Path, count: int, spoilt: bool, taken: bool
+) -> None:
+    """Names that say nothing, payer and payee of accounts, and values that cannot be others by chance."""
+    names = [f"acc-{number:03d}" for number in range(count)]
+    pq.write_table(pa.table({"account_id": names, "opened": days(count)}), folder / "accounts.parquet")
+    payees = ["cash" if spoilt else names[0], *names[1:], *names]
+    paid = {"payer": names[::-1] * 2, "payee": payees, "day": days(2 * count)}
+    pq.write_table(pa.table(paid), folder / "payments.parquet")
+    recipe, text = proposed(str(folder))
+    section = recipe["dataset"]
+    expected = {"payer": "accounts"} | ({} if spoilt else {"payee": "accounts"})
+    assert links(section) == ({"payments": expected} if count > 30 else {})
+    words = "unsure: by its values alone: all its texts are keys of accounts, and of no other table"
+    assert (words in note(text, "payee: ")) == taken
+    assert taken or "a foreign key? foreign: {payee: accounts}" in note(text, "payee: ")

@@ -29,8 +29,8 @@ def unasked() -> Compared:
     raise AssertionError("nobody had to score anything")
 
 
-def scored(new: float, old: float | None, rows: int = 40, **more: Any) -> Any:
-    return lambda: Compared(new, old, rows, "the data of demo", **more)
+def scored(new: float, old: float | None, rows: int = 40, telling: int | None = None, **more: Any) -> Any:
+    return lambda: Compared(new, old, rows, rows if telling is None else telling, "the data of demo", **more)
 
 
 def test_the_gate_reads_the_validation_split_alone() -> None:
@@ -83,6 +83,39 @@ def test_a_decision_by_few_rows_is_a_loud_one(rows: int, few: bool, value: float
     decision = decide(Candidate("2", "valid/accuracy", value, True), OLD, scored(value, 0.4, rows))
     assert (decision.promote, decision.loud) == (value > 0.4, few)
     assert (f"; only {rows} rows: chance decides as much as the models" in decision.reason) == few
+
+
+def test_a_decision_by_few_rows_of_the_rarer_kind_is_a_loud_one() -> None:
+    decision = decide(
+        Candidate("2", "valid/ap", 0.4371, True), replace(OLD, metric="valid/ap"), scored(0.44, 0.43, 853, 13)
+    )
+    assert (decision.promote, decision.loud) == (True, True)
+    assert decision.reason.endswith("; only 13 of the rarer kind: chance decides as much as the models")
+
+
+@pytest.mark.parametrize(
+    ("before", "interval", "doubtful", "promoted", "loud"),
+    [
+        (0.42, (0.01, 0.03), {"features"}, False, True),  # shuffled labels, say: neither model knows anything of them
+        (0.42, (0.01, 0.03), set(), True, True),  # another world, which the new model knows
+        (0.42, (0.02, 0.03), {"features"}, True, False),
+        (0.42, (0.01, 0.5), {"features"}, True, False),  # too few rows to say that it is worse
+        (0.02, (0.01, 0.03), {"features"}, True, False),  # it never was better
+        (0.42, None, {"features"}, True, False),
+    ],
+)
+def test_a_champion_falls_to_chance_by_what_surely_knows_more(
+    before: float, interval: tuple[float, float] | None, doubtful: set[str], promoted: bool, loud: bool
+) -> None:
+    new = Candidate("2", "valid/ap", 0.05, True, controls={"majority": 0.014, "features": 0.04})
+    new = replace(new, doubtful=frozenset(doubtful))
+    old = Candidate("1", "valid/ap", before, True)
+    decision = decide(new, old, scored(0.05, 0.02, interval=interval), name="demo")
+    assert (decision.promote, decision.loud) == (promoted, loud)
+    text = "; version 1 had 0.4200 on its own data and is here not surely above the majority class (0.0140): look"
+    assert (text in decision.reason) == loud
+    unsure = "; this one's 0.0500 is not surely above a linear model that sees only the rows' own features (0.0400); "
+    assert (f"{unsure}by hand: graphmill promote demo@2" in decision.reason) == (not promoted)
 
 
 @pytest.mark.parametrize(

@@ -377,6 +377,20 @@ def test_columns_that_are_all_rare_are_more_than_one_bar() -> None:
     assert not title.overlaps(legend)
 
 
+def test_what_was_compared_on_fewer_rows_stands_beside_what_the_model_has_on_these(tmp_path: Path) -> None:
+    """Else a champion that was beaten seems the better one."""
+    measured = everything(tmp_path)["evaluate"].manifest
+    own = measured.metrics["valid"]["accuracy"]
+    for challenger, where in ((own, ""), (0.3125, ", on the 853 rows that both were compared on")):
+        told = gate() | {"champion": 0.4, "challenger": challenger, "rows": 853}
+        shown = result_table(measured, told)
+        assert shown is not None
+        found = {row[1]: row[2] for row in shown.rows if row[0] == "valid"}
+        assert found["this model"] == f"{own:.4f}"
+        assert found[f"version 2, the champion before{where}"] == "0.4000"
+        assert found[f"this model{where}"] == f"{challenger:.4f}"
+
+
 def test_what_differs_from_the_defaults_comes_first_and_the_rest_is_folded(tmp_path: Path) -> None:
     given = recipe(train={"epochs": 7}, preprocess={"symmetrize": False, "transforms": ["degree"]})
     html = render(given, everything(tmp_path), Published())

@@ -190,8 +190,16 @@ def test_recorded_values_are_what_serving_measures(tracked_home: Home, tmp_path:
     assert "as recorded on the same 40 validation rows" in gate["reason"]
     challenge = case.challenge(1, tmp_path)
     both = [challenge.own(), replace(challenge.own(), model=str(case.files(0).folder))]
-    values = [one["value"] for one in challenge.measure(both, None)["models"]]
-    assert values == [gate["challenger"], gate["champion"]]
+    measured = challenge.measure(both, None)
+    assert [one["value"] for one in measured["models"]] == [gate["challenger"], gate["champion"]]
+    low, high = measured["models"][1]["interval"]
+    assert low < gate["champion"] < high
+    assert measured["telling"] == measured["rows"] == 40
+    if kind == "multiclass":
+        by_class = replace(challenge, metric="valid/f1_macro").measure(both, None)
+        labels = np.load(case.parents[1]["partition"].folder / "label.npy")
+        assert by_class["telling"] < 20 < len(labels)
+        assert "interval" not in by_class["models"][1], "draws are of the metric that evaluation judges by"
 
 
 def test_the_gate_measures_the_validation_split_where_only_test_was_evaluated(

@@ -116,7 +116,9 @@ def publish(
 
     def judge(version: str, champion: str | None) -> Decision:
         old = None if champion is None else find_version(tracker, f"m@{champion}").gate
-        return decide(replace(new, version=version), old, lambda: Compared(value, old.value if old else None, 9, "m"))
+        return decide(
+            replace(new, version=version), old, lambda: Compared(value, old.value if old else None, 9, 9, "m")
+        )
 
     return ModelRegistry(tracker, "m").publish(model_id, {**tags, **gate_tags(new)}, "first", judge)
 

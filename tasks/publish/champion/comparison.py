@@ -27,6 +27,7 @@ from configs.errors import (
     UntrustedCodeError,
     UserError,
 )
+from configs.metric_names import EVEN_METRICS
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob
 from tasks.apply.model_files import control_in_place, model_digest
@@ -103,7 +104,9 @@ class Challenge:
         old = champion.gate
         if new.prepared and old.prepared == new.prepared and not np.isnan(old.value):
             rows = self.parents["partition"].manifest.splits["valid"]
-            return Compared(new.value, old.value, rows, data_text(self.recipe), recorded=True)
+            even = self.metric.rpartition("/")[2].rpartition(".")[2] in EVEN_METRICS
+            telling = self.parents["evaluate"].manifest.report["telling_rows"].get("valid", rows) if even else rows
+            return Compared(new.value, old.value, rows, telling, data_text(self.recipe), recorded=True)
         try:
             return self._compare(tracker, champion, new.value)
         except StageError as error:
@@ -123,10 +126,10 @@ class Challenge:
             provide_vectors(published.recipe, self.context.home, map_shards=self.context.map_shards)
             graph = prepare_for(published, self.recipe, self.parents["ingest"], self.context)
         except UntrustedCodeError as error:
-            return Compared(own_value, None, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
+            return Compared(own_value, None, 0, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
         except (UserError, IntegrityError) as error:
             other_graph = isinstance(error, OtherGraphError)
-            return Compared(own_value, None, 0, data, why_not=" ".join(str(error).split()), other_graph=other_graph)
+            return Compared(own_value, None, 0, 0, data, why_not=" ".join(str(error).split()), other_graph=other_graph)
         own_graph, ingest, home = self.parents["partition"], self.parents["ingest"], self.context.home
         mask = trained_on(published.folder, published.lineage, home, own_graph, ingest)
         outcome = self.measure([self.own(), _measured(published, graph, self._store())], mask)
@@ -135,7 +138,9 @@ class Challenge:
             new=float(own["value"]),
             old=None if "why_not" in other else float(other["value"]),
             rows=outcome["rows"],
+            telling=outcome["telling"],
             data=data,
+            interval=other.get("interval"),
             why_not=other.get("why_not", ""),
             other_graph=other.get("other_graph", False),
             trained_on=None if mask is None else int(mask.sum()),

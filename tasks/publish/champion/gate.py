@@ -94,8 +94,12 @@ class Compared:
     """None: the champion cannot score this data."""
     rows: int
     """How many both scored."""
+    telling: int
+    """By how many of them the metric's noise goes: of the rarer kind, say (`Prediction.telling_rows`)."""
     data: str
     """Which data, for people."""
+    interval: tuple[float, float] | None = None
+    """Where the champion's value lies on draws of the rows (`Draws.interval`), where it was scored anew."""
     recorded: bool = False
     """Whether both values are those of the evaluations, which measured the same prepared rows."""
     why_not: str = ""
@@ -277,14 +281,41 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
     better = same_rows.beats(compared.old)
     word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
     sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
-    few = compared.rows < _FEW_ROWS
-    caution = f"; only {compared.rows:,} rows: chance decides as much as the models" if few else ""
+    few = compared.telling < _FEW_ROWS
+    kind = "rows" if compared.telling == compared.rows else "of the rarer kind"
+    fallen = _fallen(new, old, compared)
+    doubt = controls_text({name: bar for name, bar in new.controls.items() if name in new.doubtful})
+    promote = better and not (fallen and doubt)
+    text = [f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}"]
+    if few:
+        text.append(f"only {compared.telling:,} {kind}: chance decides as much as the models")
+    if fallen:
+        text.append(f"{fallen}: look whether data and labels are what they were")
+    if better and not promote:
+        text.append(f"this one's {new.value:.4f} is not surely above {doubt}; by hand: {by_hand}")
     return Decision(
-        better,
-        f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}{caution}",
-        f"{compared.new:.4f} {sign} v{old.version}'s {compared.old:.4f}",
-        loud=few,
+        promote,
+        "; ".join(text),
+        f"{compared.new:.4f} {sign} v{old.version}'s {compared.old:.4f}"
+        + (", both by chance?" if better > promote else ""),
+        loud=few or bool(fallen),
         compared=compared,
+    )
+
+
+def _fallen(new: Candidate, old: Candidate, compared: Compared) -> str:
+    """Say of a champion that it is worse than on its own data beyond noise, and no surer than what learnt nothing.
+
+    Labels may be shuffled then, or the world another; whoever knows which will have to look. Empty: it is not so.
+    """
+    bars = {name: bar for name, bar in new.controls.items() if name in CONSTANT_CONTROLS}
+    if compared.interval is None or not bars:
+        return ""
+    worst, best = compared.interval if new.higher_is_better else compared.interval[::-1]
+    if not old.beats(best) or all(replace(new, value=worst).beats(bar) for bar in bars.values()):
+        return ""
+    return (
+        f"version {old.version} had {old.value:.4f} on its own data and is here not surely above {controls_text(bars)}"
     )
 
 

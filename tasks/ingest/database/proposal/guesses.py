@@ -25,6 +25,7 @@ from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.intake import Intake
 
+_MANY = 30  # different texts that are all keys of another table by no chance
 _MOST_DANGLING = 0.1
 _SHOWN = 3
 _EPOCHS = {"seconds": (10**8, 5 * 10**9), "milliseconds": (10**11, 5 * 10**12)}
@@ -181,12 +182,15 @@ def _choose_target(
             continue
         options.append((score, own, share, -found[target].table.num_rows, target, there - known))
     named = sorted((one for one in options if one[0] > 0), reverse=True)
-    is_text = guess.table.columns[column].profile.forms <= {"text", "numeric text"}
+    forms, values = guess.table.columns[column].profile.forms, guess.table.columns[column].profile.num_values
     if not named:
-        values = guess.table.columns[column].profile.num_values
-        if options and is_text and column != guess.key and (values is None or values > 2):
+        if options and forms <= {"text", "numeric text"} and column != guess.key and (values is None or values > 2):
             target = max(options)[4]
-            guess.notes[column] = f"all its texts are keys of {target}; a foreign key? foreign: {{{column}: {target}}}"
+            if len(options) == 1 and forms == {"text"} and options[0][2] == 1 and (values is None or values >= _MANY):
+                guess.foreign[column] = target
+                guess.notes[column] = f"by its values alone: all its texts are keys of {target}, and of no other table"
+            else:
+                guess.notes[column] = f"its texts are keys of {target}; a foreign key? foreign: {{{column}: {target}}}"
         return
     score, own, _, _, target, dangling = named[0]
     guess.foreign[column] = target

@@ -165,7 +165,8 @@ def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list
     if target is None:
         return [
             f"# {_UNSURE}no table with a time names the key of another: nothing can be counted. Give a table of labels",
-            "# or name times and foreign keys above and say what is predicted:",
+            "# (labels: {files, key, time, label}) or a column (label: COLUMN), or name times and foreign keys above",
+            "# and say what is predicted. What nodes of one graph are, at no moment: data set tables, my-graph.yaml",
             "table: TABLE",
             "target: {none: TABLE}",
             "at: [2023-01-01, 2023-04-01, 2023-07-01]",
@@ -176,7 +177,7 @@ def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list
     via = [column for column, name in found[target.target].foreign.items() if name == target.entity]
     lines = [
         f"# {_UNSURE}only you know what is to be predicted. none: no row within the horizon (who leaves); also any,",
-        "# count, sum: TABLE.COLUMN, mean: TABLE.COLUMN, or labels: {files, key, time, label}",
+        "# count, sum: TABLE.COLUMN, mean: TABLE.COLUMN, or labels: {files, key, time, label}, or label: COLUMN",
         f"table: {_scalar(target.entity)}",
         f"target: {{none: {_scalar(target.target)}}}",
     ]
