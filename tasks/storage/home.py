@@ -16,6 +16,17 @@ _KEY_BYTES = 32
 _LONGEST_KEY_BYTES = 4096
 
 
+def home_path(root: str | Path | None = None) -> Path:
+    """Return where a home lies, which is not made. Raises UserError for a name that cannot be one."""
+    path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
+    if "?" in str(path):  # SQLAlchemy has no way to write it: what follows are options
+        raise UserError(
+            f"{path} has a question mark in its name, where the addresses of the databases in it would end; choose "
+            "another with --home DIR"
+        )
+    return path
+
+
 @dataclass(frozen=True)
 class Home:
     """Folders of one installation.
@@ -36,12 +47,7 @@ class Home:
 
         Raises RecipeError where it cannot be used, or for a name that cannot be one.
         """
-        path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
-        if "?" in str(path):  # SQLAlchemy has no way to write it: what follows are options
-            raise UserError(
-                f"{path} has a question mark in its name, where the addresses of the databases in it would end; choose "
-                "another with --home DIR"
-            )
+        path = home_path(root)
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
