@@ -31,9 +31,8 @@ def test_a_text_without_signs_stays() -> None:
 
 
 def test_pages_of_runs_show_texts_of_data_as_they_are() -> None:
-    record = RunRecord(
-        id="x", recipe="r", config={}, started_at="2026-01-01T00:00:00+00:00", metrics={HOSTILE: {HOSTILE: 1.0}}
-    )
+    began = "2026-01-01T00:00:00+00:00"
+    record = RunRecord(id="x", recipe="r", started_at=began, metrics={HOSTILE: {HOSTILE: 1.0}})
     for page in (
         failure_text(record, DataError(HOSTILE, path="n.csv")),
         metrics_table(record),
