@@ -85,6 +85,8 @@ def deploy(
     files = {"nodes": nodes, "pairs": pairs, "graphs": graphs, "queries": queries}
     given = {option: path for option, path in files.items() if path is not None}
     place = open_connected_home(home)
+    if predict is not None and no_promote:
+        raise RecipeError("--no-promote goes with a recipe's runs; what --predict makes publishes no version")
     if predict is not None:
         from flows.deploy.predictions import PredictRequest, deploy_predictions
 

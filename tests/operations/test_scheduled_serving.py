@@ -83,6 +83,7 @@ def test_predictions_are_deployed_by_command(installation: Installation) -> None
         (["deploy", str(installation.recipe), "--name", "mornings"], "predictions of tiny@champion"),
         (["deploy", "--name", "n", "--predict", "tyni@champion"], "no registered model 'tyni'; there are tiny"),
         (["deploy", *options[:-1], "x.xlsx", *cron], "--output x.xlsx must end with"),
+        (["deploy", *options, "--no-promote"], "what --predict makes publishes no version"),
         (["deploy", "--name", "n"], "name a recipe, or a model"),
         (["deploy", str(installation.recipe), "--name", "n", "--output", "x.parquet"], "go with --predict"),
     ):
