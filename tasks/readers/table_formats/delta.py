@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -109,7 +110,7 @@ class DeltaLakeTable(VersionedTable):
         place = self._place
         folder = None if "://" in place else os.path.realpath(place)
         for name in names:
-            here = "" if folder is None else os.path.realpath(os.path.join(folder, unquote(name)))  # noqa: PTH118 -- of data
+            here = "" if folder is None else os.path.realpath(Path(folder) / unquote(name))
             is_outside = folder is not None and not here.startswith(f"{folder.rstrip('/')}/")
             if is_outside or _ELSEWHERE.match(name) or ".." in unquote(name).split("/"):
                 raise DataError(
