@@ -38,6 +38,10 @@ def bounds_of(text: str) -> list[tuple[str, float, bool]]:
         if number < 1:
             raise ValueError(f"{text!r}: shares are written as 90 %; numbers of rows are 1 or more")
         found.append((match[1] or ">=", number, match[3] is not None))
+    for is_share in (False, True):
+        least, most = ([n for sign, n, share in found if sign == s and share is is_share] for s in (">=", "<="))
+        if least and most and max(least) > min(most):
+            raise ValueError(f"{text!r}: no number of rows is both")
     return found
 
 

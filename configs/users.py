@@ -25,7 +25,8 @@ def stand_in_for_user(home: Path) -> None:
         return
     folder = home / "user"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)  # `parents` makes folders that others may read
+        folder.mkdir(exist_ok=True, mode=0o700)
     except OSError:  # a command that needs no home of ours, where nothing can be written
         folder = Path(tempfile.mkdtemp(prefix="graphmill-user-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

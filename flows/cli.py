@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +17,7 @@ from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
 from flows.services import cli as services_cli
 from flows.terminal.options import HomeOption, VerboseOption, global_options
+from tasks.storage.home import home_path
 
 _EPILOG = """Examples:
 
@@ -82,8 +82,8 @@ def main() -> None:
     """Run the command: exit code 0 on success, 2 for a user's mistake, 130 on Ctrl-C, 1 for everything else."""
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that we start take no modules from the current folder
     _open_closed_streams()
-    stand_in_for_user(_named_home(sys.argv))
     try:
+        stand_in_for_user(home_path(_named_home(sys.argv)))
         app()  # usage mistakes exit with 2 and Ctrl-C with 130 by themselves
     except BrokenPipeError:  # `graphmill show x | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -94,12 +94,12 @@ def main() -> None:
         _exit(130 if _is_interrupt(error) else _report(error))
 
 
-def _named_home(words: list[str]) -> Path:
+def _named_home(words: list[str]) -> str | None:
     """Return the home that the command line names, before it is read: what commands import may ask for the user's."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == "--home" or word.startswith("--home="):
-            return Path(word.partition("=")[2] or following)
-    return Path(os.environ.get("GRAPHMILL_HOME") or ".graphmill")
+            return word.partition("=")[2] or following
+    return None
 
 
 def _open_closed_streams() -> None:

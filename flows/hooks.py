@@ -22,6 +22,7 @@ from flows.services.addresses import mlflow_page
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener
 from tasks.calls import expected_key, find_stage, load_parents, load_stage
+from tasks.markdown import plain_markdown
 from tasks.processes import ending
 from tasks.processes.run_context import current_run
 from tasks.storage.artifacts import ArtifactStore, file_lock, try_lock
@@ -213,10 +214,10 @@ def stage_table(record: RunRecord) -> str:
 def metrics_table(record: RunRecord) -> str:
     """Return the metrics as Markdown: a row for each split and control, a column for each metric."""
     names = telling(name for _, values in record.scores() for name in values)
-    lines = [f"| | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
+    lines = [f"| | {' | '.join(map(plain_markdown, names))} |", "|---|" + "--:|" * len(names)]
     for row, values in record.scores():
         cells = (f"{values[name]:.4f}" if name in values else "" for name in names)
-        lines.append(f"| {row} | {' | '.join(cells)} |")
+        lines.append(f"| {plain_markdown(row)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -306,7 +307,7 @@ def _image_address(path: Path) -> str:
 def result_text(home: Home, record: RunRecord) -> str:
     """Return what came of a run as Markdown: metrics, where to look, the main picture, what the stages did."""
     parts = [metrics_table(record)] if record.metrics else []
-    lines = [f"- model: {record.champion}"] if record.champion else []
+    lines = [f"- model: {plain_markdown(record.champion)}"] if record.champion else []
     page = mlflow_page(record.mlflow_run_url)
     if page:
         report = page.replace("?", "/artifacts/report.html?") if record.report else ""
@@ -320,7 +321,7 @@ def result_text(home: Home, record: RunRecord) -> str:
 def failure_text(record: RunRecord, error: BaseException) -> str:
     """Return in one line what went wrong, and what to do: nobody should have to read the log."""
     stage = next((name for name in record.selected if name not in record.stages), "")
-    lines = [f"**{f'{stage}: ' if stage else ''}{' '.join(str(error).split()) or type(error).__name__}**", ""]
+    lines = [f"**{f'{stage}: ' if stage else ''}{plain_markdown(error) or type(error).__name__}**", ""]
     if isinstance(error, UserError):
         lines.append("The recipe or its data must be mended; a retry alone would end the same way.")
     else:

@@ -35,6 +35,7 @@ from tasks.apply.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import ParentGoneError, expected_key, find_stage, load_parents, load_stage, mark_used, stage_record
 from tasks.ingest.tables.split_options import SplitConfig
+from tasks.markdown import plain_markdown
 from tasks.processes import ending
 from tasks.publish.expectations import Reference
 from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
@@ -328,7 +329,9 @@ def use_cached_data(home: Home, flow: str, parameters: dict[str, Any]) -> dict[s
 
 def record_text(record: dict[str, Any]) -> str:
     """Return what was done as Markdown."""
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in describe_record(record))])
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| {name} | {plain_markdown(value)} |" for name, value in describe_record(record))]
+    )
 
 
 def describe_record(record: dict[str, Any]) -> list[tuple[str, str]]:

@@ -335,6 +335,13 @@ def test_drafts_of_killed_processes_go_and_those_of_living_ones_stay(tmp_path: P
     assert path.read_bytes() == b"again"
 
 
+def test_a_lock_is_no_link_that_another_user_has_put_there(tmp_path: Path) -> None:
+    (tmp_path / "x.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"), file_lock(tmp_path / "x.lock"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_locks_exclude_and_tell(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     assert not is_locked(path)

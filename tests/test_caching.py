@@ -156,6 +156,29 @@ def test_a_key_is_a_file(home: Home, tmp_path: Path, kind: str) -> None:
         home.secret_key()
 
 
+@pytest.mark.parametrize("name", ["", "link", "folder/.."])
+def test_a_home_that_another_user_has_made_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "folder").mkdir(parents=True)
+    (theirs / "link").symlink_to(theirs)
+    if os.geteuid() == 0:
+        os.chown(theirs, 65534, 65534)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UserError, match=f"{theirs} belongs to another user, who can put there what would be run"):
+        Home.open(theirs / name)
+    assert {path.name for path in theirs.iterdir()} == {"folder", "link"}
+
+
+def test_a_folder_where_everybody_may_put_something_is_no_home(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    with pytest.raises(UserError, match="is a folder where everybody may put something"):
+        Home.open(tmp_path)
+    assert Home.open(tmp_path / "mine").root == tmp_path / "mine"
+
+
 def test_a_key_of_another_user_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     _key_file(home)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)

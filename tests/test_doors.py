@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks.processes.children import MEETING_FILE
-from tasks.processes.doors import closing_doors
+from tasks.processes.doors import closing_doors, may_be_ours
 
 _NOBODY = 65534
 
@@ -49,6 +49,19 @@ def test_another_user_is_told_from_a_rank(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
         with pytest.raises(ConnectionError, match=f"user {os.getuid()} of this machine"), closing_doors():
             pass
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_whose_the_other_end_of_a_connection_is(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, 0), family=family)
+    client = socket.create_connection(listener.getsockname()[:2])
+    with listener, client, listener.accept()[0] as server:
+        ends = server.getpeername()[:2], server.getsockname()[:2]
+        assert may_be_ours(*ends)
+        assert not may_be_ours((address, ends[0][1] ^ 1), ends[1])
+        client.close()
+        assert not may_be_ours(*ends), "who has gone is nobody"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.storage.file_names import beside
 from tasks.storage.parquet_output import ParquetOutput
 
 
@@ -41,3 +42,14 @@ def test_without_a_row_there_is_no_file(tmp_path: Path) -> None:
     with ParquetOutput(tmp_path / "x.parquet"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_in_the_place_of_the_draft_is_not_followed(tmp_path: Path) -> None:
+    path, victim = tmp_path / "x.parquet", tmp_path / "victim"
+    victim.write_bytes(b"theirs")
+    beside(path, ".partial").symlink_to(victim)
+    with ParquetOutput(path) as output:
+        output.write(pa.table({"a": [1]}))
+    assert victim.read_bytes() == b"theirs"
+    assert not path.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [victim, path]

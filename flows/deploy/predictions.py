@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError
 from configs.load import find_recipe, load_own_recipe, shipped_recipes
+from configs.source_files import user_path
 from flows.deploy.deployments import PREDICTIONS, DeployRequest, Place, check_moments, make_schedule, save
 from flows.deploy.form import prediction_form
 from tasks.apply.published import read_published
@@ -61,7 +61,7 @@ def deploy_predictions(home: Home, request: PredictRequest) -> str:
         "recipe": source,
         "overrides": of.overrides,
         "home": str(home.root),
-        **{name: str(Path(path).resolve()) for name, path in request.given.items()},
+        **{name: str(user_path(path).resolve()) for name, path in request.given.items()},
     }
     parameters |= {"snapshot": of.snapshot} if of.snapshot is not None else {}
     parameters |= {"timezone": schedule.schedule.timezone} if of.cron else {}

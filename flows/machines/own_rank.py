@@ -10,6 +10,7 @@ from pathlib import Path
 
 from configs.errors import RecipeError
 from configs.hosts import check_hosts
+from configs.source_files import user_path
 
 
 def read_hosts(text: str) -> list[str]:
@@ -18,7 +19,7 @@ def read_hosts(text: str) -> list[str]:
     Raises:
         RecipeError: what stands there is no list of machines, or no file of that name can be read.
     """
-    path = Path(text).expanduser()
+    path = user_path(text)
     if "," not in text and ("/" in text or path.is_file()):
         hosts, source = _read_file(path), str(path)
     else:

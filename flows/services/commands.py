@@ -13,7 +13,7 @@ from flows.environment.prefect_files import startup_path
 from flows.environment.proxies import reach_directly
 from flows.environment.quiet import QUIET
 from flows.services.settings import FOR_EVER, USER, ServiceSettings, folder, has_port
-from flows.web.doorkeeper import HOSTS, ORIGINS
+from flows.web.doorkeeper import HOSTS, ORIGINS, SAME_USER
 from flows.web.mlflow_server import APP_NAME
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
@@ -111,7 +111,8 @@ def mlflow_service(home: Home, settings: ServiceSettings) -> Service:
     command += ["--artifacts-destination", settings.artifacts or (home.mlflow / "artifacts").as_uri()]
     command += ["--host", settings.host, "--port", str(port)]
     # Without the first every look at its health is a line, for months; for h11 see prefect_server.py.
-    command += ["--uvicorn-opts", "--no-access-log --http h11"]
+    forwarded = " --no-proxy-headers" if _is_for_same_user(settings) else ""
+    command += ["--uvicorn-opts", f"--no-access-log --http h11{forwarded}"]
     command += ["--allowed-hosts", ",".join(hosts(settings, port))]
     command += ["--cors-allowed-origins", ",".join(origins(settings, port))]
     environment = {
@@ -170,7 +171,13 @@ def _alone(settings: ServiceSettings, port: int) -> list[str]:
 
 
 def _allowed_environment(settings: ServiceSettings, port: int) -> dict[str, str]:
-    return {HOSTS: ",".join(hosts(settings, port)), ORIGINS: ",".join(origins(settings, port))}
+    same_user = "1" if _is_for_same_user(settings) else ""
+    return {HOSTS: ",".join(hosts(settings, port)), ORIGINS: ",".join(origins(settings, port)), SAME_USER: same_user}
+
+
+def _is_for_same_user(settings: ServiceSettings) -> bool:
+    """Whether servers let in their own user alone; a proxy in front, which has a public name, may run as another."""
+    return settings.password is None and not settings.public_names
 
 
 def _check_mlflow_app() -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,8 +93,11 @@ def bring_up(home: Home, request: UpRequest) -> None:
 
 
 def _ports_lock() -> Path:
-    """Lock of this user's `up` on all homes: a port that one has chosen is free until its server listens."""
-    return Path(tempfile.gettempdir()) / f"graphmill-ports-{os.getuid()}.lock"
+    """Lock of this user's `up` on all homes: a port that one has chosen is free until its server listens.
+
+    Not in a folder where others write: who makes the file first could hold it for ever.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "ports.lock"
 
 
 def _resolved_settings(kept: ServiceSettings, request: UpRequest) -> ServiceSettings:

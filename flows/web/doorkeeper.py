@@ -5,7 +5,9 @@ any page of this machine for its own; both show pages to people who have not sai
 open could so talk to a server on loopback (DNS rebinding, forms). One doorkeeper stands before both, and before the
 server of a single run.
 
-`GRAPHMILL_ALLOWED_HOSTS` and `GRAPHMILL_ALLOWED_ORIGINS` hold what it lets pass, with commas between.
+`GRAPHMILL_ALLOWED_HOSTS` and `GRAPHMILL_ALLOWED_ORIGINS` hold what it lets pass, with commas between. Where
+`GRAPHMILL_SAME_USER` is set, only processes of the server's own user, and root's, are let in: on loopback there is no
+password, and who may talk to the servers runs programs by the worker.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tasks.processes.doors import may_be_ours
+
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 HOSTS = "GRAPHMILL_ALLOWED_HOSTS"
 ORIGINS = "GRAPHMILL_ALLOWED_ORIGINS"
+SAME_USER = "GRAPHMILL_SAME_USER"
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Access:
     """Where pages may come from: `http://localhost:4200`. Lower case."""
     accepts: Callable[[str, str], bool] | None = None
     """Whether a user and a password are right; None: credentials are not asked for."""
+    same_user: bool = False
+    """Whether only this user of this machine is let in. The client's address must be the connection's own."""
     open_path: str = "/health"
     """The one path that wants no credentials: probes ask it whether the server lives."""
     app_guards_websockets: bool = False
@@ -42,7 +49,7 @@ class Access:
 
 
 class Doorkeeper:
-    """ASGI middleware: refuses malformed requests and foreign hosts (400), foreign pages (403) and strangers (401)."""
+    """ASGI middleware: refuses foreign hosts and bad requests (400), foreign pages and users (403), strangers (401)."""
 
     def __init__(self, app: App, access: Access) -> None:
         self._app = app
@@ -80,11 +87,13 @@ class Doorkeeper:
         return None
 
     async def _refuse_stranger(self, scope: Scope) -> tuple[int, str] | None:
-        """Refuse who has not said the password, where there is one."""
+        """Refuse who has not said the password, where there is one, or is another user where only one may come."""
         access = self._access
-        if access.accepts is None or (scope["type"] == "websocket" and access.app_guards_websockets):
-            return None
         if scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == access.open_path:
+            return None
+        if access.same_user and not may_be_ours(tuple(scope["client"]), tuple(scope["server"])):
+            return 403, "this server is for another user of this machine; graphmill up --host gives it a password\n"
+        if access.accepts is None or (scope["type"] == "websocket" and access.app_guards_websockets):
             return None
         given = _basic([value for name, value in scope["headers"] if name.lower() == b"authorization"])
         if given is None or not await asyncio.to_thread(access.accepts, *given):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from flows.web.doorkeeper import HOSTS, ORIGINS, Access, App, Doorkeeper, words_of
+from flows.web.doorkeeper import HOSTS, ORIGINS, SAME_USER, Access, App, Doorkeeper, words_of
 
 APP_NAME = "graphmill"
 
@@ -20,7 +20,7 @@ def create_app() -> App:
     if not os.environ.get("MLFLOW_AUTH_CONFIG_PATH"):
         from mlflow.server.fastapi_app import app
 
-        return Doorkeeper(app, Access(hosts, origins))
+        return Doorkeeper(app, Access(hosts, origins, same_user=SAME_USER in os.environ))
     from mlflow.server import auth
 
     def accepts(user: str, password: str) -> bool:

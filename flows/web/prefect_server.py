@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from flows.web.doorkeeper import HOSTS, ORIGINS, Access, App, Doorkeeper, one_user, words_of
+from flows.web.doorkeeper import HOSTS, ORIGINS, SAME_USER, Access, App, Doorkeeper, one_user, words_of
 
 CREDENTIALS = "PREFECT_SERVER_API_AUTH_STRING"
 
@@ -61,8 +61,9 @@ def create_app() -> App:
 def guarded(app: App, hosts: frozenset[str], origins: frozenset[str] = frozenset()) -> App:
     """Put the doorkeeper before an app of Prefect's; it asks for the credentials that Prefect's settings name."""
     credentials = os.environ.get(CREDENTIALS)
-    accepts = None if credentials is None else one_user(credentials)
-    return Doorkeeper(app, Access(hosts, origins, accepts, open_path="/api/health", app_guards_websockets=True))
+    accepts, same_user = None if credentials is None else one_user(credentials), SAME_USER in os.environ
+    access = Access(hosts, origins, accepts, same_user, open_path="/api/health", app_guards_websockets=True)
+    return Doorkeeper(app, access)
 
 
 def main() -> None:
@@ -80,6 +81,7 @@ def main() -> None:
         port=given.port,
         log_level="warning",
         lifespan="on",
+        proxy_headers=SAME_USER not in os.environ,  # a header could say that the client is another
         http="h11",  # refuses malformed and doubled headers, and hides nothing of the request from the doorkeeper
         timeout_graceful_shutdown=5,
     )

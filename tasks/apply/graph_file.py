@@ -19,7 +19,7 @@ import pyarrow as pa
 from configs.errors import DataError
 from models.dgl_adapter import PlainGraph, save_graphs
 from tasks.storage.array_names import array_of_type
-from tasks.storage.artifacts import output_errors
+from tasks.storage.artifacts import empty_draft, output_errors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
 from tasks.storage.graph_store import Array, GraphStore
@@ -105,7 +105,7 @@ def _write(manifest: GraphManifest, path: Path, write: Callable[[Path], None]) -
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write(draft)
+            write(empty_draft(path))
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)

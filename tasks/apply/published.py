@@ -96,6 +96,7 @@ class Published:
         if format == "safetensors":
             described = (self.folder / MODEL).read_text(encoding="utf-8")
             try:  # the library's drafts have names of its own, which a killed process leaves: in a folder they are ours
+                draft.mkdir()  # not into a folder, or through a link, that another user has put there
                 write_tensors(draft / output.name, read_tensors(self.folder / WEIGHTS), ("model", described))
                 (draft / output.name).replace(output)
             finally:

@@ -1,4 +1,4 @@
-"""Keep other users of a machine out of the connections between its ranks.
+"""Tell other users of a machine at a loopback's connections, and keep them out of those between its ranks.
 
 gloo listens on the loopback as long as a rank lives, where every user of the machine can connect. It asks for no
 password: whoever is there first with a small number is taken for the peer of that number. Who comes later is ignored,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import ipaddress
 import os
 import re
 import socket
@@ -65,9 +66,28 @@ def closing_doors(*, deaf: bool = True) -> Iterator[None]:
             _stop_accepting(sockets[one.inode])
 
 
-def _connections() -> list[_Connection]:
-    """Return the TCP connections and listeners of this network, IPv4 alone: the loopback's first address is."""
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+def may_be_ours(client: tuple[str, int], server: tuple[str, int]) -> bool:
+    """Whether a process of this user, or root's, has the client's end of a connection within this machine.
+
+    One that has closed its end already belongs to nobody, which is not us.
+    """
+    file = "/proc/net/tcp6" if ":" in client[0] else "/proc/net/tcp"
+    ends = tuple(map(_kernel_address, (client, server)))
+    return any(
+        (one.local, one.remote) == ends and one.inode and one.user in (os.geteuid(), 0) for one in _connections(file)
+    )
+
+
+def _kernel_address(address: tuple[str, int]) -> str:
+    """Return an address as the kernel's tables write it: words of four bytes in the machine's order."""
+    packed = ipaddress.ip_address(address[0]).packed
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
+
+
+def _connections(file: str = "/proc/net/tcp") -> list[_Connection]:
+    """Return the TCP connections and listeners of this network, by default IPv4's: the loopback's first address is."""
+    lines = [line.split() for line in Path(file).read_text().splitlines()[1:]]
     return [_Connection(words[1], words[2], words[3], int(words[7]), int(words[9])) for words in lines]
 
 

@@ -1,4 +1,4 @@
-"""What DuckDB keeps a database in: a file, and its write-ahead log beside."""
+"""What DuckDB keeps a database in: a file, and its write-ahead logs beside."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ MAGIC = b"DUCK"
 """Bytes 8 to 11 of every file."""
 
 
-def log_of(path: Path) -> Path | None:
-    """Return the write-ahead log beside a DuckDB file, whose rows are read too; None where there is none."""
-    log = Path(os.path.realpath(path) + ".wal")
-    if not log.exists():
-        return None
+_LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
+"""The last two while a checkpoint is made, and where one was cut off (DuckDB 2.0)."""
+
+
+def logs_of(path: Path) -> list[tuple[str, Path]]:
+    """Return ending and path of the write-ahead logs beside a DuckDB file, whose rows are read too."""
+    logs = [(ending, log) for ending in _LOGS if (log := Path(os.path.realpath(path) + ending)).exists()]
+    if not logs:
+        return []
     with open_file(path) as file:
-        return log if file.read(12).endswith(MAGIC) else None
+        return logs if file.read(12).endswith(MAGIC) else []

@@ -106,6 +106,17 @@ def _locked_draft(path: Path, mode: int) -> tuple[Path, int]:
         os.close(descriptor)  # another process saw it before its lock, and removed it
 
 
+def empty_draft(path: Path) -> Path:
+    """Make an empty file beside `path`, which it becomes later.
+
+    One that a killed process has left goes, and so does a link that another user of the folder has put there.
+    """
+    draft = beside(path, ".partial")
+    draft.unlink(missing_ok=True)
+    draft.touch(exist_ok=False)
+    return draft
+
+
 @contextlib.contextmanager
 def file_lock(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold an exclusive kernel lock; it goes with the process, however that ends.
@@ -131,7 +142,7 @@ def try_lock(path: Path) -> Iterator[bool]:
 def _lock_file(path: Path) -> Iterator[int]:
     """Open a lock's file; what is held of it ends with the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         yield descriptor
     finally:

@@ -16,6 +16,32 @@ _KEY_BYTES = 32
 _LONGEST_KEY_BYTES = 4096
 
 
+def home_path(root: str | Path | None = None) -> Path:
+    """Return where a home lies, which is not made. Raises UserError for a name that cannot be one, or one of others."""
+    path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
+    if "?" in str(path):  # SQLAlchemy has no way to write it: what follows are options
+        raise UserError(
+            f"{path} has a question mark in its name, where the addresses of the databases in it would end; choose "
+            "another with --home DIR"
+        )
+    if os.path.exists(path):  # noqa: PTH110 -- Path's raises where nobody may look
+        _check_owner(path)
+    return path
+
+
+def _check_owner(path: Path) -> None:
+    """Raise UserError for a folder where others may put what is run: Prefect's profiles, numba's cache."""
+    status = path.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise UserError(
+            f"{path} belongs to another user, who can put there what would be run; take a home of your own (--home DIR)"
+        )
+    if status.st_mode & stat.S_ISVTX and status.st_mode & stat.S_IWOTH:
+        raise UserError(
+            f"{path} is a folder where everybody may put something, which would be run; take one in it (--home DIR)"
+        )
+
+
 @dataclass(frozen=True)
 class Home:
     """Folders of one installation.
@@ -36,16 +62,12 @@ class Home:
 
         Raises RecipeError where it cannot be used, or for a name that cannot be one.
         """
-        path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
-        if "?" in str(path):  # SQLAlchemy has no way to write it: what follows are options
-            raise UserError(
-                f"{path} has a question mark in its name, where the addresses of the databases in it would end; choose "
-                "another with --home DIR"
-            )
+        path = home_path(root)
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error
+        _check_owner(path)
         stand_in_for_user(path)
         return cls(path)
 

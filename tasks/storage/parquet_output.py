@@ -12,6 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasks.storage.artifacts import empty_draft
 from tasks.storage.file_names import beside
 
 
@@ -48,6 +49,6 @@ class ParquetOutput:
     def write(self, table: pa.Table) -> None:
         """Append rows; the first table decides the types."""
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._draft, table.schema, compression="zstd", **self._options)
+            self._writer = pq.ParquetWriter(empty_draft(self.path), table.schema, compression="zstd", **self._options)
         self._writer.write_table(table.cast(self._writer.schema))
         self.num_rows += table.num_rows

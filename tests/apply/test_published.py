@@ -15,6 +15,7 @@ import torch
 from configs.errors import IntegrityError, RecipeError
 from tasks.apply.model_files import load_published, write_tensors
 from tasks.apply.published import model_recipe, read_published
+from tasks.storage.file_names import beside
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -98,6 +99,18 @@ signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 published.export(Path(sys.argv[2]), sys.argv[3])
 """
+
+
+@pytest.mark.parametrize("format", ["safetensors", "files"])
+def test_nothing_is_written_through_a_link_in_the_place_of_the_draft(model: Path, tmp_path: Path, format: str) -> None:
+    write_tensors(model / "model.safetensors", {"weight": torch.zeros(1)}, ("format", "pt"))
+    output, elsewhere = tmp_path / "x.safetensors", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / output.name).write_text("theirs")
+    beside(output, ".partial").symlink_to(elsewhere)
+    with pytest.raises(FileExistsError):
+        read_published(model, "x@1").export(output, format)
+    assert [path.read_text() for path in elsewhere.iterdir()] == ["theirs"]
 
 
 @pytest.mark.parametrize("format", ["safetensors", "files"])

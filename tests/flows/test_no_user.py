@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,21 @@ def as_nobody(folder: Path, tmp_path: Path) -> AsNobody:
         )
 
     return run
+
+
+def test_the_home_of_a_user_without_one_is_for_nobody_else(as_nobody: AsNobody, folder: Path) -> None:
+    for given in ("HOME=/", "HOME=/nowhere"):
+        done = as_nobody(sys.executable, "-m", "flows.cli", "--home", "x/mine", "runs", given=given)
+        assert done.returncode == 0, done.stderr
+        assert stat.S_IMODE((folder / "x" / "mine").stat().st_mode) == 0o700
+        shutil.rmtree(folder / "x")
+
+
+@pytest.mark.parametrize("home", ["s3://bucket/x", "q?x", "~nobody-here/x"])
+def test_nothing_is_made_for_a_home_that_is_refused(as_nobody: AsNobody, folder: Path, home: str) -> None:
+    done = as_nobody(sys.executable, "-m", "flows.cli", "runs", "--home", home, given="HOME=/nowhere")
+    assert done.returncode == 2, done.stderr
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize(("given", "home"), [("", "user"), ("HOME=/", "user"), ("HOME=/nowhere", "user")])

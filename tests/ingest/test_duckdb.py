@@ -104,6 +104,10 @@ def test_committed_rows_beside_the_file_are_part_of_what_it_is(tmp_path: Path) -
     assert named_files((str(path),), []) == [("t.duckdb", path), ("t.duckdb.wal", log)]
     assert rows(path) == {"a": [1, 2]}
     assert named_files((str(tmp_path),), []) == [("t.duckdb", path), ("t.duckdb.wal", log)]
+    for ending in (".wal.checkpoint", ".wal.recovery"):  # of a checkpoint that was cut off
+        more = log.rename(f"{path}{ending}")
+        assert named_files((str(path),), []) == [("t.duckdb", path), (f"t.duckdb{ending}", more)]
+        more.rename(log)
     (tmp_path / "links").mkdir()
     link = tmp_path / "links" / "l.duckdb"
     link.symlink_to(path)

@@ -339,6 +339,32 @@ def test_files_outside_of_a_delta_table(where: str, tmp_path: Path) -> None:
         read(name)
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_links_out_of_a_delta_table(is_folder: bool, tmp_path: Path) -> None:
+    name = write_delta(tmp_path / "t", [("2025-01-10", ROWS)])
+    [data] = (tmp_path / "t").glob("*.parquet")
+    (tmp_path / "elsewhere").mkdir()
+    target = data.rename(tmp_path / "elsewhere" / "secret.parquet")
+    if is_folder:
+        (tmp_path / "t" / "sub").symlink_to(tmp_path / "elsewhere")
+        change_add(tmp_path / "t", path="sub/secret.parquet")
+    else:
+        data.symlink_to(target)
+    with pytest.raises(DataError, match="its log names a file outside of its folder"):
+        read(name)
+    (tmp_path / "whole").symlink_to(tmp_path / "t")
+    if not is_folder:  # a link to the table is a name of it
+        data.unlink()
+        target.rename(data)
+        assert read(f"delta:{tmp_path}/whole") == ROWS
+
+
+def test_an_address_of_a_file_is_no_delta_table(tmp_path: Path) -> None:
+    write_delta(tmp_path / "t", [("2025-01-10", ROWS)])
+    with pytest.raises(DataError, match="is an address, and graphmill reads and writes files: name the path alone"):
+        read(f"delta:file://{tmp_path}/t")
+
+
 def test_moments_are_those_that_the_log_commits_to(tmp_path: Path) -> None:
     name = write_delta(tmp_path / "t", [("2025-01-10", ROWS)])
     log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"

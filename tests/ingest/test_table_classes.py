@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,30 @@ def test_minus_one_is_a_class_elsewhere(ingest: Ingest, folder: Path, ending: st
     assert store.column("nodes/node", "label").min() == 0
     assert store.manifest.num_classes == 2
     assert not store.manifest.warnings
+
+
+@pytest.mark.parametrize(
+    ("classes", "shown"),
+    [
+        (["0", "1", "nan"], "'nan' is a class"),
+        (["a", "NA", "null"], "'NA', 'null' are classes"),
+        (["yes", "no", "None"], "'None' is a class"),
+        (["0.0", "1.0", "-1.0"], "'-1.0' is a class"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_words_for_nothing_are_classes_with_a_hint(
+    ingest: Ingest, folder: Path, ending: str, classes: list[str], shown: str
+) -> None:
+    write_classes(ending, classes * 5)
+    nodes = {"files": f"n.{ending}", "label": "y"}
+    options = section(nodes=nodes, edges={"files": f"e.{ending}"})
+    [said] = ingest(**options).manifest.warnings
+    assert said.startswith(f"n.{ending} (column y): {shown}; if it stands for no label, leave the cell empty")
+    way_out = json.loads(said.partition("missing_values: ")[2])
+    options["nodes"] |= {"missing_values": way_out}
+    if len(classes) - len(way_out) + 1 > 1:
+        assert not ingest(**options).manifest.warnings
 
 
 @pytest.mark.parametrize("other", [1, None])

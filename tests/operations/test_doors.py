@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 
 import pytest
 
 from tests.operations.conftest import Installation
 from tests.raw_requests import UPGRADE, Headers, ask
 
+_NOBODY = 65534
 pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
 PATHS = {"prefect": "/api/admin/version", "mlflow": "/api/2.0/mlflow/experiments/get?experiment_id=0"}
 
@@ -54,6 +57,42 @@ def _fill(headers: Headers, own: str) -> Headers:
 def test_only_own_names_and_own_pages(installation: Installation, server: str, headers: Headers, status: int) -> None:
     url, own = _server(installation, server)
     assert ask(url, PATHS[server], _fill(headers, own)) == status
+
+
+@pytest.mark.parametrize(
+    ("server", "given"),
+    [
+        *((server, given) for server in ("prefect", "mlflow") for given in ([], [("X-Forwarded-For", "127.0.0.1")])),
+        ("prefect", UPGRADE),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_of_this_machine_stays_outside(installation: Installation, server: str, given: Headers) -> None:
+    url, own = _server(installation, server)
+    path = PATHS[server] if given != UPGRADE else "/api/events/in"
+    assert ask(url, path, [("Host", own), *given]) != 403
+    assert _ask_as(_NOBODY, url, path, [("Host", own), *given]) == 403
+    assert _ask_as(0, url, path, [("Host", own), *given]) != 403
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_may_see_that_a_server_lives(installation: Installation) -> None:
+    for server, path in {"prefect": "/api/health", "mlflow": "/health"}.items():
+        url, own = _server(installation, server)
+        assert _ask_as(_NOBODY, url, path, [("Host", own)]) == 200
+        assert _ask_as(_NOBODY, url, path, [("Host", own)], method="POST") == 403
+
+
+def _ask_as(user: int, url: str, target: str, headers: Headers, method: str = "GET") -> int:
+    """Ask through a shell of another user, which may read nothing of ours."""
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+    lines += [] if ("Connection", "Upgrade") in headers else ["Connection: close"]
+    program = 'exec 3<>/dev/tcp/127.0.0.1/$1 && printf "%s\\r\\n" "${@:2}" "" >&3 && read -r line <&3 && echo "$line"'
+    shell = ["/bin/bash", "-c", program, "bash", url.rpartition(":")[2], *lines]
+    done = subprocess.run(
+        shell, user=user, group=user, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=60, check=True
+    )
+    return int(done.stdout.split()[1])
 
 
 @pytest.mark.parametrize("server", ["prefect", "mlflow"])

@@ -200,6 +200,7 @@ def test_bounds(text: str, bounds: list[Any]) -> None:
     [
         ({"rows": 0.9}, "shares are written as 90 %"),
         ({"rows": "many"}, "says nothing of a number of rows"),
+        ({"rows": ">= 110 %, <= 90 %"}, "no number of rows is both"),
         ({"rows": True}, "says nothing of a number of rows"),
         ({"rows": {}}, "no table is named"),
         ({"rows": {"node": None}}, "says nothing of a number of rows"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar
 
 import numpy as np
@@ -15,9 +16,12 @@ from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, label_codes, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.intake import OFTEN_MISSING, Intake, TableBatch
 from tasks.ingest.tables.table_configs import LabelsConfig
 from tasks.readers.columns import whole_numbers
+
+_OFTEN_NO_LABEL = OFTEN_MISSING - {"-", "unknown"} | {"nan", "nat"}
+"""Texts, in small letters, that programs write where there is no label; `-` and `unknown` are names of classes too."""
 
 
 class LabelStore:
@@ -116,6 +120,7 @@ class LabelStore:
             self._num_none = int(np.count_nonzero(labels[labelled] == -1))
             self._hint(intake)
             intake.hint_at_similar_texts(self._table, self._column, "classes", names)
+            self._hint_at_missing(names, intake)
             return labels, names
         self._hint(intake)
         shape = (num_nodes, *values.shape[1:])
@@ -136,6 +141,18 @@ class LabelStore:
             intake.hints.append(
                 f"{where}: {self._alone_below} is a class beside those from 0; if it stands for no label, leave the "
                 "cell empty, or write -1"
+            )
+
+    def _hint_at_missing(self, names: pa.Array, intake: Intake) -> None:
+        """Say that a text which often stands for an empty cell is taken for a class."""
+        classes = names.to_pylist()
+        numbers = {f"{value}.0" for value in NO_LABEL} if "0.0" in classes else set()
+        words = [name for name in classes if name.strip().lower() in _OFTEN_NO_LABEL | numbers]
+        if words:
+            shown = f"{', '.join(map(repr, words))} {'is a class' if len(words) == 1 else 'are classes'}"
+            intake.hints.append(
+                f"{self._table.names} (column {self._column}): {shown}; if it stands for no label, leave the cell "
+                f"empty, or say so: missing_values: {json.dumps(['', *words])}"
             )
 
     def _ordered_classes(self, met: Array) -> tuple[pa.Array, Array]:

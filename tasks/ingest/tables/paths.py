@@ -13,7 +13,7 @@ from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
 from configs.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.folder_keys import files_in, keys_of
-from tasks.readers.duckdb_files import log_of
+from tasks.readers.duckdb_files import logs_of
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -97,7 +97,7 @@ def named_files(patterns: Sequence[str], missing: list[str]) -> list[tuple[str, 
     """
     try:
         files = files_of(patterns)
-        logs = [(f"{path.name}.wal", log) for path in files if (log := log_of(path)) is not None]
+        logs = [(f"{path.name}{ending}", log) for path in files for ending, log in logs_of(path)]
         keys = ("".join(f"{key}={value}/" for key, value in keys_of(path, patterns).items()) for path in files)
         return [*((f"{key}{path.name}", path) for key, path in zip(keys, files, strict=True)), *logs]
     except DataError as error:

@@ -8,6 +8,7 @@ from typing import Any
 from configs.changes import all_options, changed_options
 from configs.metric_names import telling
 from configs.schema import Recipe
+from tasks.markdown import plain_markdown
 from tasks.publish.tracking.records import flatten
 from tasks.storage.controls import CONTROLS
 from tasks.storage.manifests import DatasetManifest, EvalReport
@@ -54,11 +55,11 @@ def describe(
     moment = f", as of {recipe.snapshot.as_of}" if recipe.snapshot.as_of else ""
     size = f"{data.num_nodes:,} nodes, {data.num_edges:,} edges"
     lines = [f"**{recipe.name}**{f': {recipe.description}' if recipe.description else ''}", ""]
-    lines += [f"{recipe.model.name} on {data.dataset}{moment} ({size})", "", *_metrics(evaluation), ""]
-    lines += [line for note in notes for line in (note, "")]
+    lines += [f"{recipe.model.name} on {plain_markdown(data.dataset)}{moment} ({size})", "", *_metrics(evaluation), ""]
+    lines += [line for note in notes for line in (plain_markdown(note), "")]
     if version:
         champion = "champion" if gate.get("promoted") else "not champion"
-        lines += [f"Version {version}: {champion}, {gate.get('reason', '')}", ""]
+        lines += [f"Version {version}: {champion}, {plain_markdown(gate.get('reason', ''))}", ""]
     changed = ", ".join(f"`{key}={value}`" for key, value in changed_options(recipe).items())
     return "\n".join([*lines, f"Not at their defaults: {changed}"])
 
@@ -72,8 +73,8 @@ def _metrics(evaluation: EvalReport) -> list[str]:
         for control, splits in evaluation.controls.items():
             if split in splits:
                 rows.append((f"{split}, {CONTROLS[control].row}", splits[split]))
-    lines = [f"| | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
+    lines = [f"| | {' | '.join(map(plain_markdown, names))} |", "|---|" + "--:|" * len(names)]
     for row, values in rows:
         cells = (f"{values[name]:.4f}" if name in values else "" for name in names)
-        lines.append(f"| {row} | {' | '.join(cells)} |")
+        lines.append(f"| {plain_markdown(row)} | {' | '.join(cells)} |")
     return lines

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from configs.errors import DataError
 from configs.source_files import user_path
-from tasks.readers.table_formats.addresses import ENVIRONMENT, check_address
+from tasks.readers.table_formats.addresses import ENVIRONMENT, check_address, scheme_of
 from tasks.readers.table_formats.tables import BATCH_ROWS, Version, VersionedTable, missing_package
 
 _REWRITE = "copy the table (CREATE TABLE ... AS SELECT) and name the copy"
@@ -106,8 +107,12 @@ class DeltaLakeTable(VersionedTable):
                 f"have; {_REWRITE}",
                 path=self.path,
             )
+        place = self._place
+        folder = None if "://" in place else os.path.realpath(place)
         for name in names:
-            if _ELSEWHERE.match(name) or ".." in unquote(name).split("/"):
+            here = "" if folder is None else os.path.realpath(Path(folder) / unquote(name))
+            is_outside = folder is not None and not here.startswith(f"{folder.rstrip('/')}/")
+            if is_outside or _ELSEWHERE.match(name) or ".." in unquote(name).split("/"):
                 raise DataError(
                     f"its log names a file outside of its folder, {name} (a shallow clone does), which graphmill does "
                     f"not read; {_REWRITE}",
@@ -128,10 +133,13 @@ class DeltaLakeTable(VersionedTable):
             return self._open(int(self.version.id))
 
     def _open(self, version: int | None) -> Any:
+        check_address(self.reference.table, self.path, ENVIRONMENT, os.environ)
+        return self._library.DeltaTable(self._place, version=version)
+
+    @property
+    def _place(self) -> str:
         place = self.reference.table
-        check_address(place, self.path, ENVIRONMENT, os.environ)
-        place = place if "://" in place else str(user_path(place))
-        return self._library.DeltaTable(place, version=version)
+        return str(user_path(place)) if scheme_of(place) == "file" else place
 
     @cached_property
     def _library(self) -> Any:
