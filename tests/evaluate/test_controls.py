@@ -343,6 +343,17 @@ def test_a_secondary_metric_below_a_control_is_told(metric: str, own: float, bar
     assert not said or said in found[0]
 
 
+def test_of_several_controls_the_best_one_is_told() -> None:
+    report = {
+        "metrics": {"valid": {"hits@50": 0.006, "rocauc": 0.55}},
+        "controls": {"chance": {"valid": {"rocauc": 0.62}}, "adamic_adar": {"valid": {"rocauc": 0.74}}},
+        "report": {"telling_rows": {"valid": 600}},
+    }
+    (line,) = secondary_below_controls("hits@50", report)
+    assert "below Adamic-Adar" in line
+    assert line.endswith(": valid rocauc 0.5500 against 0.7400")
+
+
 def test_noise_goes_by_the_rarer_kind_of_rows() -> None:
     links = Prediction(positive=np.ones(30), negative=np.ones((30, 5)))
     classes = Prediction(label=np.array([0, 1, 2, -1]), scores=np.ones((4, 3), np.float32))
