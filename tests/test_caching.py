@@ -170,6 +170,8 @@ def test_a_home_that_another_user_has_made_is_refused(
     with pytest.raises(UserError, match=f"{theirs} belongs to another user, who can put there what would be run"):
         Home.open(theirs / name)
     assert {path.name for path in theirs.iterdir()} == {"folder", "link"}
+    monkeypatch.setenv("GRAPHMILL_TRUSTED_HOME", str(theirs))
+    assert Home.open(theirs / name).root == theirs
 
 
 def test_a_folder_where_everybody_may_put_something_is_no_home(tmp_path: Path) -> None:
