@@ -148,6 +148,18 @@ def test_files_outside_of_the_table_are_refused(tmp_path: Path, monkeypatch: pyt
     assert elsewhere.location().endswith("secret")
 
 
+def test_reading_makes_no_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_table(iceberg_catalog(tmp_path, monkeypatch))
+    (tmp_path / "catalog.db").unlink()
+    with pytest.raises(DataError, match=rf"the database of the catalog lake, {tmp_path}/catalog\.db, is not there"):
+        read("iceberg:lake.shop.orders")
+    assert not (tmp_path / "catalog.db").exists()
+    (tmp_path / "catalog.db").touch()
+    with pytest.raises(DataError, match="no such table"):
+        read("iceberg:lake.shop.orders")
+    assert (tmp_path / "catalog.db").stat().st_size == 0
+
+
 @pytest.mark.parametrize("place", ["http://127.0.0.1:9/metadata/x.json", "s3://bucket/metadata/x.json", "hf://a/b/c"])
 def test_a_catalog_that_names_metadata_elsewhere(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sqlite3

@@ -56,7 +56,8 @@ def open_catalog(name: str, path: Path) -> Catalog:
         conf.setdefault("header.X-Iceberg-Access-Delegation", "")  # asks for no credentials of the server
         catalog: Catalog = _Rest(name, path, conf)
     else:
-        catalog = load_catalog(name)
+        _refuse_missing_database(str(conf.get("uri", "")), name, path)
+        catalog = load_catalog(name, init_catalog_tables="false")  # else a reader would make tables where none are
     catalog.properties = {**catalog.properties, "py-io-impl": f"{__name__}.{MetadataFiles.__name__}"}
 
     def load_file_io(properties: Mapping[str, Any] = {}, location: str | None = None) -> PyArrowFileIO:
@@ -65,6 +66,13 @@ def open_catalog(name: str, path: Path) -> Catalog:
 
     catalog._load_file_io = load_file_io  # type: ignore[method-assign]
     return catalog
+
+
+def _refuse_missing_database(uri: str, name: str, path: Path) -> None:
+    """Refuse an SQLite file that is not there, which whoever connects would make."""
+    scheme, _, file = uri.partition(":///")
+    if scheme.partition("+")[0] == "sqlite" and file and not Path(file.partition("?")[0]).is_file():
+        raise DataError(f"the database of the catalog {name}, {file}, is not there", path=path)
 
 
 def check_files(table: Any, path: Path) -> None:
