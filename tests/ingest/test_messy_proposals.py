@@ -141,3 +141,12 @@ def test_names_that_yaml_would_read_as_something_else(folder: Path) -> None:
     assert recipe["dataset"]["tables"]["no"]["foreign"] == {"null\x7f": "null"}
     assert odd in recipe["dataset"]["tables"]["no"]["columns"]
     assert recipe["dataset"]["predict"]["table"] == "null"
+
+
+def test_comments_stand_apart_from_long_names(folder: Path) -> None:
+    persons, person, note = ("a_name_of_forty_letters_that_some_" + end for end in ("persons", "person", "note"))
+    write(f"{persons}.csv", **{person: range(40), note: [f"text {i} of its own" for i in range(40)]})
+    write("deals.csv", when=["2020-01-01"] * 60, **{person: [i % 40 for i in range(60)], note: ["x"] * 60})
+    text = propose_recipe([str(folder)])
+    assert yaml.safe_load(text)["dataset"]["tables"][persons]["columns"][note] == "ignore"
+    assert all("#" not in line or " #" in line or line.startswith("#") for line in text.splitlines())

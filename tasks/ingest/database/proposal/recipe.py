@@ -99,7 +99,7 @@ def _connected(found: dict[str, Guess], target: PredictGuess | None) -> set[str]
 def _table_lines(name: str, guess: Guess) -> list[str]:
     table, notes = guess.table, guess.notes
     kind = "; a row is an edge" if guess.is_link else ""
-    lines = [f"{_scalar(name)}:".ljust(34) + f"# {table.num_rows:,} rows{kind}"]
+    lines = [_with_comment(f"{_scalar(name)}:", f"{table.num_rows:,} rows{kind}", width=34)]
     files = table.config.files
     lines.append(f"  files: {_scalar(files[0]) if len(files) == 1 else _flow(list(files))}")
     if files[0].endswith(".duckdb"):
@@ -107,7 +107,7 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
     if table.config.header is False:
         lines.append("  header: false")
     if guess.missing_values:
-        lines.append(f"  missing_values: {_flow(['', *guess.missing_values])}".ljust(38) + "# among numbers")
+        lines.append(_with_comment(f"  missing_values: {_flow(['', *guess.missing_values])}", "among numbers"))
     if guess.key is not None:
         lines.append(_with_note(f"  key: {_scalar(guess.key)}", notes.get("key")))
     elif "key" in notes:
@@ -136,7 +136,7 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
         lines.append(_with_note(f"    {_scalar(column)}: {kind}", notes.get(column)))
     for column, why in left.items():
         note = f"; {_UNSURE}{notes[column]}" if column in notes else ""
-        lines.append(f"    {_scalar(column)}: ignore".ljust(38) + f"# {why}{note}")
+        lines.append(_with_comment(f"    {_scalar(column)}: ignore", why + note))
     return lines
 
 
@@ -196,7 +196,11 @@ def _num_layers(found: dict[str, Guess]) -> int:
 
 
 def _with_note(text: str, note: str | None) -> str:
-    return text if note is None else text.ljust(38) + f"# {_UNSURE}{note}"
+    return text if note is None else _with_comment(text, _UNSURE + note)
+
+
+def _with_comment(text: str, comment: str, width: int = 38) -> str:
+    return f"{text} ".ljust(width) + f"# {comment}"  # without a space before it YAML takes it for the value's end
 
 
 def _scalar(value: Any) -> str:
