@@ -8,4 +8,5 @@ import re
 
 def plain_markdown(text: object) -> str:
     """Return a text in one line that Markdown shows as it is: no pictures of other servers, links, tags or cells."""
-    return re.sub(r"([\\`*_\[\]|~])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+    signs = r"([\\`*\[\]|~]|(?<!\w)_|_(?!\w))"  # within a word Markdown takes _ as it is
+    return re.sub(signs, r"\\\1", html.escape(" ".join(str(text).split()), quote=False))

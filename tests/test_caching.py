@@ -174,11 +174,13 @@ def test_a_home_that_another_user_has_made_is_refused(
     assert Home.open(theirs / name).root == theirs
 
 
-def test_a_folder_where_everybody_may_put_something_is_no_home(tmp_path: Path) -> None:
+def test_a_folder_where_everybody_may_put_something_is_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o1777)
     with pytest.raises(UserError, match="is a folder where everybody may put something"):
         Home.open(tmp_path)
     assert Home.open(tmp_path / "mine").root == tmp_path / "mine"
+    monkeypatch.setenv("GRAPHMILL_TRUSTED_HOME", str(tmp_path))
+    assert Home.open(tmp_path).root == tmp_path
 
 
 def test_a_key_of_another_user_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,15 +31,18 @@ def home_path(root: str | Path | None = None) -> Path:
 
 def _check_owner(path: Path) -> None:
     """Raise UserError for a folder where others may put what is run: Prefect's profiles, numba's cache."""
-    status = path.stat()
-    if status.st_uid not in (os.geteuid(), 0) and os.environ.get("GRAPHMILL_TRUSTED_HOME") != str(path):
+    if os.environ.get("GRAPHMILL_TRUSTED_HOME") == str(path):
+        return
+    status, trust = path.stat(), f"set GRAPHMILL_TRUSTED_HOME={path} where you trust whoever can write there"
+    if status.st_uid not in (os.geteuid(), 0):
         raise UserError(
             f"{path} belongs to another user, who can put there what would be run; take a home of your own "
-            f"(--home DIR), or set GRAPHMILL_TRUSTED_HOME={path} where you trust whoever that is"
+            f"(--home DIR), or {trust}"
         )
     if status.st_mode & stat.S_ISVTX and status.st_mode & stat.S_IWOTH:
         raise UserError(
-            f"{path} is a folder where everybody may put something, which would be run; take one in it (--home DIR)"
+            f"{path} is a folder where everybody may put something, which would be run; take one in it (--home DIR), "
+            f"or {trust}"
         )
 
 

@@ -36,7 +36,9 @@ from tests.flows.conftest import TINY, command, environment, write_recipe
 def mounted(folder: Path, options: str) -> Iterator[None]:
     """A file system of its own in memory; the test is skipped where nobody may mount one."""
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"{options},mode=700", "none", str(folder)], capture_output=True
+    )
     if done.returncode:
         pytest.skip("mounting is not allowed here")
     try:
