@@ -156,6 +156,9 @@ def test_files_that_are_not_relbench_s(ingest: Ingest, formula: Path) -> None:
         "date",
     )
     tried(r"test.parquet.*no rows with a moment")
+    spans = pa.array([150], pa.duration("us"))
+    save(test, {"date": spans, "driverId": [1], "did_not_finish": [0]}, {"driverId": "drivers"}, None, "date")
+    tried(r"test.parquet.*date.*is duration\[us\]; moments are time stamps")
     test.write_bytes(rows)
     test.unlink()
     tried("test.parquet")

@@ -214,6 +214,8 @@ def _first(path: Path, column: str) -> str:
     """Return the first moment of a file."""
     with open_parquet(path) as file:
         times = file.read(columns=[column])[column]
+    if not (pa.types.is_timestamp(times.type) or pa.types.is_date(times.type) or pa.types.is_integer(times.type)):
+        raise DataError(f"is {times.type}; moments are time stamps, dates or whole numbers", path=path, column=column)
     first = compute.min(times).as_py() if len(times) else None
     if first is None:
         raise DataError("has no rows with a moment", path=path, column=column)
