@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from configs.errors import RecipeError
+from configs.errors import DataError, RecipeError
 from configs.layout_options import NeighborsConfig
 from tasks.sizes import need_memory
 from tasks.stage import StageContext
@@ -60,7 +60,10 @@ def write_neighbors(
     if options.metric == "dot" and num_rows > _SLOW_PRODUCTS:
         context.warn(f"neighbors.metric=dot compares all {num_rows:,} vectors with all; metric=cosine is faster")
     begin = time.perf_counter()
-    graph = neighbor_graph(vectors, options, options.seed, workers or os.cpu_count() or 1)
+    try:
+        graph = neighbor_graph(vectors, options, options.seed, workers or os.cpu_count() or 1)
+    except DataError as error:
+        raise DataError(f"preprocess.neighbors, of the features of dataset: {error}") from error
     seconds = time.perf_counter() - begin
     _write(writer, graph)
     _say(context, options, graph, seconds)
