@@ -63,7 +63,7 @@ def write_neighbors(
     try:
         graph = neighbor_graph(vectors, options, options.seed, workers or os.cpu_count() or 1)
     except DataError as error:
-        raise DataError(f"preprocess.neighbors, of the features of dataset: {error}") from error
+        raise DataError(f"preprocess.neighbors, of the features that dataset gives: {error}") from error
     seconds = time.perf_counter() - begin
     _write(writer, graph)
     _say(context, options, graph, seconds)
