@@ -97,9 +97,10 @@ def read_rows(path: Path, column: str = "row") -> Array | None:
     parts = [np.empty(0, np.int64)]
     for batch in files.batches([column], [column]):
         cells = batch.column(column)
-        if pa.types.is_nested(cells.type):
+        try:
+            parts.append(_whole_floats(cells) if pa.types.is_floating(cells.type) else _whole_texts(cells))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, or bytes
             return None
-        parts.append(_whole_floats(cells) if pa.types.is_floating(cells.type) else _whole_texts(cells))
     return np.concatenate(parts)
 
 

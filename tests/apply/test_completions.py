@@ -18,6 +18,7 @@ from models.knowledge import KnowledgeModel, made_queries
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
 from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.queries import read_queries
 from tasks.apply.formats import ENDINGS
 from tasks.apply.model_files import load_published, write_model
 from tasks.apply.neighbors import nearest
@@ -281,6 +282,13 @@ def test_forms_of_files(plain: Knowledge) -> None:
     assert told.column_names == plain.table().column_names
     for name in ("head", "relation", "tail", "rank", "score"):
         assert told[name].to_pylist() == pytest.approx(plain.table()[name].to_pylist())
+
+
+@pytest.mark.parametrize("cells", [pa.array([b"\xff"]), pa.array([["a"]]), pa.array([{"a": 1}])])
+def test_names_that_are_no_texts(tmp_path: Path, cells: pa.Array) -> None:
+    pq.write_table(pa.table({"head": cells, "relation": ["r"]}), tmp_path / "q.parquet")
+    with pytest.raises(DataError, match=r"q\.parquet \(column head\): is (binary|list|struct).*; names are texts"):
+        read_queries(tmp_path / "q.parquet")
 
 
 @pytest.mark.parametrize(

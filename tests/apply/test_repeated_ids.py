@@ -156,3 +156,8 @@ def test_which_cells_are_rows(tmp_path: Path, kind: str, cells: Any, rows: list[
     assert found is not None
     assert (found.dtype, found.tolist()) == (np.dtype(np.int64), rows)
     assert read_rows(path) is None
+
+
+@pytest.mark.parametrize("cells", [pa.array([b"\xff"]), pa.array([[1, 2]]), pa.array([{"a": 1}])])
+def test_lists_and_bytes_are_no_rows(tmp_path: Path, cells: pa.Array) -> None:
+    assert read_rows(Path(write(tmp_path, "parquet", id=["a"], row=cells))) is None

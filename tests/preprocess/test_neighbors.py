@@ -83,7 +83,9 @@ def test_few_vectors_lower_k(home: Home, tmp_path: Path, n: int) -> None:
 
 
 def test_one_vector_is_refused(home: Home, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"preprocess\.neighbors, of the features that dataset gives: there is 1 vector, and"):
+    with pytest.raises(
+        DataError, match=r"preprocess\.neighbors, of the features that dataset gives: there is 1 vector, and"
+    ):
         _run(home, tmp_path, X[:1])
 
 

@@ -64,7 +64,7 @@ def read_queries(path: Path) -> Queries:
     parts: dict[str, list[pa.Array]] = {name: [] for name in wanted}
     for batch in files.batches(wanted, wanted):
         for name in wanted:
-            parts[name].append(_texts(batch.column(name)))
+            parts[name].append(_texts(batch.column(name), path, name))
     columns = {name: pa.concat_arrays(part) if part else pa.nulls(0, pa.string()) for name, part in parts.items()}
     count = len(columns[there[0]])
     if not count:
@@ -83,12 +83,15 @@ def read_queries(path: Path) -> Queries:
     return Queries(columns, types, path)
 
 
-def _texts(cells: pa.Array) -> pa.Array:
-    """Return cells as texts, empty ones as null."""
+def _texts(cells: pa.Array, path: Path, column: str) -> pa.Array:
+    """Return cells as texts, empty ones as null. Raises DataError for lists and bytes."""
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     if pa.types.is_floating(cells.type):  # what pandas makes of whole numbers beside an empty cell
         with suppress(pa.ArrowInvalid):
             cells = cells.cast(pa.int64())  # as texts, large ones would be 1e+10
-    texts = cells.cast(pa.string())
+    try:
+        texts = cells.cast(pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise DataError(f"is {cells.type}; names are texts or whole numbers", path=path, column=column) from None
     return compute.if_else(compute.equal(texts, ""), pa.scalar(None, pa.string()), texts)
