@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import json
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 from pydantic_core import to_json
 
@@ -22,7 +23,6 @@ from configs.errors import GraphmillError, StageError, error_of, kind_of
 from configs.parsing import without_collection
 from configs.trust import for_children
 from tasks.processes.children import (
-    MEETING_FILE,
     PARENT,
     ROOT,
     WORKER_ENVIRONMENT,
@@ -196,20 +196,20 @@ def report_progress(done: float, total: float, unit: str, note: str) -> None:
     print(json.dumps({"done": done, "total": total, "unit": unit, "note": note}), flush=True)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> NoReturn:
     """Become the worker: `arguments` are the module and its `main`'s argument."""
-    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    die_with_parent(None if under_torchrun else int(os.environ[PARENT]))
-    if not under_torchrun and MEETING_FILE not in os.environ:
-        return _call(arguments)
+    die_with_parent(None if "TORCHELASTIC_RUN_ID" in os.environ else int(os.environ[PARENT]))
     code = 1
     try:
         code = _call(arguments)
     except Exception:
         traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # a thread of gloo's may wait for a rank that is gone, and the interpreter's end for the thread
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # A thread of gloo's may wait for a rank that is gone, and the interpreter's end for the thread; and what the
+    # interpreter frees object by object, for half a second, the kernel frees at once.
+    os._exit(code)
 
 
 def _call(arguments: list[str]) -> int:
@@ -221,4 +221,4 @@ def _call(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])
