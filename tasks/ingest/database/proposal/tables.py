@@ -28,6 +28,8 @@ _FORMATS = (".parquet", ".pq", ".csv", ".tsv")
 _PACKED = (".gz", ".zst")
 _DUCKDB = ".duckdb"
 _NUMBERED = re.compile(r"[-_.](part[-_.]?)?\d[\d_-]*$")
+_LONGEST_NAME = 1000
+"""Characters of a key in YAML, in one line: 1,024, signs of its own included."""
 _FEW, _SHARE = 10, 0.05
 """So many of a column's values, or such a share, may stand twice: called like a key, it is one with mistakes."""
 MOST_KEYS = 50_000_000
@@ -167,6 +169,9 @@ def read_tables(found: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, 
         config = with_header_found(config, name, intake).model_copy(update={"table": name})
         rows = TableRows(name, config, intake, text_ids=False)
         names = rows.column_names()
+        for column in names:
+            if len(column.encode("unicode_escape")) > _LONGEST_NAME:
+                raise DataError("a column's name is too long for a recipe", path=config.names, column=column[:40])
         columns = {column: ColumnFacts() for column in names}
         count = 0
         for whole in intake.batches(config, names, (), (), names):
