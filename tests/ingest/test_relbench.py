@@ -98,6 +98,11 @@ def test_a_regression_by_mean_absolute_error(ingest: Ingest, formula: Path) -> N
     assert (manifest.task_type, manifest.metric) == ("regression", "mae")
     manifest = ingest(name="relbench", folder=str(formula), predict="driver-dnf", task_type="regression").manifest
     assert manifest.task_type == "regression"
+    path = formula / "tasks" / "driver-position" / "train.parquet"
+    table = pq.read_table(path)
+    large = pa.array([2**53 + 1] * len(table))  # float64 has its neighbours only
+    pq.write_table(table.set_column(table.schema.get_field_index("position"), "position", large), path)
+    assert ingest(name="relbench", folder=str(formula), predict="driver-position").manifest.task_type == "regression"
 
 
 def test_options_of_tables_and_tables_left_out(ingest: Ingest, formula: Path) -> None:

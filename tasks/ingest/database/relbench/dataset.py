@@ -205,7 +205,7 @@ def _column(path: Path, name: str) -> pa.ChunkedArray:
 
 
 def _kind_of(column: pa.ChunkedArray) -> str:
-    values = np.asarray(compute.unique(column).drop_null().cast(pa.float64()))
+    values = np.asarray(compute.unique(column).drop_null().cast(pa.float64(), safe=False))
     values = values[~np.isnan(values)]
     return "binary" if np.isin(values, (0, 1)).all() else "regression"
 
