@@ -231,7 +231,7 @@ class LinkSplitter:
         ):
             batch.wrong_column(column, f"is {values.type}; 1 says that a pair is an edge, 0 that it is none")
             return np.ones(len(values), np.bool_)
-        numbers = np.asarray(compute.fill_null(values.cast(pa.float64()), np.nan))
+        numbers = np.asarray(compute.fill_null(values.cast(pa.float64(), safe=False), np.nan))
 
         def message(row: int) -> str:
             return f"the label {values[row].as_py()!r} is neither 1 (an edge) nor 0 (none)"

@@ -32,7 +32,7 @@ def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
     if any(is_text(part.type) for part in parts):
         parts = [part.cast(pa.string()) for part in parts]
     elif len({part.type for part in parts}) > 1:
-        parts = [part.cast(pa.float64()) for part in parts]
+        parts = [part.cast(pa.float64(), safe=False) for part in parts]
     found = pa.concat_arrays(parts)
     if len(found) != num_rows:
         raise DataError(
