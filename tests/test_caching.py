@@ -223,7 +223,7 @@ def test_a_rewritten_result_record_runs_code_without_the_signature(tmp_path: Pat
 
 
 def test_a_rewritten_result_record_is_refused(home: Home, tmp_path: Path) -> None:
-    from flows.results import SignedFileSystem
+    from flows.pipeline.results import SignedFileSystem
 
     storage = SignedFileSystem(basepath=str(home.prefect / "results"))
     store = _result_store(storage)
@@ -247,7 +247,7 @@ def test_a_rewritten_result_record_is_refused(home: Home, tmp_path: Path) -> Non
 
 
 def test_results_cannot_leave_their_folder(home: Home) -> None:
-    from flows.results import SignedFileSystem
+    from flows.pipeline.results import SignedFileSystem
 
     storage = SignedFileSystem(basepath=str(home.prefect / "results"))
     with pytest.raises(ValueError, match="outside of the base path"):

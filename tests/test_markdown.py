@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from configs.errors import DataError
-from flows.hooks import failure_text, metrics_table
-from flows.model_use import record_text
-from flows.run_records import RunRecord
+from flows.apply.model_use import record_text
+from flows.pipeline.hooks import failure_text, metrics_table
+from flows.records.run_record import RunRecord
 from tasks.markdown import plain_markdown
 
 HOSTILE = "a|b ![x](http://evil.example/p.png) <img src=//evil.example/p.png>\n# [y](javascript:z) `c` **d**"

@@ -11,8 +11,8 @@ from configs.errors import GraphmillError
 from flows.backfill import store
 from flows.backfill.actions import deployment_of, has_ended, partition_recipe, state_of
 from flows.backfill.spec import Backfill, Partition
-from flows.commands.plan import make_plan
-from flows.run_records import finished_record
+from flows.commands.recipes.plan import make_plan
+from flows.records.run_record import finished_record
 from flows.terminal.selection import Selection
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore

@@ -24,8 +24,8 @@ from configs.errors import DataError, GraphmillError, RecipeError
 from configs.matching import did_you_mean
 from configs.source_files import user_path
 from flows.baseline.table import BASELINE_STAGES, RECIPES, Planned, Row, Table, plan_runs, read_table, select_rows
-from flows.commands.run import RunRequest, call_flow, flow_server, run_recipe
-from flows.run_records import RunRecord
+from flows.commands.recipes.run import RunRequest, call_flow, flow_server, run_recipe
+from flows.records.run_record import RunRecord
 from flows.terminal.console import err, format_seconds, out, table
 from tasks.storage.artifacts import ArtifactStore, file_lock, write_atomic
 from tasks.storage.file_names import file_name

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 from configs.errors import RecipeError, StageError
 from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.matching import did_you_mean
-from flows.parameters import NO_PROMOTE_TAG, check_moment, requested_overrides
-from flows.run_records import RECIPE_TAG
+from flows.records.parameters import NO_PROMOTE_TAG, check_moment, requested_overrides
+from flows.records.run_record import RECIPE_TAG
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
@@ -24,7 +24,7 @@ from tasks.train.families import check_options
 
 FLOW, PREDICTIONS = "train_graph", "predict_nodes"
 FLOWS = (FLOW, PREDICTIONS, "export_model")
-ENTRYPOINT = "flows.pipeline.train_graph"
+ENTRYPOINT = "flows.pipeline.train.train_graph"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EVERY = re.compile(r"(\d{1,9})\s*(m|min|h|d|w)")

@@ -8,7 +8,7 @@ from typing import Any
 from configs.base import ConfigModel
 from configs.load import dump_recipe
 from configs.schema import STAGES, Recipe
-from flows.parameters import OVERRIDE_PATTERN, SCHEDULED, SNAPSHOT_PATTERN
+from flows.records.parameters import OVERRIDE_PATTERN, SCHEDULED, SNAPSHOT_PATTERN
 
 # What a form can ask well: one value, or a short list of numbers or words. Tables of files stay in the recipe.
 _PLAIN = frozenset({"integer", "number", "boolean", "string"})

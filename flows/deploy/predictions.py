@@ -17,7 +17,7 @@ from tasks.publish.tracking.registry import open_registry
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 
-ENTRYPOINT = "flows.apply.predict_nodes"
+ENTRYPOINT = "flows.apply.flows.predict_nodes"
 
 
 @dataclass(frozen=True)

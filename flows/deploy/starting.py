@@ -11,7 +11,7 @@ from configs.load import load_recipe
 from configs.matching import did_you_mean
 from configs.yaml_reader import parse_yaml
 from flows.deploy.deployments import find_deployment, server
-from flows.parameters import check_moment, requested_overrides
+from flows.records.parameters import check_moment, requested_overrides
 
 _LISTS = ("only", "force")
 _FIELDS = ("snapshot", "from_stage", *_LISTS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from flows.parameters import PARTITION_TAG
-from flows.run_records import RunRecord, all_runs
+from flows.records.parameters import PARTITION_TAG
+from flows.records.run_record import RunRecord, all_runs
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home

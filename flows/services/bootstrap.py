@@ -42,7 +42,7 @@ def prepare_server(pool: str, home: Home) -> None:
     """Make pool, limits, automation and the home's storage where they are missing."""
     from prefect.client.orchestration import get_client
 
-    from flows.results import result_storage
+    from flows.pipeline.results import result_storage
 
     with get_client(sync_client=True) as client:
         _make_pool(client, pool)

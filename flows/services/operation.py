@@ -119,7 +119,7 @@ def _refuse_changes(kept: ServiceSettings | None, request: UpRequest) -> None:
 def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
     """Make databases whole before a server that may be killed half-way opens them."""
     if settings.database is None:
-        from flows.services.temporary_server import prepare_database
+        from flows.web.temporary_server import prepare_database
         from tasks.publish.tracking.mlflow_registry import prepare_store
 
         prepare_database(home)

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flows.services.environment import own_server_url
-from flows.services.prefect_database import DATABASE_VARIABLES
+from flows.web.prefect_database import DATABASE_VARIABLES
 from tasks.storage.home import Home
 
 REVISION = "a3b9c7d2e5f1"

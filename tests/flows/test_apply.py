@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from configs.errors import RecipeError, UserError
-from flows.commands.neighbors import find_neighbors, write_neighbors
-from flows.commands.runs import RunFilter, find_run, list_runs, metric_of
-from flows.commands.versions import list_versions, promote, roll_back
-from flows.model_use import requested_use
+from flows.apply.model_use import requested_use
+from flows.commands.outputs.neighbors import find_neighbors, write_neighbors
+from flows.commands.runs.runs import RunFilter, find_run, list_runs, metric_of
+from flows.commands.runs.versions import list_versions, promote, roll_back
 from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
 from tasks.apply.model_files import MODEL, WEIGHTS, load_published, read_tensors
 from tasks.apply.published import read_published

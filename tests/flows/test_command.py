@@ -19,7 +19,7 @@ import pytest
 
 from configs.registry import REGISTRIES
 from configs.schema import STAGES
-from flows.run_records import all_runs
+from flows.records.run_record import all_runs
 from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, command, environment, graphmill, write_recipe
 
@@ -355,7 +355,7 @@ def test_doctor_is_content(done: Done) -> None:
 
 
 def test_doctor_sees_a_key_that_others_may_read(tmp_path: Path) -> None:
-    from flows.commands.doctor import _home_folder
+    from flows.commands.installation.doctor import _home_folder
 
     home = Home.open(tmp_path / "home")
     home.secret_key()
@@ -382,7 +382,7 @@ PRIVATE = {
 @pytest.mark.parametrize("name", [*PRIVATE, "."])
 @pytest.mark.parametrize("extra", [0o040, 0o002])
 def test_doctor_sees_what_others_may_look_into(tmp_path: Path, name: str, extra: int) -> None:
-    from flows.commands.doctor import _home_folder
+    from flows.commands.installation.doctor import _home_folder
 
     home = Home.open(tmp_path / "home")
     for one, mode in PRIVATE.items():
@@ -523,7 +523,16 @@ def test_prefect_s_own_retry_skips_what_was_completed(done: Done) -> None:
     results = done.home / "prefect" / "results"
     assert results.stat().st_mode & 0o777 == 0o700
     subprocess.run(
-        [sys.executable, "-m", "prefect", "flow-run", "retry", run_id, "--entrypoint", "flows.pipeline:train_graph"],
+        [
+            sys.executable,
+            "-m",
+            "prefect",
+            "flow-run",
+            "retry",
+            run_id,
+            "--entrypoint",
+            "flows.pipeline.train:train_graph",
+        ],
         env={**environment(), "PREFECT_HOME": str(done.home / "prefect"), "GRAPHMILL_HOME": str(done.home)},
         cwd=ROOT,
         capture_output=True,

@@ -37,7 +37,7 @@ from tests.warm_python import forked_processes
 STAGES_KILLED = ("train", "evaluate", "publish")
 MEMBERS = ("leader", "server", "starter", "rank", "worker", "group", "tree")
 _WORDS = {
-    "server": "flows.services.temporary_server",
+    "server": "flows.web.temporary_server",
     "starter": "tasks.train.ranks.one_machine",
     "rank": "tasks.train.worker",
     "worker": "tasks.evaluate.worker",

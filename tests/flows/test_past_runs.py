@@ -23,9 +23,9 @@ import httpx
 import pytest
 
 from configs.errors import StageError
-from flows.commands.run import call_flow
+from flows.commands.recipes.run import call_flow
 from flows.services.past_runs import PastRun, can_write, write_past_run
-from flows.services.temporary_server import EmbeddedServer, prepare_database
+from flows.web.temporary_server import EmbeddedServer, prepare_database
 from tasks.storage.home import Home
 
 RUN = PastRun(
@@ -198,7 +198,7 @@ def test_a_run_whose_writer_is_killed_has_ended(
 _WRITER = """
 import contextlib, pathlib, sys
 from configs.errors import StageError
-from flows.commands.run import call_flow
+from flows.commands.recipes.run import call_flow
 from flows.services.past_runs import write_past_run
 from tasks.storage.home import Home
 from tests.flows.test_past_runs import RUN

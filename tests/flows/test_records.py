@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from configs.errors import DataError, StageError
-from flows.commands.clean import clean_home
-from flows.commands.run import outcome_json, show_outcome
-from flows.hooks import mark_killed_runs, metrics_table, use_seen
-from flows.run_records import (
+from flows.commands.installation.clean import clean_home
+from flows.commands.recipes.run import outcome_json, show_outcome
+from flows.pipeline.hooks import mark_killed_runs, metrics_table, use_seen
+from flows.records.run_record import (
     KILLED,
     RunRecord,
     all_runs,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.run_records import all_runs
+from flows.records.run_record import all_runs
 from tasks.storage.home import Home
 from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation, bring_up

@@ -95,7 +95,7 @@ def test_a_prediction_without_its_model_is_told_in_a_line(installation: Installa
         {
             "name": "no-model",
             "flow_id": flow,
-            "entrypoint": "flows.apply.predict_nodes",
+            "entrypoint": "flows.apply.flows.predict_nodes",
             "work_pool_name": "graphmill",
             "tags": ["graphmill"],
             "job_variables": {"working_dir": str(nightly)},

@@ -26,7 +26,7 @@ def test_a_schedule_predicts_with_whoever_is_champion(installation: Installation
         {
             "name": "nightly",
             "flow_id": flow_id,
-            "entrypoint": "flows.apply.predict_nodes",
+            "entrypoint": "flows.apply.flows.predict_nodes",
             "work_pool_name": "graphmill",
             "job_variables": {"working_dir": str(ROOT)},
             "parameters": {"model": "tiny@champion", "output": str(output), "home": str(installation.home)},

@@ -16,8 +16,8 @@ import torch
 
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from flows.commands.clean import needed_artifacts
-from flows.run_records import RunRecord, now_text
+from flows.commands.installation.clean import needed_artifacts
+from flows.records.run_record import RunRecord, now_text
 from tasks.calls import call_stage, expected_key, load_parents, load_stage
 from tasks.stage import Parent, stage_key
 from tasks.storage.artifacts import ArtifactStore, file_digest

@@ -16,7 +16,7 @@ from prefect.concurrency.sync import concurrency
 
 from configs.schema import Recipe
 from configs.training import TrainBase
-from flows.run_records import RunRecord
+from flows.records.run_record import RunRecord
 from flows.services.bootstrap import GPU_LIMIT, MEMORY_LIMIT
 from flows.terminal.progress import RunListener
 from tasks.sizes import BYTES_A_ROW

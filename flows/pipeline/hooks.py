@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import GraphmillError, UserError
 from configs.metric_names import telling
 from configs.schema import Recipe
-from flows.run_records import KILLED, RunRecord, all_runs, begun_record, mark_killed
+from flows.records.run_record import KILLED, RunRecord, all_runs, begun_record, mark_killed
 from flows.services.addresses import mlflow_page
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener

@@ -12,7 +12,7 @@ from configs.source_files import user_path
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
-    from flows.commands.run import RunRequest
+    from flows.commands.recipes.run import RunRequest
     from tasks.storage.home import Home
 
 FORMATS = {"dgl": ".bin", "pyg": ".pt"}
@@ -46,8 +46,8 @@ def export_graph(
 
 def _keys(home: Home, source: str, overrides: list[str], verbose: bool) -> tuple[str, dict[str, str]]:
     """Return the recipe's name and the keys of its artifacts, which are there."""
-    from flows.commands.run import RunRequest
-    from flows.commands.runs import find_run
+    from flows.commands.recipes.run import RunRequest
+    from flows.commands.runs.runs import find_run
 
     if source in shipped_recipes() or Path(source).suffix in (".yaml", ".yml"):
         recipe = load_own_recipe(source, overrides)
@@ -64,8 +64,8 @@ def _prepared(home: Home, recipe: Recipe, request: RunRequest, verbose: bool) ->
     """Return the keys of a recipe's artifacts. What is there is found: no run, which would be the recipe's latest."""
     from functools import partial
 
-    from flows.commands.plan import make_plan
-    from flows.commands.run import run_flow, run_recipe
+    from flows.commands.recipes.plan import make_plan
+    from flows.commands.recipes.run import run_flow, run_recipe
     from flows.terminal.selection import Selection
 
     steps = make_plan(home, recipe, Selection(_STAGES))

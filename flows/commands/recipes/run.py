@@ -16,10 +16,10 @@ from configs.errors import StageError
 from configs.load import load_own_recipe
 from configs.metric_names import telling
 from configs.schema import Recipe
-from flows.hooks import describe
 from flows.machines.placement import check_begins_here, place_run, take_part
-from flows.parameters import leaves_champion
-from flows.run_records import RunRecord, all_runs, new_record, now_text
+from flows.pipeline.hooks import describe
+from flows.records.parameters import leaves_champion
+from flows.records.run_record import RunRecord, all_runs, new_record, now_text
 from flows.services.addresses import (
     check_answers,
     check_tracking_store,
@@ -31,12 +31,12 @@ from flows.services.addresses import (
 from flows.services.environment import own_server_url, prepare_environment
 from flows.services.settings import read_settings
 from flows.services.state import is_up
-from flows.services.temporary_server import EmbeddedServer, embedded_server
 from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
 from flows.terminal.room import check_home
 from flows.terminal.selection import Selection, select_stages
 from flows.terminal.waiting import waiting
+from flows.web.temporary_server import EmbeddedServer, embedded_server
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.vectors import with_versions
@@ -135,7 +135,7 @@ def _show(home: Home, request: RunRequest, record: RunRecord) -> None:
 
 def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
     """Look whether anything is to be made; returns None where it is, else the run that it came to."""
-    from flows.cached_run import find_all_stages, is_expected, record_cached_run
+    from flows.pipeline.cached_run import find_all_stages, is_expected, record_cached_run
 
     recipe = load_own_recipe(request.recipe, request.overrides)
     if selection.force or request.verbose:
@@ -188,7 +188,7 @@ def run_recipe(home: Home, request: RunRequest) -> RunRecord:
     """Call the pipeline's flow."""
     from prefect import tags
 
-    from flows.pipeline import train_graph
+    from flows.pipeline.train import train_graph
 
     with tags(*request.tags):
         result = train_graph(**_parameters(home, request))

@@ -14,7 +14,7 @@ app = typer.Typer()
 @app.command()
 def doctor(home: HomeOption = None) -> None:
     """Check this installation: each line is ok, or says how to mend it."""
-    from flows.commands.doctor import examine
+    from flows.commands.installation.doctor import examine
 
     if not examine(open_home(home)):
         raise typer.Exit(1)
@@ -43,7 +43,7 @@ def clean(
     With `--keep-versions` a version stays that has an alias, was champion before the present one, or is younger or in
     use as vectors.
     """
-    from flows.commands.clean import clean_home, show_removed
+    from flows.commands.installation.clean import clean_home, show_removed
     from flows.terminal.ages import parse_age
     from flows.terminal.console import print_result
 

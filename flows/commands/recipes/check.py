@@ -7,7 +7,7 @@ from typing import Any
 
 from configs.matching import listed
 from configs.schema import Recipe
-from flows.commands.data_check import DataCheck, check_data
+from flows.commands.recipes.data_check import DataCheck, check_data
 from flows.terminal.console import Reporter, err, out, print_result, table
 from flows.terminal.progress import ReporterListener
 from tasks.processes import ending

@@ -10,12 +10,12 @@ from typing import Any
 from configs.errors import GraphmillError
 from configs.expectations import ExpectConfig
 from configs.schema import Recipe
-from flows.hooks import conclude, result_text
 from flows.notifications.events import failure_before
-from flows.run_records import RunRecord, all_runs, is_killed, record_path, recorded
+from flows.pipeline.hooks import conclude, result_text
+from flows.pipeline.watched_data import DataWatch
+from flows.records.run_record import RunRecord, all_runs, is_killed, record_path, recorded
 from flows.services.past_runs import PastRun, write_past_run
 from flows.terminal.selection import Selection
-from flows.watched_data import DataWatch
 from tasks.calls import ParentGoneError, find_stage, load_stage, mark_used, stage_record
 from tasks.stage import StageOutcome
 from tasks.storage.home import Home

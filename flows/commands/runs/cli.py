@@ -29,7 +29,7 @@ def runs(
 
     Examples: `graphmill runs`; `graphmill runs quickstart --status completed --since 7d --sort valid/accuracy`
     """
-    from flows.commands.runs import RunFilter, list_runs, run_json, show_runs
+    from flows.commands.runs.runs import RunFilter, list_runs, run_json, show_runs
     from flows.terminal.console import print_result
 
     found = list_runs(open_home(home), RunFilter(recipe, status, since, tag, sort, limit))
@@ -58,8 +58,8 @@ def inspect(
     Of files and folders of tables (Parquet, CSV, TSV, DuckDB), print a recipe for the data set `database`, with what is
     unsure about it: `graphmill inspect data/ > shop.yaml`.
     """
-    from flows.commands.inspection import Found, find, name_and_stage, show_artifact, show_run, write_plots
-    from flows.commands.proposal import are_tables, print_proposal
+    from flows.commands.recipes.proposal import are_tables, print_proposal
+    from flows.commands.runs.inspection import Found, find, name_and_stage, show_artifact, show_run, write_plots
 
     if are_tables(what):
         print_proposal(what, {"--output": output, "--verify": verify, "--json": as_json})
@@ -87,8 +87,8 @@ def compare(
 
     Examples: `graphmill compare quickstart~1 quickstart`; `graphmill compare 3f2a 91bc --json`
     """
-    from flows.commands.compare import compare_runs, show_comparison
-    from flows.commands.runs import find_run
+    from flows.commands.runs.compare import compare_runs, show_comparison
+    from flows.commands.runs.runs import find_run
     from flows.terminal.console import print_result
 
     place = open_home(home)
@@ -107,7 +107,7 @@ def versions(
 
     Examples: `graphmill versions`; `graphmill versions quickstart --history`
     """
-    from flows.commands.versions import champion_history, list_versions, show_history, show_versions, version_json
+    from flows.commands.runs.versions import champion_history, list_versions, show_history, show_versions, version_json
     from flows.services.environment import open_connected_home
     from flows.terminal.console import print_result
 
@@ -138,8 +138,8 @@ def promote(
 
     A model that is no better than a control (the majority, a linear model on the rows' own features) needs `--force`.
     """
-    from flows.commands.versions import promote as move
-    from flows.commands.versions import show_change
+    from flows.commands.runs.versions import promote as move
+    from flows.commands.runs.versions import show_change
     from flows.services.environment import open_connected_home
     from flows.terminal.console import print_result
 
@@ -154,7 +154,7 @@ def rollback(
     home: HomeOption = None,
 ) -> None:
     """Take the last change of champion back: `graphmill rollback quickstart`. A second time it changes nothing."""
-    from flows.commands.versions import roll_back, show_change
+    from flows.commands.runs.versions import roll_back, show_change
     from flows.services.environment import open_connected_home
     from flows.terminal.console import print_result
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from configs.schema import STAGES
-from flows.parameters import BACKFILL_TAG
-from flows.run_records import RunRecord, all_runs, is_alive, lock_path, record_path
+from flows.records.parameters import BACKFILL_TAG
+from flows.records.run_record import RunRecord, all_runs, is_alive, lock_path, record_path
 from flows.terminal.console import format_bytes, out, table
 from tasks.storage.artifacts import ArtifactStore, file_lock, is_locked
 from tasks.storage.home import Home

@@ -80,7 +80,7 @@ def follow(home: Home, run_id: str) -> int:
 
     from prefect.client.orchestration import get_client
 
-    from flows.run_records import read_record
+    from flows.records.run_record import read_record
     from flows.terminal.console import err, out
     from flows.terminal.invocation import graphmill_command
 
@@ -101,7 +101,7 @@ def follow(home: Home, run_id: str) -> int:
             raise
     record = read_record(home, run_id)
     if record is not None and record.status == "completed":
-        from flows.commands.run import show_outcome
+        from flows.commands.recipes.run import show_outcome
 
         show_outcome(out(), home, record)
     elif not run.state.is_completed():

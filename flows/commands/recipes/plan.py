@@ -11,7 +11,7 @@ from configs.base import ConfigModel
 from configs.changes import as_text
 from configs.errors import GraphmillError, IntegrityError
 from configs.schema import Recipe
-from flows.run_records import all_runs
+from flows.records.run_record import all_runs
 from flows.terminal.console import format_bytes, format_seconds, out, table
 from flows.terminal.selection import Selection
 from tasks.calls import ParentGoneError, find_stage, load_stage

@@ -10,7 +10,7 @@ from typing import Any
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from flows.run_records import RunRecord, all_runs, settled
+from flows.records.run_record import RunRecord, all_runs, settled
 from flows.terminal.ages import parse_age
 from flows.terminal.console import format_seconds, out, table
 from tasks.publish.champion.gate import higher_is_better

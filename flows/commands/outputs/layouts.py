@@ -15,7 +15,7 @@ from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseO
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
-    from flows.run_records import RunRecord
+    from flows.records.run_record import RunRecord
     from tasks.storage.home import Home
 
 app = typer.Typer()
@@ -72,8 +72,8 @@ def layout(
     Examples: `graphmill layout vectors.npy`; `graphmill layout vectors.parquet --method umap --color label -o map.svg`;
     `graphmill layout graph-layout dataset=edges.csv`; `graphmill layout papers@champion`
     """
-    from flows.commands.run import RunRequest
-    from flows.commands.run import run as execute
+    from flows.commands.recipes.run import RunRequest
+    from flows.commands.recipes.run import run as execute
     from flows.terminal.console import err, out, print_facts
 
     place = open_home(home, trust_code or [])
@@ -103,7 +103,7 @@ def show_model(
     """Lay out what a registered model has learnt, and return the files that show it. Raises UserError."""
     import pyarrow.parquet as pq
 
-    from flows.commands.outputs import recipe_and_overrides, use_model
+    from flows.commands.outputs.cli import recipe_and_overrides, use_model
     from tasks.publish.layouts import map_points, write_picture
 
     check_method(options.get("method"))

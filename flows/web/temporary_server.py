@@ -7,7 +7,7 @@ the libraries are still being imported (about 4 s, on 2 cores).
 It is only a record of the run: where it is killed it starts again, over the same database, with the same password and
 on the same socket. The run's process keeps that open, so that requests wait in its queue meanwhile.
 
-`python -m flows.services.temporary_server FD PARENT` is the server itself; `EmbeddedServer` is the side that starts it.
+`python -m flows.web.temporary_server FD PARENT` is the server itself; `EmbeddedServer` is the side that starts it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.errors import StageError
-from flows.services.addresses import TEMPORARY
-from flows.services.prefect_database import PrefectDatabase, named_elsewhere
+from flows.environment.quiet import TEMPORARY
 from flows.terminal.waiting import waiting
+from flows.web.prefect_database import PrefectDatabase, named_elsewhere
 from tasks.processes import ending
 from tasks.processes.children import describe_exit, die_with_parent, tail
 from tasks.storage.home import Home
 from tasks.storage.trouble import full_disk
 
-_COMMAND = [sys.executable, "-m", "flows.services.temporary_server"]
+_COMMAND = [sys.executable, "-m", "flows.web.temporary_server"]
 _START_SECONDS = 180.0
 _MIGRATION_SECONDS = 3600.0
 """A new version rewrites the tables of months of runs; killed half-way it leaves neither the old ones nor the new."""

@@ -1,6 +1,6 @@
 """The pipeline as a Prefect flow: seven stages, each a task, chained by the keys of their artifacts.
 
-Load it by module, `flows.pipeline:train_graph`, never by file (that would put this folder first on sys.path).
+Load it by module, `flows.pipeline.train:train_graph`, never by file (that would put this folder first on sys.path).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from prefect import flow, get_run_logger, runtime
 from configs.errors import IntegrityError, RecipeError, UserError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
-from flows.guards import guarded
-from flows.hooks import (
+from flows.machines.placement import check_begins_here, rank_changes, take_part
+from flows.machines.ssh import machines_by_ssh
+from flows.notifications.events import announce
+from flows.pipeline.hooks import (
     close_tracking,
     conclude,
     describe,
@@ -31,18 +33,16 @@ from flows.hooks import (
     report_crash,
     result_text,
 )
-from flows.machines.placement import check_begins_here, rank_changes, take_part
-from flows.machines.ssh import machines_by_ssh
-from flows.notifications.events import announce
-from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
-from flows.results import result_storage
-from flows.run_records import RunRecord, earlier_champion, earlier_failure, ending_of, read_record, recorded
+from flows.pipeline.limits import guarded
+from flows.pipeline.results import result_storage
+from flows.pipeline.shards import make_map_shards
+from flows.pipeline.vectors import make_vectors
+from flows.pipeline.watched_data import DataWatch
+from flows.records.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
+from flows.records.run_record import RunRecord, earlier_champion, earlier_failure, ending_of, read_record, recorded
 from flows.services.addresses import prefect_page
-from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
-from flows.vectors import make_vectors
-from flows.watched_data import DataWatch
 from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
@@ -89,12 +89,12 @@ def train_graph(
         only: stages to run; what they read must be there.
         from_stage: first stage to run; what it reads must be there.
         force: stages to build even where there is an artifact.
-        snapshot: moment as of which the graph is taken, or `scheduled` (`flows.parameters`).
+        snapshot: moment as of which the graph is taken, or `scheduled` (`flows.records.parameters`).
         options: the same changes as `overrides`, as sections of the recipe: what the form of a deployment asks.
         parent_run: MLflow run under which this one stands (a backfill's).
 
     Returns:
-        The run's record (`flows.run_records.RunRecord`) as plain values.
+        The run's record (`flows.records.run_record.RunRecord`) as plain values.
     """
     record = flow_record()
     with ExitStack() as stack:

@@ -119,18 +119,18 @@ def recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str]
 
 
 def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
-    """Call a flow of flows/apply.py and print its record."""
-    from flows.model_use import describe_record
+    """Call a flow of flows/apply/flows.py and print its record."""
+    from flows.apply.model_use import describe_record
 
     record = use_model(flow_name, place, verbose, parameters)
     _show_written(describe_record(record), record, as_json)
 
 
 def use_model(flow_name: str, place: Home, verbose: bool, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Call a flow of flows/apply.py, without Prefect where its data is there; return its record."""
+    """Call a flow of flows/apply/flows.py, without Prefect where its data is there; return its record."""
     from configs.load import load_own_recipe
-    from flows.commands.run import run_flow
-    from flows.model_use import requested_use, use_cached_data
+    from flows.apply.model_use import requested_use, use_cached_data
+    from flows.commands.recipes.run import run_flow
     from flows.services.environment import prepare_environment
     from flows.terminal.console import Reporter, err
     from flows.terminal.progress import REPORTER
@@ -140,9 +140,9 @@ def use_model(flow_name: str, place: Home, verbose: bool, parameters: dict[str, 
     parameters = {**parameters, "home": str(place.root)}
 
     def call() -> dict[str, Any]:
-        import flows.apply
+        import flows.apply.flows
 
-        record: dict[str, Any] = getattr(flows.apply, flow_name)(**parameters)
+        record: dict[str, Any] = getattr(flows.apply.flows, flow_name)(**parameters)
         return record
 
     check_home(place)
@@ -157,7 +157,7 @@ def use_model(flow_name: str, place: Home, verbose: bool, parameters: dict[str, 
 
 
 def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json: bool) -> None:
-    from flows.commands.completions import show_completions
+    from flows.commands.outputs.completions import show_completions
     from flows.terminal.console import err, out, print_facts
 
     completions = record.get("completions")
@@ -198,7 +198,7 @@ def _export_graph(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    from flows.commands.graph_export import export_graph
+    from flows.commands.outputs.graph_export import export_graph
 
     record = export_graph(place, source, overrides, output, format, verbose=verbose or global_options.verbose)
     sizes = ", ".join(f"{record[name]:,} {name}" for name in ("nodes", "edges", "graphs"))
@@ -325,7 +325,7 @@ def neighbors(
     Examples: `graphmill neighbors --embeddings vectors.npy --node 17 -k 10`;
     `graphmill neighbors -e vectors.parquet --nodes asked.csv -o near.parquet`
     """
-    from flows.commands.neighbors import find_neighbors, neighbor_json, show_neighbors, write_neighbors
+    from flows.commands.outputs.neighbors import find_neighbors, neighbor_json, show_neighbors, write_neighbors
 
     found = find_neighbors(embeddings, node or [], nodes, k, metric)
     if output is not None:

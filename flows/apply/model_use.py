@@ -1,7 +1,7 @@
 """Use a registered model: predictions, vectors, the model's files, from data that is found or prepared.
 
-`ModelUse` finds what its stages made before, and needs no Prefect for that; as a flow (`flows/apply.py`) it has them
-run. So a command whose data is there writes its files in a moment, and Prefect's history is told afterwards.
+`ModelUse` finds what its stages made before, and needs no Prefect for that; as a flow (`flows/apply/flows.py`) it has
+them run. So a command whose data is there writes its files in a moment.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from configs.errors import IntegrityError, RecipeError
 from configs.layout_options import LayoutOptions
 from configs.load import flatten_errors, load_recipe
 from configs.schema import Recipe
-from flows.hooks import describe
-from flows.parameters import requested_overrides
+from flows.pipeline.hooks import describe
+from flows.pipeline.watched_data import DataWatch
+from flows.records.parameters import requested_overrides
 from flows.services.past_runs import PastRun, can_write, write_past_run
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import ReporterListener, current_reporter
-from flows.watched_data import DataWatch
 from tasks.apply.completion.asked import Asked
 from tasks.apply.layers import check_keeps, describe_kept
 from tasks.apply.needs import check_options

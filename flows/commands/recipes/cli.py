@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.parameters import NO_PROMOTE_TAG
+from flows.records.parameters import NO_PROMOTE_TAG
 from flows.terminal.options import (
     HomeOption,
     JsonOption,
@@ -24,7 +24,7 @@ app = typer.Typer()
 
 def _complete_recipe(incomplete: str) -> list[str]:
     """Complete names of shipped recipes (without importing what reads them) and of YAML files."""
-    shipped = [path.stem for path in (Path(__file__).resolve().parents[2] / "configs").glob("*.yaml")]
+    shipped = [path.stem for path in (Path(__file__).resolve().parents[3] / "configs").glob("*.yaml")]
     files = [str(path) for path in Path().glob("*.yaml")]
     return sorted(name for name in (*shipped, *files) if name.startswith(incomplete))
 
@@ -102,8 +102,8 @@ def run(
     `graphmill run quickstart --from train --force train --json`;
     `graphmill run my-graph.yaml train.threads=8 --hosts node1,node2 --ssh`
     """
-    from flows.commands.run import RunRequest, failure_json
-    from flows.commands.run import run as execute
+    from flows.commands.recipes.run import RunRequest, failure_json
+    from flows.commands.recipes.run import run as execute
 
     request = RunRequest(
         recipe,
@@ -121,7 +121,7 @@ def run(
     try:
         if check_first:
             from configs.load import load_own_recipe
-            from flows.commands.leaks import refuse_leaks
+            from flows.commands.recipes.leaks import refuse_leaks
 
             refuse_leaks(place, load_own_recipe(recipe, overrides or ()), _SEEDS, quiet=as_json)
         execute(place, request)
@@ -147,7 +147,7 @@ def plan(
     Example: `graphmill plan my-graph.yaml partition.num_parts=4 train.strategy=partitioned train.threads=8 --hosts a,b`
     """
     from configs.load import load_own_recipe
-    from flows.commands.plan import make_plan, show_plan
+    from flows.commands.recipes.plan import make_plan, show_plan
     from flows.machines.own_rank import hosts_changes
     from flows.terminal.console import Reporter, print_result
     from flows.terminal.selection import select_stages
@@ -175,7 +175,7 @@ def check(
     Example: `graphmill check my-graph.yaml dataset.nodes.on_duplicate_id=first`
     """
     from configs.load import load_own_recipe
-    from flows.commands.check import check_recipe
+    from flows.commands.recipes.check import check_recipe
 
     if not check_recipe(open_home(home), load_own_recipe(recipe, overrides or ()), as_json=as_json):
         raise typer.Exit(2)
@@ -195,7 +195,7 @@ def leaks(
     label by itself. Example: `graphmill check-leaks shop`
     """
     from configs.load import load_own_recipe
-    from flows.commands.leaks import find_leaks
+    from flows.commands.recipes.leaks import find_leaks
 
     if not find_leaks(open_home(home), load_own_recipe(recipe, overrides or ()), seeds, as_json=as_json):
         raise typer.Exit(2)
@@ -204,7 +204,7 @@ def leaks(
 @app.command()
 def recipes() -> None:
     """List the shipped recipes."""
-    from flows.commands.components import list_recipes
+    from flows.commands.recipes.components import list_recipes
 
     list_recipes()
 
@@ -221,7 +221,7 @@ def show(
     A registered model whose vectors are features stands there with the version that a run would take now.
     """
     from configs.load import dump_recipe, load_own_recipe
-    from flows.commands.components import commented_yaml, with_known_versions
+    from flows.commands.recipes.components import commented_yaml, with_known_versions
 
     checked = with_known_versions(load_own_recipe(recipe, overrides or ()), lambda: open_home(home))
     print(json.dumps(dump_recipe(checked)) if as_json else commented_yaml(checked), end="\n" if as_json else "")
@@ -234,7 +234,7 @@ def schema(
     """Print the JSON Schema of a recipe, for editors (`# yaml-language-server: $schema=FILE`)."""
     from configs.errors import RecipeError
     from configs.source_files import user_path
-    from flows.commands.recipe_schema import recipe_schema
+    from flows.commands.recipes.recipe_schema import recipe_schema
     from tasks.storage.artifacts import output_errors, write_atomic
 
     text = json.dumps(recipe_schema(), indent=1)

@@ -8,8 +8,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from configs.schema import Recipe
-from flows.hooks import describe
-from flows.shards import make_map_shards
+from flows.pipeline.hooks import describe
+from flows.pipeline.shards import make_map_shards
 from flows.terminal.progress import ReporterListener
 from tasks.calls import stage_record
 from tasks.publish.vectors import provide_vectors

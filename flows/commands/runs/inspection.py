@@ -10,9 +10,9 @@ from typing import Any
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.schema import STAGES
-from flows.commands.plan import flatten
-from flows.commands.runs import find_run, run_time
-from flows.run_records import RunRecord, all_runs, score_rows
+from flows.commands.recipes.plan import flatten
+from flows.commands.runs.runs import find_run, run_time
+from flows.records.run_record import RunRecord, all_runs, score_rows
 from flows.services.addresses import connect
 from flows.terminal.console import format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
@@ -94,7 +94,7 @@ def _load(home: Home, name: str, key: str, deep: bool) -> Found:
 
 def show_run(home: Home, record: RunRecord) -> None:
     """Print what a run was asked, did and came to, and the artifact of each stage."""
-    from flows.commands.run import show_metrics, where_to_look
+    from flows.commands.recipes.run import show_metrics, where_to_look
 
     console = out()
     took = f", took {run_time(record)}" if record.finished_at else ""
@@ -124,7 +124,7 @@ def _parent_keys(home: Home, parents: dict[str, str]) -> dict[str, str]:
 
 def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
     """Print the manifest for people."""
-    from flows.commands.run import show_metrics
+    from flows.commands.recipes.run import show_metrics
 
     manifest, console = found.manifest, out()
     console.print(f"{manifest.stage} {manifest.key}", style="bold", markup=False)

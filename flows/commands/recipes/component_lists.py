@@ -20,7 +20,7 @@ def _add_list(plural: str, what: str) -> None:
         name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the options of this one.")] = None,
         as_json: JsonOption = False,
     ) -> None:
-        from flows.commands.components import components_json, show_component, show_components
+        from flows.commands.recipes.components import components_json, show_component, show_components
 
         if as_json:
             print(json.dumps({plural: components_json(plural, name)}))

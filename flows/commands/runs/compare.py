@@ -7,8 +7,8 @@ from typing import Any
 
 from configs.changes import as_text
 from configs.errors import IntegrityError
-from flows.commands.plan import flatten, shorten
-from flows.run_records import RunRecord
+from flows.commands.recipes.plan import flatten, shorten
+from flows.records.run_record import RunRecord
 from flows.terminal.console import out, table
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore

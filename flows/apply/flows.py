@@ -1,7 +1,7 @@
 """Use a registered model, as Prefect flows that a command or a schedule calls: predictions, vectors, the model's files.
 
-Load them by module: `flows.apply.predict_nodes`, `flows.apply.export_model`. A schedule that names `NAME@champion`
-takes whichever version is champion when it runs.
+Load them by module: `flows.apply.flows.predict_nodes`, `flows.apply.flows.export_model`. A schedule that names
+`NAME@champion` takes whichever version is champion when it runs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from prefect.cache_policies import NO_CACHE
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
-from flows.hooks import failure_told, flow_record, leave_artifact, report_crash, use_seen
-from flows.model_use import STAGES, Data, ModelUse, dated, given_files, layout_options, names_splits, record_text
+from flows.apply.model_use import STAGES, Data, ModelUse, dated, given_files, layout_options, names_splits, record_text
 from flows.notifications.events import announce
-from flows.results import result_storage
-from flows.run_records import earlier_failure, recorded
-from flows.shards import make_map_shards
+from flows.pipeline.hooks import failure_told, flow_record, leave_artifact, report_crash, use_seen
+from flows.pipeline.results import result_storage
+from flows.pipeline.shards import make_map_shards
+from flows.pipeline.vectors import make_vectors
+from flows.records.run_record import earlier_failure, recorded
 from flows.terminal.progress import RunListener, current_reporter
-from flows.vectors import make_vectors
 from tasks.apply.completion.asked import Asked
 from tasks.apply.run import OutputKind, OutputRequest
 from tasks.calls import calling, find_stage
