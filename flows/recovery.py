@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any
 
 from flows.deploy.deployments import all_pages
-from flows.pipeline.hooks import mark_killed_runs
+from flows.pipeline.run_endings import mark_killed_runs
 from flows.records.run_record import RunRecord, all_runs, begun_record, is_alive, note_unbegun
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home

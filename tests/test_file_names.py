@@ -281,7 +281,7 @@ ALLOWED: dict[str, list[str]] = {
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
         "tasks/storage/artifacts.py: path.parent.glob(f\"{glob.escape(beside(path, '').name)}.*-*{_DRAFT}\")",
-        "flows/pipeline/hooks.py: folder / published.maps[0]",
+        "flows/pipeline/run_endings.py: folder / published.maps[0]",
         "tasks/publish/layouts.py: evaluate.folder / evaluate.manifest.layout",
         "tasks/storage/artifacts.py: folder / name",
         "tasks/storage/artifacts.py: work / name",

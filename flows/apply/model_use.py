@@ -9,31 +9,26 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, fields
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
-
-from pydantic import ValidationError
 
 from configs.errors import IntegrityError, RecipeError
 from configs.layout_options import LayoutOptions
-from configs.load import flatten_errors, load_recipe
+from configs.load import load_own_recipe, load_recipe
 from configs.schema import Recipe
-from flows.pipeline.hooks import describe
 from flows.pipeline.watched_data import DataWatch
 from flows.records.parameters import requested_overrides
-from flows.services.past_runs import PastRun, can_write, write_past_run
+from flows.records.tables import stage_text
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import ReporterListener, current_reporter
-from tasks.apply.completion.asked import Asked
 from tasks.apply.layers import check_keeps, describe_kept
 from tasks.apply.needs import check_options
 from tasks.apply.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
-from tasks.calls import ParentGoneError, expected_key, find_stage, load_parents, load_stage, mark_used, stage_record
+from tasks.calls import ParentGoneError, StageRecord, expected_key, find_stage, load_parents, load_stage
 from tasks.ingest.tables.split_options import SplitConfig
 from tasks.markdown import plain_markdown
 from tasks.processes import ending
@@ -63,6 +58,8 @@ class Data:
     recipe: str | None = None
     overrides: list[str] | None = None
     snapshot: str | None = None
+    is_own: bool = False
+    """Whether a person names the recipe now: the file of a model in it may run."""
 
 
 class ModelUse:
@@ -90,7 +87,7 @@ class ModelUse:
         if request.what == "layout" and self.published.recipe.is_layout:
             refuse_other_layout(request.layout, self.version.reference)
         self.request = request.placed(f"{self.version.name}-v{self.version.version}", self.published.task)
-        self.stages: dict[str, dict[str, Any]] = {}
+        self.stages: dict[str, StageRecord] = {}
         self.warnings: list[str] = []
         """Of data that is unlike the model's own."""
         if self.request.what == "model":
@@ -102,7 +99,8 @@ class ModelUse:
         if data.recipe is None:
             self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
         else:
-            self.recipe = with_recorded_versions(load_recipe(data.recipe, texts), self.published.recipe)
+            load = load_own_recipe if data.is_own else load_recipe
+            self.recipe = with_recorded_versions(load(data.recipe, texts), self.published.recipe)
         if not request.names_splits and data.recipe is not None:
             self.recipe = without_splits(self.recipe)
         check_options(self.recipe, self.published.recipe)
@@ -132,7 +130,6 @@ class ModelUse:
                 self.published.export(Path(str(output)), str(self.request.format))
         else:
             with ExitStack() as stack:
-                stack.enter_context(self.stages_called())
                 if self.listener.reporter is not None:
                     stack.callback(self.listener.reporter.close)
                 self._prepare()
@@ -141,10 +138,6 @@ class ModelUse:
         record["seconds"] = round(time.perf_counter() - self.started, 3)
         return record
 
-    def stages_called(self) -> AbstractContextManager[None]:
-        """Return the context that stages are called in."""
-        return nullcontext()
-
     def _prepare(self) -> None:
         """Run ingest to partition, or find what they made; what the model needs of them is in the recipe then."""
         self.warnings.clear()
@@ -152,16 +145,14 @@ class ModelUse:
             self._stages()
         except (ParentGoneError, IntegrityError) as error:
             self.listener.warning(self.request.what, f"{error}; looking at the earlier stages again")
-            self._stages(again=True)
+            self._stages()
 
-    def _stages(self, *, again: bool = False) -> None:
+    def _stages(self) -> None:
         recipe = self.recipe
         for name in STAGES:
-            parents = {parent: self.stages[parent]["key"] for parent in load_stage(name).parents}
-            self.before_stage(name, recipe, parents)
-            self.listener.begin(name)
-            self.stages[name] = self.stage(name, recipe, parents, again=again)
-            self.listener.end(name, describe(self.stages[name]))
+            parents = {parent: self.stages[parent].key for parent in load_stage(name).parents}
+            self.stages[name] = self.stage(name, recipe, parents)
+            self.listener.end(name, stage_text(self.stages[name]))
             if name in ("ingest", "partition"):
                 self._watch_data(name)
             if name == "ingest":
@@ -175,19 +166,16 @@ class ModelUse:
             self.listener.warning(stage, text)
 
         model = Reference(self.version.reference, self.published.folder)
-        keys = {name: made["key"] for name, made in self.stages.items()}
+        keys = {name: made.key for name, made in self.stages.items()}
         DataWatch(self.home, self.recipe, model).look(stage, keys, partial(self.listener.message, stage), warn)
 
-    def before_stage(self, name: str, recipe: Recipe, parents: dict[str, str]) -> None:
-        """Make what a stage reads besides its parents; here nothing is made."""
-
-    def stage(self, name: str, recipe: Recipe, parents: dict[str, str], *, again: bool) -> dict[str, Any]:
-        """Return what `stage_record` says of a stage. Raises NotFoundError where it is to be made."""
+    def stage(self, name: str, recipe: Recipe, parents: dict[str, str]) -> StageRecord:
+        """Find a stage's artifact. Raises NotFoundError where it is to be made."""
+        self.listener.begin(name)
         outcome = find_stage(name, recipe, parents, self.home)
         if outcome is None:
             raise NotFoundError
-        mark_used(outcome.folder)
-        return stage_record(outcome)
+        return StageRecord.of(outcome)
 
     def _adapted_recipe(self) -> Recipe:
         """Return the recipe with what the model's training fitted to its data."""
@@ -197,11 +185,9 @@ class ModelUse:
 
     def parents(self) -> dict[str, Parent]:
         """Open ingest's artifact, and partition's where there is one."""
-        keys = {name: made["key"] for name, made in self.stages.items()}
-        found = load_parents(load_stage("preprocess"), self.home, keys)
-        if "partition" in keys:
-            found |= load_parents(load_stage("train"), self.home, keys)
-        return found
+        keys = {name: made.key for name, made in self.stages.items()}
+        parents = load_parents(load_stage("preprocess"), self.home, keys)
+        return parents | (load_parents(load_stage("train"), self.home, keys) if "partition" in keys else {})
 
     def score(self) -> dict[str, Any]:
         """Write the files; returns what `write_outputs` does."""
@@ -212,7 +198,7 @@ class ModelUse:
         self.listener.begin(what)
         written = self.score()
         self.listener.end(what, f"written {written['rows']:,} rows, peak {format_bytes(written['peak_bytes'])}")
-        names = ("status", "key", "seconds")
+        names = {"status", "key", "seconds"}
         return {
             **written,
             "data": {
@@ -222,37 +208,8 @@ class ModelUse:
                 "as_of": self.recipe.snapshot.as_of,
                 "of_training": graph.digest == self.published.lineage["partition"]["digest"],
             },
-            "stages": {name: {key: record[key] for key in names} for name, record in self.stages.items()},
+            "stages": {name: record.model_dump(include=names) for name, record in self.stages.items()},
         }
-
-
-def dated(output: str | None, moment: datetime.datetime, timezone: str | None = None) -> str | None:
-    """Return the output's name with `{date}` and `{time}` as they are then in a time zone; default this machine's."""
-    if output is None:
-        return None
-    local = moment.astimezone(ZoneInfo(timezone) if timezone else None)
-    return output.replace("{date}", f"{local:%Y-%m-%d}").replace("{time}", f"{local:%H%M}")
-
-
-def given_files(**files: str | None) -> dict[str, str]:
-    """Return the files that were named."""
-    return {name: path for name, path in files.items() if path is not None}
-
-
-def names_splits(split: str | None) -> bool:
-    """Return whether predictions say which split a row is in. Raises RecipeError for what `--split` cannot be."""
-    if split not in (None, "none"):
-        raise RecipeError(f"--split {split}: only none can be said: no row is called one of a split, all are scored")
-    return split is None
-
-
-def layout_options(given: dict[str, Any] | None) -> LayoutOptions:
-    """Return the options of a layout. Raises RecipeError for what they cannot be."""
-    try:
-        return LayoutOptions.model_validate(given or {})
-    except ValidationError as error:
-        mistakes = [f"{'.'.join(map(str, ('layout', *where)))}: {text}" for where, text in flatten_errors(error)]
-        raise RecipeError("; ".join(mistakes)) from error
 
 
 def without_splits(recipe: Recipe) -> Recipe:
@@ -278,53 +235,6 @@ def refuse_other_neighbors(texts: Sequence[str], name: str) -> None:
     for text in texts:
         if text.strip().startswith("preprocess.neighbors"):
             raise RecipeError(f"{text}: new vectors are placed by what {name} is a layout by; leave it out")
-
-
-def requested_use(parameters: dict[str, Any]) -> ModelUse:
-    """Return the use that a flow's parameters ask for, now. Raises UserError."""
-    given = parameters.get
-    files = given_files(**{name: given(name) for name in ("nodes", "pairs", "graphs", "queries")})
-    what = given("what", "predictions")
-    asked = Asked(**{one.name: given(one.name) for one in fields(Asked)})
-    keeps, layout = bool(given("keep_layers")), layout_options(given("layout"))
-    now = datetime.datetime.now(datetime.UTC)
-    request = OutputRequest(
-        what,
-        dated(given("output"), now),
-        given("format"),
-        files,
-        given("node_type"),
-        asked,
-        keeps,
-        layout,
-        given("threshold"),
-        names_splits(given("split")),
-    )
-    data = Data(given("recipe"), given("overrides"))
-    return ModelUse(parameters["model"], request, data, parameters.get("home"), now)
-
-
-def use_cached_data(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
-    """Use a model on data that is there, and tell Prefect's history; None: the flow has to.
-
-    Raises:
-        UserError: as the flow does.
-    """
-    if not can_write(home):
-        return None
-    began = datetime.datetime.now(datetime.UTC)
-    use = requested_use(parameters)
-    try:
-        record = use.run()
-    except (NotFoundError, ParentGoneError, IntegrityError):
-        return None
-    text = record_text(record)
-    tasks = dict.fromkeys(use.stages, "Cached") | ({} if use.request.what == "model" else {"score": "Completed"})
-    name = f"{use.request.what} of {parameters['model']}"
-    run = PastRun(flow, name, parameters, [], began, tasks, "written", use.request.what, text, "What was written")
-    if write_past_run(home, run) is None:
-        use.listener.warning(use.request.what, "Prefect's history has not taken this run")
-    return record
 
 
 def record_text(record: dict[str, Any]) -> str:

@@ -37,9 +37,8 @@ def happenings(home: Home, record: RunRecord) -> list[tuple[str, dict[str, Any]]
     failure = record.failed_before or failure_before(home, record)
     if failure:
         found.append((RECOVERED, {"text": f"{record.recipe} is well again (it had failed: {failure})"}))
-    published = record.stages.get("publish")
-    if published is not None and published["status"] == "ran":
-        manifest = ArtifactStore(home).load("publish", published["key"], load_stage("publish").manifest)
+    if record.has_run("publish"):
+        manifest = ArtifactStore(home).load("publish", record.stages["publish"].key, load_stage("publish").manifest)
         if manifest is not None and not manifest.gate.get("left_alone"):
             found.append((CHAMPION if manifest.champion else KEPT, decided(record, manifest)))
     return found

@@ -32,7 +32,7 @@ def limits_of(stage: str, recipe: Recipe, record: RunRecord) -> list[str]:
     names = []
     if stage in _DEVICE_STAGES and _on_gpu(recipe.train, stage):
         names.append(GPU_LIMIT)
-    rows = record.stages.get("ingest", {}).get("rows", 0)
+    rows = record.stages["ingest"].rows if "ingest" in record.stages else 0
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if stage in _GRAPH_STAGES and rows * BYTES_A_ROW > _BIG_SHARE * machine_bytes:
         names.append(MEMORY_LIMIT)

@@ -11,39 +11,26 @@ from typing import Any
 
 from prefect import flow, get_run_logger, runtime
 
-from configs.errors import IntegrityError, RecipeError, UserError
+from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
 from flows.machines.placement import check_begins_here, rank_changes, take_part
 from flows.machines.ssh import machines_by_ssh
 from flows.notifications.events import announce
-from flows.pipeline.hooks import (
-    close_tracking,
-    conclude,
-    describe,
-    end_tracking,
-    failure_told,
-    flow_record,
-    leave_artifact,
-    leave_map,
-    log_cached_publication,
-    mark_killed_runs,
-    note_champion,
-    open_tracking,
-    report_crash,
-    result_text,
-)
 from flows.pipeline.limits import guarded
-from flows.pipeline.results import result_storage
+from flows.pipeline.pages import failure_told, leave_artifact, leave_map, result_text
+from flows.pipeline.run_endings import conclude, flow_record, mark_killed_runs, report_crash
 from flows.pipeline.shards import make_map_shards
+from flows.pipeline.tracking import close_tracking, end_tracking, log_cached_publication, note_champion, open_tracking
 from flows.pipeline.vectors import make_vectors
 from flows.pipeline.watched_data import DataWatch
 from flows.records.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
-from flows.records.run_record import RunRecord, earlier_champion, earlier_failure, ending_of, read_record, recorded
+from flows.records.run_record import RunRecord, earlier_failure, ending_of, read_record, recorded
+from flows.records.tables import stage_text
 from flows.services.addresses import prefect_page
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
-from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
+from tasks.calls import ParentGoneError, StageRecord, call_stage, check_labels, find_stage, load_stage
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
@@ -104,8 +91,8 @@ def train_graph(
         if earlier is not None and earlier.status == "completed":  # whoever started it again could not know
             return earlier.model_dump(mode="json")
         record.failed_before = earlier_failure(place, record.id)
-        record.champion = earlier_champion(place, record.id)
-        record.config = earlier.config if earlier is not None else {}
+        if earlier is not None:
+            record.champion, record.config = earlier.champion, earlier.config
         stack.enter_context(ending.prompt_ending())
         stack.enter_context(ending.closing(lambda: report_crash(record.id)))
         stack.enter_context(recorded(place, record))
@@ -129,9 +116,13 @@ def train_graph(
             note_champion=partial(note_champion, place, record),
         )
         stack.enter_context(publishing_from(context))
-        stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
-        with _other_machines(place, checked, selection, listener), _present(place, checked, selection) as here:
-            _run_stages(_Run(place, checked, selection, record, listener, here))
+        with ExitStack() as machines:
+            here = None
+            if take_part(checked, selection.stages):
+                machines.enter_context(_other_machines(place, checked, selection, listener))
+                here = machines.enter_context(present(place, checked))
+            made_before = {} if earlier is None else earlier.stages
+            _run_stages(_Run(place, checked, selection, record, listener, here, made_before))
         conclude(place, record)
         log_cached_publication(place, checked, record)
         leave_artifact(lambda: result_text(place, record), "result", f"{record.recipe}: what came of it")
@@ -144,7 +135,7 @@ def _other_machines(
     home: Home, recipe: Recipe, selection: Selection, listener: RunListener
 ) -> AbstractContextManager[None]:
     """Start the other machines of a training where the recipe asks for it; what they say is logged as theirs."""
-    if not recipe.train.ssh or not take_part(recipe, selection.stages):
+    if not recipe.train.ssh:
         return nullcontext()
     log = get_run_logger()  # found by this thread, used by others
 
@@ -159,17 +150,13 @@ def _other_machines(
     return machines_by_ssh(recipe, home, options, say)
 
 
-def _present(home: Home, recipe: Recipe, selection: Selection) -> AbstractContextManager[Here | None]:
-    """Say to the other machines of a training that this one is there, and look at them."""
-    return present(home, recipe) if take_part(recipe, selection.stages) else nullcontext()
-
-
 def _checked_recipe(recipe: str | dict[str, Any], record: RunRecord, selection: Selection) -> Recipe:
     """Return the recipe, with what its run changes, which it may add to where there are several machines."""
     checked = read_recipe(recipe, record.overrides)
     if take_part(checked, selection.stages):
-        record.overrides += rank_changes(checked.train, record.overrides)
-        checked = read_recipe(recipe, record.overrides)
+        if changes := rank_changes(checked.train, record.overrides):
+            record.overrides += changes
+            checked = read_recipe(recipe, record.overrides)
         check_begins_here(checked.train)
         check_options(checked)
     check_snapshot(checked)
@@ -181,10 +168,7 @@ def _as_begun(recipe: Recipe, begun: dict[str, Any]) -> Recipe:
 
     `begun` is the recipe of that start, if there was one.
     """
-    try:
-        return with_recorded_versions(recipe, build_recipe(dict(begun))) if begun else recipe
-    except UserError:  # the recipe of an earlier graphmill
-        return recipe
+    return with_recorded_versions(recipe, build_recipe(dict(begun))) if begun else recipe
 
 
 def _run_stages(run: _Run) -> None:
@@ -202,7 +186,7 @@ def _run_stages(run: _Run) -> None:
         finally:
             if listener.reporter is not None:
                 listener.reporter.close()
-        if record.stages.get("publish", {}).get("status") != "ran":  # which would have ended it
+        if not record.has_run("publish"):  # which would have ended it
             end_tracking(listener, home, "FINISHED")
 
 
@@ -224,15 +208,23 @@ class _Run:
         record: RunRecord,
         listener: RunListener,
         here: Here | None,
+        made_before: dict[str, StageRecord],
     ) -> None:
-        """`here`: what other machines see of this one."""
-        self.home, self.here = home, here
-        self.recipe = recipe
-        self.selection = selection
-        self.record = record
-        self.listener = listener
-        self._values = dump_recipe(recipe)
-        self._storage = result_storage(home)
+        """Nothing runs yet.
+
+        Args:
+            home: of artifacts.
+            recipe: of all stages.
+            selection: which of them run.
+            record: filled in stage by stage.
+            listener: hears how it goes.
+            here: what other machines see of this one.
+            made_before: by an earlier start of this very run.
+        """
+        self.home, self.recipe, self.selection = home, recipe, selection
+        self.record, self.listener, self.here = record, listener, here
+        self._made_before = made_before
+        self._map_shards = make_map_shards(recipe.preprocess)
         self._watch = DataWatch(home, recipe, has_champion=not leaves_champion(record.tags))
 
     def stages(self) -> None:
@@ -241,7 +233,7 @@ class _Run:
             self.record.stages[name] = self._run(name) if name in self.selection.stages else self._find_existing(name)
             self.record.write(self.home)
             if self.here is not None:
-                self.here.note(name, str(self.record.stages[name]["key"]))
+                self.here.note(name, self.record.stages[name].key)
             if name == "preprocess" and "train" in self.selection.stages:
                 self._check_labels()
             if name in ("ingest", "partition") and name in self.selection.stages:
@@ -260,55 +252,66 @@ class _Run:
         """Compare data with the champion's as far as it is prepared. Raises UserError where the recipe says so."""
 
         def warn(text: str) -> None:
-            self.record.stages[name]["warnings"].append(text)  # shown again at the end
+            self.record.stages[name].warnings.append(text)  # shown again at the end
             self.listener.warning(name, text)
 
         keys = self.record.parent_keys(tuple(self.record.stages))
         self._watch.look(name, keys, partial(self.listener.message, name), warn)
         self.record.write(self.home)
 
-    def _find_existing(self, name: str) -> dict[str, Any]:
+    def _find_existing(self, name: str) -> StageRecord:
         """Find an artifact that the selected stages build on."""
-        outcome = find_stage(name, self.recipe, self.record.parent_keys(load_stage(name).parents), self.home)
+        outcome = find_stage(name, self.recipe, self._parents(name), self.home)
         if outcome is None:
-            wanted = ",".join(self.selection.stages)
+            selected = ",".join(self.selection.stages)
             raise RecipeError(
-                f"{wanted} cannot run by themselves: {name} has not run for this recipe; run it first "
+                f"{selected} cannot run by themselves: {name} has not run for this recipe; run it first "
                 f"(graphmill run {self.record.source or 'RECIPE'} --only {name}) or leave --only and --from out"
             )
-        mark_used(outcome.folder)
-        return stage_record(outcome)
+        return StageRecord.of(outcome)
 
-    def _run(self, name: str) -> dict[str, Any]:
+    def _run(self, name: str) -> StageRecord:
         self._provide_vectors(name)
         self.listener.begin(name)
         try:
             if name == "train":
                 open_tracking(self.listener, self.home, self.recipe, self.record, force=name in self.selection.force)
-            result = self._call(name)
+            made = self._call(name)
         except (ParentGoneError, IntegrityError) as error:
             # A parent that was whole a moment ago is not any more: make it again, then go on.
             self.listener.warning(name, f"{error}; looking at the earlier stages again")
             for parent in self._ancestors(name):
-                self.record.stages[parent] = self._call(parent, again=True)
-            result = self._call(name, again=True)
+                self.record.stages[parent] = self._call(parent)
+            made = self._call(name)
         if name == "train":
             close_tracking(self.listener)
-        self.listener.end(name, describe(result))
-        return result
+        self.listener.end(name, stage_text(made))
+        return made
 
-    def _call(self, name: str, *, again: bool = False) -> dict[str, Any]:
-        task = TASKS[name].with_options(result_storage=self._storage, refresh_cache=again)
-        parents = self.record.parent_keys(load_stage(name).parents)
+    def _call(self, name: str) -> StageRecord:
+        call = partial(
+            call_stage,
+            name,
+            self.recipe,
+            self.home,
+            self._parents(name),
+            listener=self.listener,
+            map_shards=self._map_shards,
+            force=name in self.selection.force,
+        )
         with guarded(name, self.recipe, self.record, self.listener):
-            result: dict[str, Any] = task(self._values, str(self.home.root), parents, name in self.selection.force)
-        return result
+            made: StageRecord = TASKS[name](call)
+        before = self._made_before.get(name)
+        return before if before is not None and before.key == made.key and made.status == "cached" else made
+
+    def _parents(self, name: str) -> dict[str, str]:
+        return self.record.parent_keys(load_stage(name).parents)
 
     def _provide_vectors(self, name: str) -> None:
         """Make the vectors of registered models that are features here, where the stage is to read them."""
         if name not in READ_VECTORS or not missing_vectors(self.recipe, self.home):
             return
-        parents = self.record.parent_keys(load_stage(name).parents)
+        parents = self._parents(name)
         if name in self.selection.force or find_stage(name, self.recipe, parents, self.home) is None:
             with guarded(name, self.recipe, self.record, self.listener):
                 make_vectors(self, parents.get("ingest"))

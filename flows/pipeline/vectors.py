@@ -8,10 +8,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from configs.schema import Recipe
-from flows.pipeline.hooks import describe
 from flows.pipeline.shards import make_map_shards
+from flows.records.tables import stage_text
 from flows.terminal.progress import ReporterListener
-from tasks.calls import stage_record
+from tasks.calls import StageRecord
 from tasks.publish.vectors import provide_vectors
 from tasks.storage.home import Home
 from tasks.storage.manifests import VECTORS
@@ -34,4 +34,4 @@ def make_vectors(use: Use, ingest: str | None) -> None:
     use.listener.begin(VECTORS)
     shards = make_map_shards(use.recipe.preprocess)
     for outcome in provide_vectors(use.recipe, use.home, use.listener, shards, ingest):
-        use.listener.end(VECTORS, f"{describe(stage_record(outcome))}, of {outcome.manifest.recipe}")
+        use.listener.end(VECTORS, f"{stage_text(StageRecord.of(outcome))}, of {outcome.manifest.recipe}")

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 import socket
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,8 @@ from configs.schema import Recipe
 from tasks.calls import StageRecord
 from tasks.processes import ending
 from tasks.storage.artifacts import disk_errors, file_lock, is_locked, try_lock, write_atomic
-from tasks.storage.controls import CONTROLS
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
-from tasks.storage.manifests import rows_text
 from tasks.storage.trouble import as_trouble
 
 Status = Literal["running", "completed", "failed", "cancelled"]
@@ -32,16 +31,14 @@ _LAST_WORDS_BYTES = 65_536
 """Kept free for a record that says that the disk is full."""
 
 
-def _moment(text: str) -> str:
+def _checked_moment(text: str) -> str:
     if datetime.datetime.fromisoformat(text).tzinfo is None:
         raise ValueError("has no offset from UTC")
     return text
 
 
-Moment = Annotated[str, AfterValidator(_moment)]
+Moment = Annotated[str, AfterValidator(_checked_moment)]
 """A time as `now_text` gives it."""
-Stage = Annotated[dict[str, Any], AfterValidator(lambda values: StageRecord.model_validate(values).model_dump())]
-"""What `tasks.calls.stage_record` returned."""
 
 
 class RunRecord(BaseModel):
@@ -49,6 +46,8 @@ class RunRecord(BaseModel):
 
     id: str
     """Id of the Prefect flow run; a retried run keeps its record."""
+    in_prefect: bool = True
+    """Whether Prefect's history has it; not one from the command line that found everything."""
     recipe: str
     """Name of the recipe."""
     source: str = ""
@@ -67,11 +66,13 @@ class RunRecord(BaseModel):
     started_at: Moment
     finished_at: Literal[""] | Moment = ""
     selected: list[str] = []
-    stages: dict[str, Stage] = {}
+    stages: dict[str, StageRecord] = {}
     """In order."""
     metrics: dict[str, dict[str, float]] = {}
     controls: dict[str, dict[str, dict[str, float]]] = {}
     """What the metrics have to beat: control to split to metric to value."""
+    reported: dict[str, float] = {}
+    """Metrics of the test split that only the evaluation's report has: `f1_micro@0.5`, `mrr@seen`."""
     report: str = ""
     """Path of the report."""
     map: str = ""
@@ -95,71 +96,51 @@ class RunRecord(BaseModel):
         return moment if isinstance(moment, str) else None
 
     @property
-    def vectors(self) -> list[str]:
-        """Keys of the registered models' vectors that its features come from."""
+    def _transforms(self) -> list[dict[str, Any]]:
         section = self.config.get("preprocess")
         transforms = section.get("transforms") if isinstance(section, dict) else None
-        listed = transforms if isinstance(transforms, list) else []
-        found = (one.get("vectors") for one in listed if isinstance(one, dict))
-        return [key for key in found if isinstance(key, str)]
+        return [one for one in transforms if isinstance(one, dict)] if isinstance(transforms, list) else []
+
+    @property
+    def vectors(self) -> list[str]:
+        """Keys of the registered models' vectors that its features come from."""
+        return [one["vectors"] for one in self._transforms if isinstance(one.get("vectors"), str)]
 
     @property
     def models(self) -> list[str]:
         """Registered models (`NAME@VERSION`) that its features come from."""
-        section = self.config.get("preprocess")
-        transforms = section.get("transforms") if isinstance(section, dict) else None
-        listed = transforms if isinstance(transforms, list) else []
-        return [one["model"] for one in listed if isinstance(one, dict) and isinstance(one.get("model"), str)]
+        return [one["model"] for one in self._transforms if isinstance(one.get("model"), str)]
 
     @property
     def cached(self) -> bool:
         """Whether it ended well and found all that it was asked for, without making anything."""
-        made = [stage["status"] for stage in self.stages.values()]
-        return self.status == "completed" and bool(made) and set(made) == {"cached"}
+        return self.status == "completed" and {stage.status for stage in self.stages.values()} == {"cached"}
 
     @property
     def started(self) -> datetime.datetime:
         """When it began."""
         return datetime.datetime.fromisoformat(self.started_at)
 
-    def scores(self) -> list[tuple[str, dict[str, float]]]:
-        """Return rows of a table: each split's metrics, and below it those of the controls on that split."""
-        return score_rows(self.metrics, self.controls)
-
-    def rows_text(self, name: str) -> str:
-        """Return the rows of a stage, with what they are."""
-        train = self.config.get("train")
-        at_once = isinstance(train, dict) and not {"strategy", "epochs"} & set(train)
-        return rows_text(name, self.stages[name]["rows"], at_once=at_once)
+    def has_run(self, name: str) -> bool:
+        """Whether this run made a stage's artifact itself."""
+        return name in self.stages and self.stages[name].status == "ran"
 
     def parent_keys(self, parents: tuple[str, ...]) -> dict[str, str]:
         """Return the keys of these stages' artifacts."""
-        return {name: self.stages[name]["key"] for name in parents}
+        return {name: self.stages[name].key for name in parents}
 
     def write(self, home: Home) -> None:
         """Write the record, whole or not at all."""
         write_atomic(record_path(home, self.id), self.model_dump_json(indent=1).encode())
 
 
-def score_rows(
-    metrics: dict[str, dict[str, float]], controls: dict[str, dict[str, dict[str, float]]]
-) -> list[tuple[str, dict[str, float]]]:
-    """Return rows of a table: each split's metrics, and below it those of the controls on that split."""
-    rows = []
-    for split, values in metrics.items():
-        rows.append((split, values))
-        for name, splits in controls.items():
-            if split in splits:
-                rows.append((f"{split} · {CONTROLS[name].row}", splits[split]))
-    return rows
-
-
 def new_record(
     recipe: Recipe, source: str, overrides: list[str], tags: Iterable[str], selected: Iterable[str]
 ) -> RunRecord:
-    """Return the record of a run that begins now; its id is Prefect's, and is filled in when that is known."""
+    """Return the record of a run from the command line that begins now, and that Prefect does not hear of."""
     return RunRecord(
-        id="",
+        id=str(uuid.uuid4()),
+        in_prefect=False,
         recipe=recipe.name,
         source=source,
         overrides=overrides,
@@ -273,12 +254,6 @@ def earlier_failure(home: Home, run_id: str) -> str:
         return ""
     record = settled(home, record)
     return record.error if record.status == "failed" else record.failed_before
-
-
-def earlier_champion(home: Home, run_id: str) -> str:
-    """Return what an earlier start of a run did about the champion, or an empty text."""
-    record = read_record(home, run_id)
-    return "" if record is None else record.champion
 
 
 def settled(home: Home, record: RunRecord) -> RunRecord:

@@ -213,7 +213,7 @@ def run_worker(home: Home, pool: str, limit: int) -> None:
     connect(home)
     if not os.environ.get("PREFECT_API_URL"):
         raise StageError("a worker needs a server: set PREFECT_API_URL (and MLFLOW_TRACKING_URI), or run graphmill up")
-    prepare_server(pool, home)
+    prepare_server(pool)
     kept = read_settings(home) or ServiceSettings()
     service = worker_service(home, kept.model_copy(update={"pool": pool, "limit": limit}))
     environment = _with_named_servers(service_environment(service))

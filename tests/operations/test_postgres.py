@@ -147,7 +147,7 @@ def _go_through(installation: Installation, name: str, number: int, key: str = "
     assert runs == number
     records = [record for record in all_runs(Home(installation.home)) if f"backfill:{name}" in record.tags]
     assert Counter(record.status for record in records) == {"completed": number}
-    assert len({record.stages[stage]["key"] for record in records}) == number
+    assert len({record.stages[stage].key for record in records}) == number
     for path in (installation.home / "services" / "logs").glob("*.log"):
         text = path.read_text()
         assert "database is locked" not in text, path

@@ -14,7 +14,7 @@ import pytest
 
 from configs.schema import Recipe
 from flows.commands.runs.versions import champion_history
-from flows.pipeline.hooks import note_champion, settle_champion
+from flows.pipeline.tracking import note_champion, settle_champion
 from flows.records.run_record import RunRecord, now_text
 from tasks.processes.ending import TerminatedError, held_back
 from tasks.processes.run_context import RunContext, publishing_from

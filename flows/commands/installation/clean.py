@@ -41,11 +41,11 @@ def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
     """Return (stage, key) of what living, young and each recipe's latest successful runs stand on."""
     needed: set[tuple[str, str]] = set()
     records = all_runs(home)
-    made = {stage["digest"]: (name, stage["key"]) for record in records for name, stage in record.stages.items()}
+    made = {stage.digest: (name, stage.key) for record in records for name, stage in record.stages.items()}
     for record in _needed_runs(home, records, younger_than):
-        needed.update((name, stage["key"]) for name, stage in record.stages.items())
+        needed.update((name, stage.key) for name, stage in record.stages.items())
         # What another run made: the training that a snapshot's began with is part of its key.
-        parents = [item for stage in record.stages.values() for item in stage["parents"].items()]
+        parents = [item for stage in record.stages.values() for item in stage.parents.items()]
         needed.update(made[digest] for name, digest in parents if name not in record.stages and digest in made)
         needed.update((VECTORS, key) for key in record.vectors)
     return needed
@@ -99,7 +99,6 @@ class _Cleaning:
             *self.artifacts(needed_artifacts(self.home, self.limit)),
             *self.work_folders(),
             *self.old_files(self.home.cache, "pickle", "not used for that long"),
-            *self.old_files(self.home.prefect / "results", "result", "of a flow run that old"),
             *self.models(),
         ]
         gone = {item.path for item in removed}
@@ -178,7 +177,7 @@ class _Cleaning:
         newest: dict[tuple[Any, ...], str] = {}
         for record in records:
             for name in {"train", "publish"} & record.stages.keys():
-                key = record.stages[name]["key"]
+                key = record.stages[name].key
                 folder = self.store.folder(name, key)
                 if folder not in gone and folder.is_dir():
                     newest.setdefault((record.recipe, record.as_of, name, key), record.id)

@@ -186,7 +186,7 @@ def _home_folder(home: Home) -> Iterator[Line]:
 def _modes(home: Home) -> Iterator[Line]:
     """Look at what is for its owner's eyes only: see `docs/pages/security.md`."""
     services = home.root / "services"
-    folders = [services, services / "logs", home.prefect, home.prefect / "results"]
+    folders = [services, services / "logs", home.prefect]
     files = [home.root / "trusted-code", services / "settings.json", services / "mlflow-auth.ini"]
     for path, wanted in [*((folder, 0o700) for folder in folders), *((file, 0o600) for file in files)]:
         name = str(path.relative_to(home.root))

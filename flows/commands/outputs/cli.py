@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, global_options, open_home
 
 if TYPE_CHECKING:
+    from flows.commands.outputs.use import UseRequest
     from tasks.storage.home import Home
 
 app = typer.Typer()
@@ -118,44 +119,6 @@ def recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str]
     return (names[0] if names else None), [word for word in words or () if "=" in word]
 
 
-def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
-    """Call a flow of flows/apply/flows.py and print its record."""
-    from flows.apply.model_use import describe_record
-
-    record = use_model(flow_name, place, verbose, parameters)
-    _show_written(describe_record(record), record, as_json)
-
-
-def use_model(flow_name: str, place: Home, verbose: bool, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Call a flow of flows/apply/flows.py, without Prefect where its data is there; return its record."""
-    from configs.load import load_own_recipe
-    from flows.apply.model_use import requested_use, use_cached_data
-    from flows.commands.recipes.run import run_flow
-    from flows.services.environment import prepare_environment
-    from flows.terminal.console import Reporter, err
-    from flows.terminal.progress import REPORTER
-    from flows.terminal.room import check_home
-
-    verbose = verbose or global_options.verbose
-    parameters = {**parameters, "home": str(place.root)}
-
-    def call() -> dict[str, Any]:
-        import flows.apply.flows
-
-        record: dict[str, Any] = getattr(flows.apply.flows, flow_name)(**parameters)
-        return record
-
-    check_home(place)
-    prepare_environment(place, verbose=verbose)
-    if parameters["recipe"] is not None:
-        load_own_recipe(parameters["recipe"], parameters["overrides"])
-    REPORTER.set(Reporter(err(), verbose=verbose))
-    record = None if verbose else use_cached_data(place, flow_name, parameters)
-    if record is None:
-        record = run_flow(place, call, verbose=verbose, meanwhile=lambda: requested_use(parameters))
-    return record
-
-
 def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json: bool) -> None:
     from flows.commands.outputs.completions import show_completions
     from flows.terminal.console import err, out, print_facts
@@ -166,43 +129,6 @@ def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json:
     print_facts(err() if as_json or completions is not None else out(), facts, width=11)
     if as_json:
         print(json.dumps(record), flush=True)
-
-
-def _check_exported(what: str) -> None:
-    from typing import get_args
-
-    from configs.errors import RecipeError
-    from configs.matching import did_you_mean
-    from tasks.apply.run import OutputKind
-
-    known = (*get_args(OutputKind), "graph")
-    if what not in known:
-        raise RecipeError(f"export {what!r}{did_you_mean(what, known)}: one of {', '.join(known)}")
-
-
-def _refuse_for_graph(options: dict[str, str | None]) -> None:
-    from configs.errors import RecipeError
-
-    for option, value in options.items():
-        if value is not None:
-            name = option.replace("_", "-")
-            raise RecipeError(f"--{name} is for what a model makes; export graph takes a recipe or a run")
-
-
-def _export_graph(
-    place: Home,
-    source: str | None,
-    overrides: list[str],
-    output: str | None,
-    format: str | None,
-    verbose: bool,
-    as_json: bool,
-) -> None:
-    from flows.commands.outputs.graph_export import export_graph
-
-    record = export_graph(place, source, overrides, output, format, verbose=verbose or global_options.verbose)
-    sizes = ", ".join(f"{record[name]:,} {name}" for name in ("nodes", "edges", "graphs"))
-    _show_written([("graph", record["output"]), ("of", f"{record['source']}: {sizes}")], record, as_json)
 
 
 @app.command()
@@ -239,29 +165,30 @@ def predict(
     `graphmill predict -m payments@champion today.yaml --split none --threshold fraud=0.3 -o today.csv`;
     `graphmill predict -m knowledge-graph@champion --head 17 --relation r3 -k 5`
     """
+    from flows.commands.outputs.use import UseRequest
+    from flows.records.use_options import UseOptions
+
     recipe, overrides = recipe_and_overrides(data)
-    parameters = {
-        "model": model,
-        "nodes": nodes,
-        "pairs": pairs,
-        "graphs": graphs,
-        "head": head,
-        "relation": relation,
-        "tail": tail,
-        "queries": queries,
-        "k": k,
-        "known": known,
-        "type": type,
-        "any_type": any_type,
-        "output": output,
-        "format": format,
-        "threshold": threshold,
-        "split": split,
-        "keep_layers": keep_layers,
-        "recipe": recipe,
-        "overrides": overrides,
-    }
-    _call("predict_nodes", open_home(home, trust_code or []), verbose, as_json, parameters)
+    options = UseOptions(
+        output=output,
+        format=format,
+        nodes=nodes,
+        pairs=pairs,
+        graphs=graphs,
+        queries=queries,
+        head=head,
+        relation=relation,
+        tail=tail,
+        k=k,
+        known=known,
+        type=type,
+        any_type=any_type,
+        threshold=threshold,
+        split=split,
+        keep_layers=keep_layers,
+    )
+    request = UseRequest(model, "predictions", options, recipe, overrides)
+    _use(open_home(home, trust_code or []), request, verbose, as_json)
 
 
 @app.command()
@@ -288,20 +215,43 @@ def export(
     `graphmill export model --model quickstart@3 -o model.safetensors`;
     `graphmill export graph quickstart --format dgl -o graph.bin`
     """
-    from configs.errors import RecipeError
+    from typing import get_args
 
-    _check_exported(what)
+    from configs.errors import RecipeError
+    from configs.matching import did_you_mean
+    from flows.commands.outputs.use import UseRequest
+    from flows.records.use_options import UseOptions
+    from tasks.apply.run import OutputKind
+
+    kinds = (*get_args(OutputKind), "graph")
+    if what not in kinds:
+        raise RecipeError(f"export {what!r}{did_you_mean(what, kinds)}: one of {', '.join(kinds)}")
     recipe, overrides = recipe_and_overrides(data)
-    of_model = {"model": model, "nodes": nodes, "graphs": graphs, "node_type": node_type}
     if what == "graph":
-        _refuse_for_graph(of_model)
-        place = open_home(home, trust_code or [])
-        _export_graph(place, recipe, overrides, output, format, verbose, as_json)
+        of_model = {"model": model, "nodes": nodes, "graphs": graphs, "node-type": node_type}
+        wrong = [name for name, value in of_model.items() if value is not None]
+        if wrong:
+            raise RecipeError(f"--{wrong[0]} is for what a model makes; export graph takes a recipe or a run")
+        from flows.commands.outputs.graph_export import export_graph
+
+        verbose = verbose or global_options.verbose
+        record = export_graph(open_home(home, trust_code or []), recipe, overrides, output, format, verbose=verbose)
+        sizes = ", ".join(f"{record[name]:,} {name}" for name in ("nodes", "edges", "graphs"))
+        _show_written([("graph", record["output"]), ("of", f"{record['source']}: {sizes}")], record, as_json)
         return
     if model is None:
         raise RecipeError(f"export {what}: name the registered model: --model NAME@champion (graphmill versions)")
-    parameters = {"what": what, "output": output, "format": format, "recipe": recipe, "overrides": overrides}
-    _call("export_model", open_home(home, trust_code or []), verbose, as_json, {**of_model, **parameters})
+    options = UseOptions(output=output, format=format, nodes=nodes, graphs=graphs, node_type=node_type)
+    request = UseRequest(model, cast("OutputKind", what), options, recipe, overrides)
+    _use(open_home(home, trust_code or []), request, verbose, as_json)
+
+
+def _use(home: Home, request: UseRequest, verbose: bool, as_json: bool) -> None:
+    from flows.apply.model_use import describe_record
+    from flows.commands.outputs.use import use_model
+
+    record = use_model(home, request, verbose=verbose or global_options.verbose)
+    _show_written(describe_record(record), record, as_json)
 
 
 @app.command()

@@ -103,7 +103,9 @@ def show_model(
     """Lay out what a registered model has learnt, and return the files that show it. Raises UserError."""
     import pyarrow.parquet as pq
 
-    from flows.commands.outputs.cli import recipe_and_overrides, use_model
+    from flows.commands.outputs.cli import recipe_and_overrides
+    from flows.commands.outputs.use import UseRequest, use_model
+    from flows.records.use_options import UseOptions
     from tasks.publish.layouts import map_points, write_picture
 
     check_method(options.get("method"))
@@ -111,8 +113,9 @@ def show_model(
     recipe, overrides = recipe_and_overrides(words)
     with tempfile.TemporaryDirectory() as folder:
         points = Path(folder) / "points.parquet"
-        asked = {"model": model, "what": "layout", "output": str(points), "recipe": recipe, "overrides": overrides}
-        record = use_model("export_model", home, verbose, {**asked, "layout": options})
+        asked = UseOptions(output=str(points), layout=options)
+        request = UseRequest(model, "layout", asked, recipe, overrides)
+        record = use_model(home, request, verbose=verbose or global_options.verbose)
         title = f"{record['model']} version {record['version']}"
         shown = map_points(pq.read_table(points), title, color=options.get("color", ""))
         for path in outputs:
@@ -163,7 +166,7 @@ def copy_of(record: RunRecord, path: Path) -> Path:
     if not record.map:
         raise RecipeError(f"there is no map, so {path.name} was not written: {record.report} says why in its notes")
     if path.suffix == ".parquet":
-        source = Path(record.stages["evaluate"]["folder"]) / LAYOUT_FILE
+        source = Path(record.stages["evaluate"].folder) / LAYOUT_FILE
     else:
         source = Path(record.map).with_suffix(path.suffix)
     put(source, path)

@@ -102,7 +102,8 @@ def run(
     `graphmill run quickstart --from train --force train --json`;
     `graphmill run my-graph.yaml train.threads=8 --hosts node1,node2 --ssh`
     """
-    from flows.commands.recipes.run import RunRequest, failure_json
+    from flows.commands.recipes.outcome import failure_json
+    from flows.commands.recipes.run import RunRequest
     from flows.commands.recipes.run import run as execute
 
     request = RunRequest(
@@ -116,14 +117,10 @@ def run(
         [*(tags or []), *([NO_PROMOTE_TAG] if no_promote else [])],
         hosts,
         ssh,
+        _SEEDS if check_first else 0,
     )
     place = open_home(home, trust_code or [])
     try:
-        if check_first:
-            from configs.load import load_own_recipe
-            from flows.commands.recipes.leaks import refuse_leaks
-
-            refuse_leaks(place, load_own_recipe(recipe, overrides or ()), _SEEDS, quiet=as_json)
         execute(place, request)
     except BaseException as error:
         if as_json:

@@ -14,7 +14,7 @@ from configs.schema import Recipe
 from flows.records.run_record import all_runs
 from flows.terminal.console import format_bytes, format_seconds, out, table
 from flows.terminal.selection import Selection
-from tasks.calls import ParentGoneError, find_stage, load_stage
+from tasks.calls import ParentGoneError, StageRecord, find_stage, load_stage
 from tasks.processes.memory import available_bytes
 from tasks.publish.vectors import with_versions
 from tasks.sizes import Counts, counts_of, disk_bytes, expected_counts, memory_bytes, refuse_excess_data
@@ -122,13 +122,13 @@ def _step(
     selection: Selection,
     name: str,
     keys: dict[str, str],
-    old: dict[str, Any] | None,
+    old: StageRecord | None,
 ) -> Step:
     stage, home = load_stage(name), digests.home
     runs = "runs" if name in selection.stages else "missing"
-    known = (old["bytes"], old["build_seconds"], "last run", old["peak_bytes"]) if old else (None, None, "")
+    known = (old.bytes, old.build_seconds, "last run", old.peak_bytes) if old else (None, None, "")
     config = stage.key_content(recipe, digests)
-    changes = _changes(recipe, name, old["config"], config) if old else []
+    changes = _changes(recipe, name, old.config, config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:
         verb = "run" if len(waiting) > 1 else "runs"
@@ -168,28 +168,27 @@ def _keyed(recipe: Recipe, stage: str, config: dict[str, Any]) -> dict[str, Any]
 
 
 def _reasons(
-    old: dict[str, Any] | None, version: int, changes: list[str], home: Home, name: str, keys: dict[str, str]
+    old: StageRecord | None, version: int, changes: list[str], home: Home, name: str, keys: dict[str, str]
 ) -> list[str]:
     """Say what differs from the latest run of the same recipe."""
     if old is None:
         return ["never ran for this recipe in this home"]
-    reasons = [f"the stage itself changed (version {old['version']} -> {version})"] if old["version"] != version else []
+    reasons = [f"the stage itself changed (version {old.version} -> {version})"] if old.version != version else []
     reasons += changes
-    for parent, digest in old["parents"].items():
+    for parent, digest in old.parents.items():
         manifest = _manifest(home, parent, keys[parent]) if parent in keys else None
         if parent in keys and (manifest is None or manifest.digest != digest):
             reasons.append(f"{parent} has other content")
-    same = artifact_key(name, version, old["config"], old["parents"])
+    same = artifact_key(name, version, old.config, old.parents)
     return reasons or [f"its artifact {same[:8]} is no longer there"]
 
 
-def _latest_stages(home: Home, recipe: str) -> dict[str, dict[str, Any]]:
+def _latest_stages(home: Home, recipe: str) -> dict[str, StageRecord]:
     """Return the newest record of each stage in this recipe's runs."""
-    found: dict[str, dict[str, Any]] = {}
+    latest: dict[str, StageRecord] = {}
     for run in all_runs(home, recipe):
-        for name, stage in run.stages.items():
-            found.setdefault(name, stage)
-    return found
+        latest = run.stages | latest
+    return latest
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:

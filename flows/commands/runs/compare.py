@@ -53,9 +53,9 @@ def _facts(home: Home, record: RunRecord, stages: tuple[str, ...]) -> dict[str, 
     for stage, made in record.stages.items():
         if stage not in stages:
             continue
-        found[f"{stage}.digest"] = made["digest"][:_DIGEST_SHOWN]
+        found[f"{stage}.digest"] = made.digest[:_DIGEST_SHOWN]
         with suppress(IntegrityError):
-            manifest = ArtifactStore(home).load(stage, made["key"], load_stage(stage).manifest)
+            manifest = ArtifactStore(home).load(stage, made.key, load_stage(stage).manifest)
             if manifest is not None:
                 values = manifest.model_dump(mode="json", include=set(_FACTS[stage]))
                 found |= flatten({name: values[name] for name in _FACTS[stage] if name in values}, stage)

@@ -12,7 +12,8 @@ from configs.matching import did_you_mean
 from configs.schema import STAGES
 from flows.commands.recipes.plan import flatten
 from flows.commands.runs.runs import find_run, run_time
-from flows.records.run_record import RunRecord, all_runs, score_rows
+from flows.records.run_record import RunRecord, all_runs
+from flows.records.tables import metric_table, stage_rows
 from flows.services.addresses import connect
 from flows.terminal.console import format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
@@ -69,7 +70,7 @@ def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Fou
     if stage not in record.stages:
         names = ", ".join(record.stages) or "none"
         raise RecipeError(f"run {record.id[:8]} of {record.recipe} ({record.status}) has no {stage}; it has {names}")
-    return _load(home, stage, record.stages[stage]["key"], deep)
+    return _load(home, stage, record.stages[stage].key, deep)
 
 
 def _artifacts(home: Home, start: str) -> list[tuple[str, str]]:
@@ -94,7 +95,7 @@ def _load(home: Home, name: str, key: str, deep: bool) -> Found:
 
 def show_run(home: Home, record: RunRecord) -> None:
     """Print what a run was asked, did and came to, and the artifact of each stage."""
-    from flows.commands.recipes.run import show_metrics, where_to_look
+    from flows.commands.recipes.outcome import where_to_look
 
     console = out()
     took = f", took {run_time(record)}" if record.finished_at else ""
@@ -106,10 +107,11 @@ def show_run(home: Home, record: RunRecord) -> None:
     print_facts(console, lines)
     stages = table("stage", "", "artifact", "time", "rows", "size", right=("time", "rows", "size"))
     for name, stage in record.stages.items():
-        figures = (format_seconds(stage["build_seconds"]), record.rows_text(name), format_bytes(stage["bytes"]))
-        stages.add_row(name, stage["status"], stage["key"], *figures)
+        figures = (format_seconds(stage.build_seconds), stage_rows(record, name), format_bytes(stage.bytes))
+        stages.add_row(name, stage.status, stage.key, *figures)
     console.print(stages)
-    show_metrics(console, "metric", record.scores())
+    if record.metrics:
+        console.print(metric_table("metric", record.metrics, record.controls))
     connect(home)
     print_facts(console, where_to_look(home, record))
     if record.stages:
@@ -118,14 +120,12 @@ def show_run(home: Home, record: RunRecord) -> None:
 
 def _parent_keys(home: Home, parents: dict[str, str]) -> dict[str, str]:
     """Return the keys of the artifacts with these digests, as far as a run's record knows them."""
-    known = {(name, made["digest"]): made["key"] for run in all_runs(home) for name, made in run.stages.items()}
+    known = {(name, made.digest): made.key for run in all_runs(home) for name, made in run.stages.items()}
     return {name: known[name, digest] for name, digest in parents.items() if (name, digest) in known}
 
 
 def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
     """Print the manifest for people."""
-    from flows.commands.recipes.run import show_metrics
-
     manifest, console = found.manifest, out()
     console.print(f"{manifest.stage} {manifest.key}", style="bold", markup=False)
     console.print(str(found.folder), markup=False, soft_wrap=True)
@@ -135,7 +135,8 @@ def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
             facts.add_row(name, _text(name, getattr(manifest, name)))
     console.print(facts, markup=False)
     values = manifest.model_dump(mode="json")
-    show_metrics(console, "metric", score_rows(values.get("metrics", {}), values.get("controls", {})))
+    if values.get("metrics"):
+        console.print(metric_table("metric", values["metrics"], values.get("controls", {})))
     _show_tables(console, values.get("tables"))
     _show_arrays(console, values.get("arrays"))
     for title in ("config", "report"):

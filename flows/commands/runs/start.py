@@ -101,7 +101,7 @@ def follow(home: Home, run_id: str) -> int:
             raise
     record = read_record(home, run_id)
     if record is not None and record.status == "completed":
-        from flows.commands.recipes.run import show_outcome
+        from flows.commands.recipes.outcome import show_outcome
 
         show_outcome(out(), home, record)
     elif not run.state.is_completed():
