@@ -279,8 +279,6 @@ class StepBatch(Movable):
     target: Tensor
     """int64 (n,) or float32 (n, T): what the scores should be."""
     num_seeds: int
-    seed_weight: Tensor | None
-    """float32 (n,): weight of each score's loss, where the loader's subgraphs do not draw all nodes alike."""
     num_edges: int
     """Edges that messages pass along, all layers together."""
 
@@ -305,8 +303,6 @@ class Batch(StepBatch):
     """int64 (2, n): node pairs in the last layer's numbering, positives first (link tasks)."""
     graph_offsets: Tensor | None = None
     """int64 (n + 1,): nodes of each graph (graph tasks)."""
-    seed_weight: Tensor | None = None
-    """float32 (n,): weight of each score's loss, where the loader's subgraphs do not draw all nodes alike."""
     num_edges: int = field(default=0)
     """Edges that messages pass along, all layers together."""
 

@@ -230,8 +230,7 @@ class Trainer:
         weighs, shares = self._weighs or count > 1, 0.0
         for number in range(first, first + count):
             batch = next(pipeline).with_features()
-            # Seeds that bring weights are weighed already.
-            share = count_labels(batch) / self._usual_labels if weighs and batch.seed_weight is None else 1.0
+            share = count_labels(batch) / self._usual_labels if weighs else 1.0
             shares += share
             # Dropout must not depend on what was drawn before: a resumed run has not drawn it.
             torch.manual_seed(self.batches.dropout_key(number))
