@@ -262,7 +262,7 @@ def test_rows_of_tables_several_tasks_and_graphs_are_weighed(tmp_path: Path, kin
         job = Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / str(len(given))), None, given)
         trainer = make_trainer(job)
         trainer.model.eval()
-        batch = trainer.batches.make(0).with_features()
+        batch = trainer.batches.make(0)
         with torch.no_grad():
             losses.append(float(trainer.optimization.loss(batch)))
             scores = trainer.model(batch).float()

@@ -191,8 +191,6 @@ def test_machines_with_parts_hold_more_together() -> None:
 
     assert scaled(2) > scaled(4) > scaled(16) > 80e6  # numbers of all nodes stay
     assert scaled(4, rows="float16") - scaled(4, rows="int8") == pytest.approx(10e6 / 4 * 128 * 9 / 8)
-    in_fewer_bits = scaled(4, rows="int8") - scaled(4, rows="int8", rows_on="device")
-    assert in_fewer_bits == pytest.approx(10e6 / 4 * 128 * 9 / 8)  # what lies on devices takes no CPU memory
     assert part_bytes(TrainConfig(), facts, weights, 0, counts, 500_000) is None
     text = largest_graph(30e9, 20e9, 10_000_000, 50_000_000_000)
     assert text.startswith("as many machines like this one hold 20,000,000 nodes")
