@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from configs import moved, registry
+from configs import registry
 from configs.base import MAX_NUMBER, ConfigModel, StrTuple
 from configs.hosts import check_hosts, with_machines
 from configs.sections import (
@@ -205,7 +205,6 @@ class TrainConfig(TrainBase, _GradientOptions):
     """Training by gradients of batches."""
 
     family: ClassVar[str] = "gnn"
-    moved_keys: ClassVar[Mapping[str, str]] = moved.TRAIN
     runtime_fields: ClassVar[frozenset[str]] = TrainBase.runtime_fields | {
         "prefetch",
         "sampling_threads",
@@ -213,8 +212,6 @@ class TrainConfig(TrainBase, _GradientOptions):
         "share_gpu",
         "sampling",
     }
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph", "deterministic", "kernels", "class_weight"})
 
     @model_validator(mode="after")
     def _graph_holds_the_step(self) -> TrainConfig:

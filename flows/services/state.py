@@ -105,25 +105,13 @@ def born(process: int) -> str:
 
 def is_same(service: ServiceState) -> bool:
     """Whether the very process of the account lives (not another one that got its number)."""
-    if service.process <= 0:
-        return False
-    if service.born:
-        return born(service.process) == service.born
-    return abs(created_at(service.process) - service.created) < 1.0  # an account of an earlier version
+    return service.process > 0 and born(service.process) == service.born != ""
 
 
 def supervisor_of(home: Home) -> int:
     """Return the process id of the supervisor that wrote the state, 0 where that very process is no more."""
     state = read_state(home)
-    if state.process <= 0:
-        return 0
-    if state.born:
-        return state.process if born(state.process) == state.born else 0
-    try:  # an account of an earlier version, whose supervisor may still run
-        words = psutil.Process(state.process).cmdline()
-    except psutil.Error:
-        return 0
-    return state.process if "flows.services.supervisor" in words and str(home.root) in words else 0
+    return state.process if state.process > 0 and born(state.process) == state.born != "" else 0
 
 
 def listens(process: int, port: int) -> bool:

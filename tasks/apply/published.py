@@ -12,7 +12,6 @@ from typing import Any
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, stored_options
-from configs.moved import upgraded
 from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.apply.fit import refuse_embedding_shapes
@@ -187,6 +186,5 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
         raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
     # A user's own model: its file may be gone from its place.
     model = stored_options(MODELS, values["model"], folder / OWN_MODEL, f"{place}: model")
-    # Tracking does not matter here, and an earlier graphmill may have had other options.
-    recorded = upgraded({**values, "model": model, "tracking": {}})
-    return build_recipe(recorded, overrides, source=str(place))
+    # Tracking does not matter here.
+    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=str(place))

@@ -66,7 +66,7 @@ class TablesConfig(ComponentConfig):
         if self.task != "link":
             self._check_labels(labelled)
             if self.split.names_columns or self.split.known_pairs != "take_out" or self.split.negatives:
-                raise ValueError(f"split.{', '.join(sorted(self.split.later_fields))} are for link tasks")
+                raise ValueError(f"split.{', '.join(sorted(self.split.link_options))} are for link tasks")
         else:
             self._check_link(labelled)
         self._check_split_column()

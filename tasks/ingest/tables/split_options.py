@@ -19,7 +19,7 @@ class SplitConfig(ConfigModel):
     """Which nodes (or edges) train, validate and test."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})
-    later_fields: ClassVar[frozenset[str]] = frozenset(
+    link_options: ClassVar[frozenset[str]] = frozenset(
         {"source", "target", "relation_column", "label", "known_pairs", "negatives", "per_edge"}
     )
 
@@ -83,7 +83,7 @@ class SplitConfig(ConfigModel):
             if name not in SPLITS:
                 raise ValueError(f"unknown split {name!r}{did_you_mean(name, SPLITS)} in split.files")
         of_events = ("known_pairs", "negatives", "per_edge")
-        for option in sorted(self.later_fields):
+        for option in sorted(self.link_options):
             fits = {"files"} if option not in of_events else {"time"} if option != "known_pairs" else {"files", "time"}
             if self.by not in fits and getattr(self, option) != type(self).model_fields[option].default:
                 raise ValueError(f"split.{option} is for `by: {' or '.join(sorted(fits))}` of links; leave it out")

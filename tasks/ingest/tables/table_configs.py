@@ -62,7 +62,6 @@ class NodesConfig(FilesConfig):
     """Nodes of one type, a row a node. Without files they are found in the edges."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files", "feature_file"})
-    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
 
     type: str = Field(default="node", pattern=_WORD)
     """Name of the node type."""
@@ -128,8 +127,6 @@ class NodesConfig(FilesConfig):
 class EdgesConfig(FilesConfig):
     """Edges, a row an edge."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
-
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
     source: Column = "src"
@@ -182,8 +179,6 @@ class EdgesConfig(FilesConfig):
 
 class LabelsConfig(FilesConfig):
     """Labels in a table of their own."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"form", "on_unknown_id", "min_members", "most"})
 
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns. Compressed: .gz, .zst."""
