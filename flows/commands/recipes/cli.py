@@ -199,6 +199,26 @@ def leaks(
 
 
 @app.command()
+def baseline(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Show what is done; run nothing.")] = False,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=1000, help="Runs, of the seeds 0, 1, ...")] = 5,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Mean and spread of a recipe over seeds; what is done already is not run again.
+
+    Example: `graphmill baseline my-graph.yaml train.epochs=50 --seeds 5`
+    """
+    from flows.commands.recipes.baseline import run_baseline
+
+    verbose = verbose or global_options.verbose
+    if not run_baseline(open_home(home), recipe, overrides or [], seeds, only_list=only_list, verbose=verbose):
+        raise typer.Exit(1)
+
+
+@app.command()
 def recipes() -> None:
     """List the shipped recipes."""
     from flows.commands.recipes.components import list_recipes
