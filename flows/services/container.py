@@ -43,8 +43,8 @@ from flows.services.commands import (
     worker_service,
 )
 from flows.services.health import health_file
-from flows.services.keeping import keep_running
 from flows.services.settings import ServiceSettings, checked_names, kept_seconds
+from flows.services.supervisor import keep_running
 from tasks.processes.children import ROOT
 from tasks.storage.home import Home
 
@@ -157,6 +157,7 @@ def _work(home: Home) -> int:
         recovery = recovery_service(home, settings)
         services.append(Service("recovery", recovery.command, {**recovery.environment, **servers}))
     health_file().write_text(f"http://127.0.0.1:{port}/health")
+    os.chdir(ROOT)
     return keep_running(services)
 
 
