@@ -139,8 +139,6 @@ class SelfTrainingConfig(ConfigModel):
 
 
 class _GradientOptions(ConfigModel):
-    """What trainings by gradients of batches read."""
-
     loader: LoaderSection = Field(default="auto", validate_default=True)
     """How batches are made (`graphmill loaders`)."""
     epochs: int = Field(default=20, ge=1, le=10_000_000)

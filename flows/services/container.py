@@ -136,14 +136,12 @@ def client(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _serve(service: Service) -> NoReturn:
-    """Become a server."""
     health_file().write_text(service.health_url)
     os.chdir(ROOT)
     os.execve(service.command[0], service.command, service_environment(service))
 
 
 def _work(home: Home) -> int:
-    """Run a worker, with recovery beside it, until it is told to end."""
     settings, servers = read_settings(os.environ), client(home, os.environ)
     port = os.environ.get("PREFECT_WORKER_WEBSERVER_PORT", "8080")
     prepare = [sys.executable, "-m", "flows.services.bootstrap", settings.pool]

@@ -23,8 +23,6 @@ class ServiceState(BaseModel):
     name: str
     process: int = 0
     """Its process id, which is also its group's."""
-    created: float = 0.0
-    """When that process began, for people: it moves with the wall clock."""
     born: str = ""
     """What tells that process from all others (`born`): a process id alone comes back after a reboot."""
     healthy: bool = False
@@ -79,14 +77,6 @@ def write_state(home: Home, state: SupervisorState) -> None:
 def now_text() -> str:
     """Return the time for people."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def created_at(process: int) -> float:
-    """Return when a process began (seconds since 1970), 0 where there is none."""
-    try:
-        return psutil.Process(process).create_time()
-    except psutil.Error:
-        return 0.0
 
 
 def born(process: int) -> str:

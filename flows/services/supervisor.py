@@ -26,7 +26,6 @@ from flows.services.state import (
     ServiceState,
     SupervisorState,
     born,
-    created_at,
     end_leftovers,
     end_process_group,
     listens,
@@ -91,7 +90,7 @@ class Keeper:
             )
         self._started = self._well = self._looked = now
         self.state.process = self._process.pid
-        self.state.created, self.state.born = created_at(self._process.pid), born(self._process.pid)
+        self.state.born = born(self._process.pid)
         self.state.since, self.state.healthy, self.state.trouble = now_text(), False, "starting"
 
     def _ended(self, now: float) -> None:

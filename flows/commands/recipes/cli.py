@@ -30,7 +30,6 @@ def _complete_recipe(incomplete: str) -> list[str]:
 
 
 def _complete_stage(incomplete: str) -> list[str]:
-    """Complete the last of `a,b,c`."""
     from configs.schema import STAGES
 
     before, comma, last = incomplete.rpartition(",")
