@@ -32,7 +32,7 @@ from benchmarks.relational_graph import NODES, SPAN_SECONDS, Array, load, save, 
 from benchmarks.relational_peers import timed_batches
 from benchmarks.relational_sides import as_store, dgl_graph
 from benchmarks.side_processes import measure, own_command, rates, ratio, start_side
-from models.dgl_adapter import load_dgl
+from models.dgl.adapter import load_dgl
 from models.relational.configs import WalksConfig
 from tasks.processes.children import die_with_parent
 from tasks.sampling.relational.edges import RelationalEdges

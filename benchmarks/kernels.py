@@ -34,7 +34,7 @@ from torch import Tensor  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from benchmarks.partition import machine, status, synthetic  # noqa: E402
-from models.dgl_adapter import load_dgl, make_handle, use_threads  # noqa: E402
+from models.dgl.adapter import load_dgl, make_handle, use_threads  # noqa: E402
 from models.kernels.dense.dropout import relu_dropout  # noqa: E402
 from models.kernels.dense.linear import linear  # noqa: E402
 from models.kernels.sparse.adjacency import Adjacency  # noqa: E402

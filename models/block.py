@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from models import dgl_adapter
+from models.dgl import adapter as dgl_adapter
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import spmm, weighted_sum
 

@@ -118,12 +118,12 @@ class EdgeFeaturesConfig(ModelConfig):
     """Read edges' features and categories (dataset.edges.features and categorical), where there are some."""
 
 
-@MODELS.options("gcn", "gcn")
+@MODELS.options("gcn", "gnn.gcn")
 class GcnConfig(EdgeFeaturesConfig):
     """GCN: symmetrically normalised sum over neighbours and the node itself."""
 
 
-@MODELS.options("graphsage", "graphsage")
+@MODELS.options("graphsage", "gnn.graphsage")
 class GraphSageConfig(EdgeFeaturesConfig):
     """GraphSAGE: own features and a mean, max or sum of the neighbours'; the robust first choice."""
 
@@ -131,7 +131,7 @@ class GraphSageConfig(EdgeFeaturesConfig):
     """How neighbours combine."""
 
 
-@MODELS.options("gin", "gin")
+@MODELS.options("gin", "gnn.gin")
 class GinConfig(ModelConfig):
     """GIN: sums over neighbours through MLPs, with edge features and an optional virtual node; made for molecules."""
 
@@ -156,12 +156,12 @@ class AttentionConfig(EdgeFeaturesConfig):
     """Let nodes attend to themselves; false where the graph has self-loops (preprocess.self_loops=add), or without."""
 
 
-@MODELS.options("gat", "gat")
+@MODELS.options("gat", "gnn.gat")
 class GatConfig(AttentionConfig):
     """GAT: neighbours weighted by learnt attention."""
 
 
-@MODELS.options("gatv2", "gatv2")
+@MODELS.options("gatv2", "gnn.gatv2")
 class Gatv2Config(AttentionConfig):
     """GATv2: attention that ranks neighbours differently for each node."""
 
@@ -169,7 +169,7 @@ class Gatv2Config(AttentionConfig):
     """One linear map for both ends of an edge."""
 
 
-@MODELS.options("deepgcn", "deepgcn")
+@MODELS.options("deepgcn", "gnn.deepgcn")
 class DeepConfig(ModelConfig):
     """DeeperGCN and RevGNN: up to hundreds of layers, residual, checkpointed or reversible."""
 
@@ -232,7 +232,7 @@ class DeepConfig(ModelConfig):
             )
 
 
-@MODELS.options("rgcn", "rgcn")
+@MODELS.options("rgcn", "gnn.rgcn")
 class RgcnConfig(ModelConfig):
     """R-GCN: a map for each relation, and for each node type's features; for graphs with several types of them."""
 
@@ -242,12 +242,12 @@ class RgcnConfig(ModelConfig):
     """Learn a vector for each node beside its features: for types of nodes that have none, which share one else."""
 
 
-@MODELS.options("mlp", "mlp")
+@MODELS.options("mlp", "gnn.mlp")
 class MlpConfig(ModelConfig):
     """An MLP on each node's own features: what edges must beat; with the transform hops it knows the graph too."""
 
 
-@MODELS.options("sgc", "sgc")
+@MODELS.options("sgc", "gnn.sgc")
 class SgcConfig(ModelConfig):
     """SGC: a linear model of features propagated num_layers times; seconds with the precomputed loader."""
 
@@ -259,7 +259,7 @@ class SgcConfig(ModelConfig):
     """Normalisation of the propagated features."""
 
 
-@MODELS.options("sign", "sign")
+@MODELS.options("sign", "gnn.sign")
 class SignConfig(ModelConfig):
     """SIGN: an MLP on features propagated 0 to num_layers times; made for the precomputed loader."""
 
@@ -269,7 +269,7 @@ class SignConfig(ModelConfig):
     """Layers of the MLP on all hops together."""
 
 
-@MODELS.options("dgl", "dgl")
+@MODELS.options("dgl", "dgl.model")
 class DglConfig(ModelConfig):
     """Any homogeneous convolution of dgl.nn.pytorch, by name, with its own options; computed by DGL in float32."""
 
@@ -284,7 +284,7 @@ class DglConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _check_options(self) -> DglConfig:
-        from models.dgl_convolutions import complete_options, find_convolution
+        from models.dgl.convolutions import complete_options, find_convolution
 
         complete_options(self.conv, self.options)
         reads = find_convolution(self.conv).reads
@@ -296,7 +296,7 @@ class DglConfig(ModelConfig):
 
     def reason_for_whole(self, *, symmetric: bool) -> str:
         """Say why the convolution needs all nodes of a graph at once; an empty text if it does not."""
-        from models.dgl_convolutions import reason_for_whole
+        from models.dgl.convolutions import reason_for_whole
 
         return reason_for_whole(self.conv, self.options, edge_weights=self.edge_weights, symmetric=symmetric)
 
@@ -309,7 +309,7 @@ class DglConfig(ModelConfig):
 
     def check_batches(self, loader: str, *, keeps_nodes: bool, all_neighbors: bool, symmetric: bool) -> None:
         """Refuse blocks, or parts of a graph, for a convolution that cannot read them. Raises RecipeError."""
-        from models.dgl_convolutions import find_convolution
+        from models.dgl.convolutions import find_convolution
 
         reason = self.reason_for_whole(symmetric=symmetric)
         if reason and not (keeps_nodes and (all_neighbors or not find_convolution(self.conv).whole)):

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.kernels.layout.move_points import Points, move_points
 from models.kernels.layout.objectives import Objective
 from models.kernels.layout.reference import layout_loss
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
-from models.vectors import (
+from models.layers.encoders import NodeEncoder
+from models.vectors.base import (
     AnyMeeting,
     DeviceMeeting,
     DeviceSamples,

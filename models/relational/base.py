@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from models.base import GraphModel
-from models.layers import Activation, make_norm, normalise
-from models.output_heads import NodeHead
+from models.layers.layer import Activation, make_norm, normalise
+from models.layers.output_heads import NodeHead
 from models.relational.batch import RankingBatch, TypedBatch, TypedBlock
 from models.relational.encoders import TypedEncoder
 from models.relational.ranking import RankingHead

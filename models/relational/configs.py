@@ -224,7 +224,7 @@ class DglHeteroConfig(ResidualConfig):
 
     @model_validator(mode="after")
     def _check_convolutions(self) -> DglHeteroConfig:
-        from models.dgl_relations import check_convolution
+        from models.dgl.relations import check_convolution
 
         for relation in self.conv:
             check_convolution(relation, *self.of(relation), width=self.hidden_dim)

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from configs.errors import RecipeError
 from configs.matching import did_you_mean, listed
 from configs.registry import MODELS
-from models.dgl_adapter import load_dgl, make_bipartite
-from models.dgl_conv import Sizes, make_convolution
-from models.dgl_convolutions import find_convolution
-from models.dgl_relations import TWO_MAPS, check_convolution, place_of
-from models.encoders import CategoryEmbedding
+from models.dgl.adapter import load_dgl, make_bipartite
+from models.dgl.conv import Sizes, make_convolution
+from models.dgl.convolutions import find_convolution
+from models.dgl.relations import TWO_MAPS, check_convolution, place_of
 from models.kernels.dense.linear import Linear
+from models.layers.encoders import CategoryEmbedding
 from models.relational.base import Hop, RelationalModel, TypedConv
 from models.relational.configs import DglHeteroConfig
 from models.relational.encoders import columns_of

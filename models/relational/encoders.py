@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
-from models.dropout import Dropout
-from models.encoders import CategoryEmbedding
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.segment import segment_reduce
-from models.layers import Activation
+from models.layers.dropout import Dropout
+from models.layers.encoders import CategoryEmbedding
+from models.layers.layer import Activation
 from models.relational.ages import AgeEncoding
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
-from models.dropout import Dropout
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.spmm import weighted_sum
+from models.layers.dropout import Dropout
 from models.relational.base import Hop, RelationalModel, TypedConv
 from models.relational.batch import visits_number
 from models.relational.configs import PinSageConfig

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from models.kernels.dense.linear import Linear
-from models.layers import hidden_layers
+from models.layers.layer import hidden_layers
 
 if TYPE_CHECKING:
     from models.relational.batch import RankingBatch

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from configs.registry import MODELS
-from models.dropout import draw_key
 from models.kernels.attention.gat import gat_attention
 from models.kernels.dense.linear import Linear, linear, linear_pair
+from models.layers.dropout import draw_key
 from models.relational.base import Hop, RelationalModel, TypedConv
 from models.relational.configs import RgatConfig
 from models.relational.encoders import EdgeTerm

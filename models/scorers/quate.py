@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import KnowledgeModel, Queries, Side
 
 _TINY = 1e-12
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import KnowledgeModel, Queries, Side
 
 
 @MODELS.register("rescal")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from configs.registry import MODELS
 from models.kernels.dense.complex_products import complex_products
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import KnowledgeModel, Queries, Side
 
 
 @MODELS.register("rotate")

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import KnowledgeModel, Queries, Side
 
 
 @MODELS.register("simple")

@@ -34,8 +34,8 @@ REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, LOADERS, SCHEDULES, STRATEGIES
 DEEPER = {
     "models/scorers/sums.py": """
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries
-from models.knowledge_configs import KnowledgeConfig
+from models.knowledge.base import KnowledgeModel, Queries
+from models.knowledge.configs import KnowledgeConfig
 
 
 @MODELS.register("sums")

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.dropout import Dropout
 from models.kernels.dense.batch_norm import Running, batch_norm, reference_batch_norm
 from models.kernels.dense.dropout import dropout
-from models.layers import Activation, BatchNorm, Stack, normalise
+from models.layers.dropout import Dropout
+from models.layers.layer import Activation, BatchNorm, Stack, normalise
 from tests.kernels.graphs import compare, numbers
 
 KEY = 11

@@ -13,7 +13,7 @@ from configs.registry import MODELS
 from models.kernels.layout.objectives import Objective
 from models.kernels.layout.reference import reference_move_points
 from models.kernels.tables.row_tables import RowTable
-from models.vectors import DeviceSamples, Samples
+from models.vectors.base import DeviceSamples, Samples
 from tasks.arrays import Array
 from tests.kernels.test_layout import OBJECTIVES, fresh, samples
 from tests.triton_device import DEVICE, MARKS_OF_TABLES

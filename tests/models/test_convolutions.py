@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from configs.registry import MODELS
-from models import dgl_adapter
 from models.block import Block, aggregate
-from models.encoders import EdgeEncoder
+from models.dgl import adapter as dgl_adapter
 from models.facts import GraphFacts
-from models.gat import GatConv
-from models.gatv2 import Gatv2Conv
-from models.gcn import GcnConv
-from models.genconv import GenConv
-from models.gin import GinConv
-from models.graphsage import SageConv
-from models.rgcn import RelationalConv
+from models.gnn.gat import GatConv
+from models.gnn.gatv2 import Gatv2Conv
+from models.gnn.gcn import GcnConv
+from models.gnn.genconv import GenConv
+from models.gnn.gin import GinConv
+from models.gnn.graphsage import SageConv
+from models.gnn.rgcn import RelationalConv
+from models.layers.encoders import EdgeEncoder
 from tests.support import WITHOUT_DGL
 
 EDGE_FACTS = GraphFacts("node", 3, 1, feature_dim=1, edge_feature_dim=2, edge_categories=(3, 2))

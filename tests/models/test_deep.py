@@ -13,10 +13,10 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
-from models.dropout import Dropout
 from models.facts import GraphFacts
-from models.genconv import GenConv
-from models.reversible import ReversibleLayer
+from models.gnn.genconv import GenConv
+from models.gnn.reversible import ReversibleLayer
+from models.layers.dropout import Dropout
 
 
 def ring(num_nodes: int, dim: int, task: str = "node", dtype: torch.dtype = torch.float32) -> Batch:

@@ -9,7 +9,7 @@ import torch
 
 from configs.errors import RecipeError
 from models.block import Block
-from models.dilation import dilate
+from models.gnn.dilation import dilate
 
 # In-edges of four nodes: 7, 0, 1 and 4 of them; the sources number the edges.
 COUNTS = [7, 0, 1, 4]

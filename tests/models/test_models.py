@@ -12,11 +12,11 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs, aggregate
-from models.dropout import Dropout
 from models.facts import GraphFacts
-from models.gcn import GcnConv
-from models.gin import GinConv
-from models.graphsage import SageConv
+from models.gnn.gcn import GcnConv
+from models.gnn.gin import GinConv
+from models.gnn.graphsage import SageConv
+from models.layers.dropout import Dropout
 from models.losses import LOSSES
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource

@@ -12,11 +12,11 @@ import torch
 from configs.training import TrainConfig
 from models import rgcn
 from models.block import Batch, Block
+from models.gnn.rgcn import by_relation, relation_shares
 from models.kernels.counting import equals_by_search, starts_by_search
 from models.kernels.sparse.adjacency import transpose_by_sorting
+from models.layers.node_types import TypedLinear
 from models.losses import LOSSES
-from models.node_types import TypedLinear
-from models.rgcn import by_relation, relation_shares
 from tasks.train.optimization.steps import Optimization
 from tasks.train.optimization.weighting import WEIGHTED_LOSSES
 from tasks.train.strategies.base import Ranks

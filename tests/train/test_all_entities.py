@@ -16,7 +16,7 @@ from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
 from models.kernels.tables.row_layout import Rule
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import relation_rows
+from models.knowledge.base import relation_rows
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge.all_entities import AllEntitiesEngine
 from tasks.train.knowledge.relations import Relations

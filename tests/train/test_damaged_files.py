@@ -13,7 +13,7 @@ import torch
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
 from models.kernels.tables.row_layout import Rule
-from models.vector_configs import Pairing
+from models.vectors.configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of

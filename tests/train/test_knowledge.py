@@ -17,7 +17,7 @@ from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
 from configs.schema import Recipe
 from models.kernels.tables.row_layout import Rule
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import KnowledgeModel, made_queries
+from models.knowledge.base import KnowledgeModel, made_queries
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning

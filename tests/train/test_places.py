@@ -10,9 +10,9 @@ import torch
 
 from configs.errors import RecipeError
 from models.kernels.tables.row_layout import Rule
-from models.skipgram import SkipGram
-from models.vector_configs import Pairing
-from models.vectors import SampledModel
+from models.vectors.base import SampledModel
+from models.vectors.configs import Pairing
+from models.vectors.skipgram import SkipGram
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig

@@ -15,7 +15,7 @@ from configs.registry import LOADERS, MODELS
 from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
-from models.gcn import propagate
+from models.gnn.gcn import propagate
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore

@@ -17,7 +17,7 @@ from configs.load import build_recipe
 from configs.registry import LOADERS
 from configs.sizes import in_words, number_of_bytes
 from models.kernels.tables.row_layout import Rule
-from models.vector_configs import Pairing
+from models.vectors.configs import Pairing
 from tasks.sampling.walks.alias import draw_many
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore

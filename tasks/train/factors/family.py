@@ -8,7 +8,7 @@ from configs.errors import RecipeError
 from configs.row_training import FactorTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
-from models.vector_configs import VectorsConfig
+from models.vectors.configs import VectorsConfig
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home

@@ -19,7 +19,7 @@ from models.kernels.similarity.rows import (
 )
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import Queries
+from models.knowledge.base import Queries
 from tasks.arrays import Array
 from tasks.train.loaders.samples.triples import hide_drawn
 

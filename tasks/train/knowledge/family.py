@@ -8,7 +8,7 @@ from configs.row_training import KnowledgeTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import Rule
-from models.knowledge_configs import KnowledgeConfig
+from models.knowledge.configs import KnowledgeConfig
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext

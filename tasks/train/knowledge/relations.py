@@ -11,7 +11,7 @@ from torch import Tensor
 from models.kernels.tables.row_layout import Rule
 from models.kernels.tables.row_moves import gather_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.arrays import Array
 from tasks.train.knowledge.comparing import Gradients
 from tasks.train.knowledge.projection import Projection

@@ -15,7 +15,7 @@ from models.kernels.dense.product_precision import products_in
 from models.kernels.tables.row_layout import Rule
 from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import kernels_alone
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.train.embeddings.host_tables import set_around_table

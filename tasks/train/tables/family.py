@@ -10,7 +10,7 @@ from configs.row_training import TableTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import Rule
-from models.vector_configs import SampledConfig, VectorsConfig
+from models.vectors.configs import SampledConfig, VectorsConfig
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext

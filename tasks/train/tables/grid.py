@@ -14,8 +14,8 @@ from typing import Any
 
 from models.kernels.tables.row_layout import Precision, Rule, row_bytes
 from models.kernels.tables.row_tables import RowTable
-from models.vector_configs import Pairing
-from models.vectors import Meeting, SampledModel
+from models.vectors.base import Meeting, SampledModel
+from models.vectors.configs import Pairing
 from tasks.arrays import Array, blocks
 from tasks.train.ranks.collectives import from_all, move
 from tasks.train.strategies.base import Ranks

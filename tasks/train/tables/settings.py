@@ -11,7 +11,7 @@ from configs.errors import RecipeError
 from configs.row_training import BlockTrainConfig, LayoutTrainConfig, TableTrainConfig
 from configs.sizes import in_words
 from models.kernels.tables.row_layout import Precision, Rule, row_bytes
-from models.vector_configs import Pairing
+from models.vectors.configs import Pairing
 from tasks.storage.manifests import GraphManifest
 from tasks.train.strategies.configs import LEAST_ROWS, most_blocks
 
