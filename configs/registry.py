@@ -298,6 +298,7 @@ MODELS = Registry(
     place="model",
     configs=(
         "models.configs",
+        "models.dgl.configs",
         "models.vectors.configs",
         "models.knowledge.configs",
         "models.layout.configs",

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from models.block import Block
-from models.configs import DglConfig
 from models.dgl.adapter import give_degrees, load_dgl
+from models.dgl.configs import DglConfig
 from models.dgl.convolutions import complete_options, find_convolution
+from models.dgl.handles import block_handle, end_degrees, graph_handle
 from models.facts import GraphFacts
-from models.kernels.dense.linear import Linear
 from models.layers.encoders import EdgeEncoder
 from models.layers.layer import BatchNorm, own_rows
 
@@ -55,9 +55,9 @@ class Sizes:
             "no": False,
         }
         if word == "mlp":
-            return nn.Sequential(Linear(self.in_dim, self.out_dim), nn.ReLU(), Linear(self.out_dim, self.out_dim))
+            return nn.Sequential(nn.Linear(self.in_dim, self.out_dim), nn.ReLU(), nn.Linear(self.out_dim, self.out_dim))
         if word == "edge_map":
-            return Linear(self.edge_dim, self.in_dim * self.out_dim)
+            return nn.Linear(self.edge_dim, self.in_dim * self.out_dim)
         return made[word]
 
 
@@ -136,12 +136,12 @@ class DglConv(nn.Module):
         like_nodes = "edges_like_nodes" in self.spec.reads
         if like_nodes or "edges" in self.spec.reads or ("edges_if_any" in self.spec.reads and facts.has_edge_features):
             self.edges = EdgeEncoder(facts, sizes.in_dim if like_nodes else sizes.edge_dim)
-        self.pseudo = nn.Sequential(Linear(2, 2), nn.Tanh()) if "degrees" in self.spec.reads else None
+        self.pseudo = nn.Sequential(nn.Linear(2, 2), nn.Tanh()) if "degrees" in self.spec.reads else None
         self.conv = make_convolution(config.conv, options, sizes)
         self.linear: nn.Module = nn.Identity()
         self.width = self._measured_width(config, sizes)
         if self.width != sizes.out_dim:
-            self.linear = Linear(self.width, sizes.out_dim)
+            self.linear = nn.Linear(self.width, sizes.out_dim)
 
     def _measured_width(self, config: DglConfig, sizes: Sizes) -> int:
         """Convolve a ring of three nodes and return how wide the result is. Raises RecipeError."""
@@ -186,9 +186,10 @@ class DglConv(nn.Module):
         looped.weight = None if block.weight is None else block.weight.new_ones(1)  # some divide by its root
         looped.edge_feat, looped.edge_feat_cat = longer(block.edge_feat, 0), longer(block.edge_feat_cat, 0)
         looped.edge_type = longer(block.edge_type, 0)
-        counts = block.dgl_graph.batch_num_nodes()  # of each graph, where there are many: some divide by it
-        looped.dgl_graph.set_batch_num_nodes(torch.cat([counts, counts.new_ones(1)]))
-        looped.dgl_graph.set_batch_num_edges(torch.cat([counts.new_zeros(len(counts)), counts.new_ones(1)]))
+        counts = graph_handle(block).batch_num_nodes()  # of each graph, where there are many: some divide by it
+        handle = graph_handle(looped)
+        handle.set_batch_num_nodes(torch.cat([counts, counts.new_ones(1)]))
+        handle.set_batch_num_edges(torch.cat([counts.new_zeros(len(counts)), counts.new_ones(1)]))
         longer_x = longer(x, n)
         assert longer_x is not None
         y, kept = self._convolve(looped, longer_x, longer(carried, n))
@@ -197,7 +198,7 @@ class DglConv(nn.Module):
     def _convolve(self, block: Block, x: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None]:
         dgl = load_dgl()
         homogeneous = self.spec.homogeneous or bool(self.spec.whole)
-        graph = block.dgl_graph if homogeneous else block.dgl
+        graph = graph_handle(block) if homogeneous else block_handle(block)
         if self.spec.refuses_isolated:
             degrees = graph.in_degrees().clamp(min=1)
             graph = give_degrees(graph.local_var(), degrees, degrees)
@@ -233,7 +234,7 @@ class DglConv(nn.Module):
                 found.append(block.edge_feat.norm(dim=1, keepdim=True))
             elif word == "degrees":
                 assert self.pseudo is not None
-                scale = (block.end_degrees + 1).rsqrt()
+                scale = (end_degrees(block) + 1).rsqrt()
                 ends = torch.stack([scale[block.indices.long()], scale[graph.edges(order="eid")[1]]], 1)
                 found.append(self.pseudo(ends))
             elif word == "lambda_max":

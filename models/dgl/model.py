@@ -16,10 +16,11 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch
-from models.configs import DglConfig
 from models.dgl.columns import CarryingEncoder, CarryingLayer, WithoutLast
+from models.dgl.configs import DglConfig
 from models.dgl.conv import DglConv, Sizes
 from models.dgl.convolutions import complete_options, find_convolution
+from models.dgl.handles import graph_handle
 from models.facts import GraphFacts
 from models.layers.encoders import NodeEncoder
 from models.layers.layer import Layer
@@ -114,8 +115,9 @@ class Dgl(GraphModel):
         """Return nodes as vectors; convolutions that count a graph's nodes are told the graphs of a batch."""
         if batch.graph_offsets is not None and batch.blocks:
             block, ends = batch.blocks[0], batch.graph_offsets
-            block.dgl_graph.set_batch_num_nodes(ends.diff())
-            block.dgl_graph.set_batch_num_edges(block.indptr[ends].diff())
+            handle = graph_handle(block)
+            handle.set_batch_num_nodes(ends.diff())
+            handle.set_batch_num_edges(block.indptr[ends].diff())
         return super().represent(batch)
 
 

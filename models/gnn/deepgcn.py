@@ -14,27 +14,13 @@ from models.base import GraphModel
 from models.block import Batch, Block
 from models.configs import DeepConfig
 from models.facts import GraphFacts
-from models.gnn.dilation import dilate
 from models.gnn.genconv import GenConv
 from models.gnn.reversible import ReversibleLayer, run_reversibly
 from models.kernels.sparse.segment import segment_broadcast, segment_reduce
-from models.layers.dropout import Dropout, draw_key
-from models.layers.layer import Activation, Stack, make_norm, normalise, own_rows
+from models.layers.dropout import Dropout
+from models.layers.layer import Activation, FusedSequential, make_norm, normalise, own_rows
 from models.layers.recompute import recomputed
 from models.layers.virtual_node import VirtualNode, refuse_without_graphs
-
-
-class Dilation(nn.Module):
-    """The edges of one layer: every step-th neighbour, or sometimes, while training, random ones."""
-
-    def __init__(self, step: int, config: DeepConfig) -> None:
-        super().__init__()
-        self.step, self.span, self.rate = step, config.dilation, config.stochastic_dilation
-
-    def forward(self, block: Block) -> Block:
-        """Choose edges."""
-        at_random = self.training and self.rate > 0 and float(torch.rand(())) < self.rate
-        return dilate(block, self.step, self.span, draw_key() if at_random else None)
 
 
 class DeepLayer(nn.Module):
@@ -44,7 +30,7 @@ class DeepLayer(nn.Module):
         """`number` from 0: the first layer has nothing before it to add; `activate`: not where the head does more."""
         super().__init__()
         self.kind = config.block if number or config.block == "plain" else "first " + config.block
-        self.out_dim = config.hidden_dim + (number * (config.growth or 32) if config.block == "dense" else 0)
+        self.out_dim = config.hidden_dim
         """Columns of the result."""
         self.conv, self.norm = conv, norm
         if activate and self.kind != "res":  # which adds before it drops
@@ -53,7 +39,6 @@ class DeepLayer(nn.Module):
         else:
             self.activation = Activation(config.activation) if activate else nn.Identity()
             self.dropout = Dropout(config.dropout)
-        self.dilation = Dilation(min(number + 1, config.dilation), config)
         self.checkpoint = config.checkpoint
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
@@ -64,16 +49,12 @@ class DeepLayer(nn.Module):
 
     def run(self, block: Block, x: Tensor) -> Tensor:
         """Compute the layer."""
-        edges, own = self.dilation(block), own_rows(block, x)
         if self.kind == "first res+":
-            return self.conv(edges, x)
+            return self.conv(block, x)
         if self.kind == "res+":
-            return own + self.conv(edges, normalise(self.norm, self.activation, x))
-        y = normalise(self.norm, self.activation, self.conv(edges, x))
-        if self.kind == "res":
-            y = y + own
-        y = self.dropout(y)
-        return torch.cat([own, y], 1) if self.kind == "dense" else y
+            return own_rows(block, x) + self.conv(block, normalise(self.norm, self.activation, x))
+        y = normalise(self.norm, self.activation, self.conv(block, x))
+        return self.dropout(y + own_rows(block, x) if self.kind == "res" else y)
 
     def run_joined(
         self, block: Block, x: Tensor, virtual: VirtualNode, state: Tensor, offsets: Tensor
@@ -84,22 +65,21 @@ class DeepLayer(nn.Module):
         """
         ready = normalise(self.norm, self.activation, x)
         state = virtual(state, segment_reduce(ready, offsets, "sum"))
-        return x + self.conv(self.dilation(block), ready + segment_broadcast(state, offsets, len(ready))), state
+        return x + self.conv(block, ready + segment_broadcast(state, offsets, len(ready))), state
 
 
-class Group(nn.Module):
+class ReversibleGroup(nn.Module):
     """f(x) = conv(drop(act(norm(x)))): one group's part of a reversible layer."""
 
-    def __init__(self, conv: nn.Module, norm: nn.Module, config: DeepConfig, step: int) -> None:
+    def __init__(self, conv: nn.Module, norm: nn.Module, config: DeepConfig) -> None:
         super().__init__()
         self.conv, self.norm = conv, norm
         self.activation = Activation(config.activation, config.dropout)
         """And dropout."""
-        self.dilation = Dilation(step, config)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Compute f."""
-        return self.conv(self.dilation(block), normalise(self.norm, self.activation, x))
+        return self.conv(block, normalise(self.norm, self.activation, x))
 
 
 @MODELS.register("deepgcn")
@@ -107,7 +87,6 @@ class DeepGcn(GraphModel):
     """DeeperGCN and RevGNN: up to hundreds of layers, residual, checkpointed or reversible."""
 
     uses_edge_features = True
-    uses_edge_weights = True
     project_inputs = True
 
     Config = DeepConfig
@@ -130,36 +109,24 @@ class DeepGcn(GraphModel):
 
     def make_layers(self, in_dim: int) -> nn.ModuleList:
         """Return the stack."""
-        config = self.config
-        if config.reversible:
-            return self._reversible_layers()
-        layers: list[DeepLayer] = []
+        config, width = self.config, self.config.hidden_dim
+        layers = nn.ModuleList()
         for number in range(config.num_layers):
+            if config.reversible:
+                count = config.groups or 2
+                part = width // count
+                groups = [
+                    ReversibleGroup(self.make_conv(part, part), make_norm(config.norm, part), config)
+                    for _ in range(count)
+                ]
+                layers.append(ReversibleLayer(groups, width))
+                continue
+            conv = self.make_conv(in_dim, width)
+            norm = make_norm("none" if config.block == "res+" and not number else config.norm, width)
             last = number == config.num_layers - 1
-            dim = (config.growth or 32) if config.block == "dense" and number else config.hidden_dim
-            conv = layers[0].conv if config.tie_weights and number else self.make_conv(in_dim, dim)
-            if config.tie_weights and number > 1:
-                norm = layers[1].norm
-            elif config.block == "res+":
-                norm = make_norm(config.norm, in_dim) if number else nn.Identity()
-            else:
-                norm = make_norm(config.norm, dim)
             activate = config.block != "plain" or not last or self.facts.task == "node"
             layers.append(DeepLayer(conv, norm, config, number=number, activate=activate))
-            in_dim = layers[-1].out_dim
-        return nn.ModuleList(layers)
-
-    def _reversible_layers(self) -> nn.ModuleList:
-        config = self.config
-        count = config.groups or 2
-        width = config.hidden_dim // count
-        layers = nn.ModuleList()
-        parts: list[tuple[nn.Module, nn.Module]] = []
-        for number in range(config.num_layers):
-            if not (config.tie_weights and number):
-                parts = [(self.make_conv(width, width), make_norm(config.norm, width)) for _ in range(count)]
-            step = min(number + 1, config.dilation)
-            layers.append(ReversibleLayer([Group(conv, norm, config, step) for conv, norm in parts], config.hidden_dim))
+            in_dim = width
         return layers
 
     def make_finish(self) -> nn.Module:
@@ -169,7 +136,7 @@ class DeepGcn(GraphModel):
             return nn.Identity()
         linear = self.facts.task == "node"
         last = Activation(config.activation, config.dropout) if linear else Dropout(config.dropout)
-        return Stack(make_norm(config.norm, self.vector_dim), last)
+        return FusedSequential(make_norm(config.norm, self.vector_dim), last)
 
     @property
     def is_layered(self) -> bool:
@@ -201,13 +168,7 @@ class DeepGcn(GraphModel):
 
 
 _UNSUPPORTED = ("norm_first", "feed_forward", "residual")
-_PARTS_OF = (
-    ("growth", "block", "dense"),
-    ("beta", "aggregator", "softmax"),
-    ("power", "aggregator", "power"),
-    ("learn_message_scale", "message_norm", True),
-    ("groups", "reversible", True),
-)
+_PARTS_OF = (("beta", "aggregator", "softmax"), ("groups", "reversible", True))
 
 
 def _refuse(config: DeepConfig, facts: GraphFacts) -> None:
@@ -222,24 +183,10 @@ def _refuse(config: DeepConfig, facts: GraphFacts) -> None:
     for name, owner, value in _PARTS_OF:
         if getattr(config, name) not in (None, False) and getattr(config, owner) != value:
             raise RecipeError(f"model.{name} is for model.{owner}={value}; set that or remove model.{name}")
-    if config.learn_aggregator and config.aggregator not in ("softmax", "power"):
+    if config.learn_aggregator and config.aggregator != "softmax":
         raise RecipeError(f"model.learn_aggregator: a {config.aggregator} has nothing to learn; remove it")
     if config.aggregator == "max" and facts.has_edge_features:
         raise RecipeError("model.aggregator=max does not read edge features, and the graph has some; take softmax")
-    if config.dilation == 1 and (config.stochastic_dilation or config.edge_weights):
-        name = "edge_weights" if config.edge_weights else "stochastic_dilation"
-        raise RecipeError(f"model.{name} is for model.dilation above 1; set that or remove model.{name}")
-    if config.dilation > 1 and not config.edge_weights:
-        raise RecipeError(
-            "model.dilation counts from the nearest neighbour on, and only the edges' weights say which that is: set "
-            "model.edge_weights=true, with weights that fall with the distance, or remove model.dilation"
-        )
-    if config.jumping in ("sum", "max") and config.block == "dense":
-        raise RecipeError(
-            f"model.jumping={config.jumping} wants layers of one width, which block=dense has not; take jumping=cat"
-        )
-    if config.tie_weights and config.block == "dense":
-        raise RecipeError("model.tie_weights wants layers of one width, which block=dense has not; take block=res+")
     if config.reversible:
         if config.hidden_dim % (config.groups or 2):
             raise RecipeError(f"model.groups={config.groups or 2} does not divide hidden_dim={config.hidden_dim}")

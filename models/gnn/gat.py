@@ -14,10 +14,9 @@ from models.base import GraphModel
 from models.block import Block
 from models.configs import AttentionConfig, GatConfig
 from models.facts import GraphFacts
+from models.kernels.attention.attention import gat_attention
 from models.kernels.attention.edge_dropout import EdgeDropout
-from models.kernels.attention.end_sums import sum_ends
-from models.kernels.attention.gat import gat_attention
-from models.kernels.dense.linear import Linear, linear_pair
+from models.kernels.backends import widen
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
 from models.kernels.sparse.spmm import weighted_sum
@@ -72,7 +71,7 @@ class AttentionModel(GraphModel):
         return self.conv(in_dim, heads, dim, mean=mean, config=self.config, edges=edges)
 
 
-class Heads(nn.Module):
+class AttentionConv(nn.Module):
     """What attention convolutions share: which edges, dropout's key, how heads combine, the bias, edge features.
 
     Where edges carry features f, <e^h, U^h f_uv> is added to a head's score and U^h f_uv to its message.
@@ -120,14 +119,14 @@ class Heads(nn.Module):
         return (y.mean(1) if self.mean else y.flatten(1)) + self.bias.to(y.dtype)
 
 
-class GatConv(Heads):
+class GatConv(AttentionConv):
     """y_v = combine_h sum_{u in N(v) + v} a_uv^h W^h x_u, a = softmax_u LeakyReLU(<s^h, W^h x_u> + <t^h, W^h x_v>)."""
 
     def __init__(
         self, in_dim: int, heads: int, dim: int, *, mean: bool, config: AttentionConfig, edges: GraphFacts | None = None
     ) -> None:
         super().__init__(heads, dim, mean=mean, config=config, edges=edges)
-        self.linear = Linear(in_dim, heads * dim, bias=False)
+        self.linear = nn.Linear(in_dim, heads * dim, bias=False)
         self.source = nn.Parameter(torch.empty(heads, dim))
         self.target = nn.Parameter(torch.empty(heads, dim))
         for weight in (self.linear.weight, self.source, self.target):
@@ -138,12 +137,12 @@ class GatConv(Heads):
         # <s, W x> = <W^T s, x>: the scores come from the narrow side, without products of the size of z.
         weight = self.linear.weight.view(self.heads, self.dim, -1)
         folded = torch.cat([(weight * vector.unsqueeze(2)).sum(1) for vector in (self.source, self.target)])
-        z, scores = linear_pair(x, self.linear.weight, folded)
-        z, (score_src, score_dst) = self.split(z), scores.chunk(2, 1)
+        z, (score_src, score_dst) = self.split(self.linear(x)), F.linear(x, folded).chunk(2, 1)
         score_dst = own_rows(block, score_dst)
         if self.carried is not None:
             adj = self.edges(block)
-            sums = sum_ends(adj, score_src, score_dst) + self.carried.scores(block, adj)
+            ends = score_src.index_select(0, adj.indices), score_dst.index_select(0, adj.targets())
+            sums = widen(ends[0]) + widen(ends[1]) + self.carried.scores(block, adj)
             return self.combine(self.attend(block, z, F.leaky_relu(sums, self.slope)))
         y = gat_attention(self.edges(block), z, score_src, score_dst, self.slope, **self.drop())
         return self.combine(y)

@@ -9,22 +9,20 @@ from configs.registry import MODELS
 from models.block import Block
 from models.configs import Gatv2Config
 from models.facts import GraphFacts
-from models.gnn.gat import AttentionModel, Heads
-from models.kernels.attention.gatv2 import gatv2_attention
-from models.kernels.attention.gatv2_scores import gatv2_scores
-from models.kernels.dense.linear import Linear
+from models.gnn.gat import AttentionConv, AttentionModel
+from models.kernels.attention.attention import gatv2_attention, gatv2_scores
 from models.layers.layer import own_rows
 
 
-class Gatv2Conv(Heads):
+class Gatv2Conv(AttentionConv):
     """y_v = combine_h sum_{u in N(v) + v} a_uv^h W_s^h x_u, a = softmax_u <a^h, LeakyReLU(W_s^h x_u + W_t^h x_v)>."""
 
     def __init__(
         self, in_dim: int, heads: int, dim: int, *, mean: bool, config: Gatv2Config, edges: GraphFacts | None = None
     ) -> None:
         super().__init__(heads, dim, mean=mean, config=config, edges=edges)
-        self.source = Linear(in_dim, heads * dim)
-        self.target = self.source if config.share_weights else Linear(in_dim, heads * dim)
+        self.source = nn.Linear(in_dim, heads * dim)
+        self.target = self.source if config.share_weights else nn.Linear(in_dim, heads * dim)
         self.attention = nn.Parameter(torch.empty(heads, dim))
         for weight in (self.source.weight, self.target.weight, self.attention):
             nn.init.xavier_uniform_(weight)

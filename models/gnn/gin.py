@@ -12,11 +12,10 @@ from models.base import GraphModel
 from models.block import Batch, Block, aggregate
 from models.configs import GinConfig
 from models.facts import GraphFacts
-from models.kernels.dense.linear import Linear
 from models.kernels.sparse.message import message_sum
-from models.kernels.sparse.segment import segment_exchange
+from models.kernels.sparse.segment import segment_broadcast, segment_reduce
 from models.layers.encoders import EdgeEncoder
-from models.layers.layer import Stack, hidden_layers, own_rows
+from models.layers.layer import FusedSequential, hidden_layers, own_rows
 from models.layers.virtual_node import VirtualNode, refuse_without_graphs
 
 
@@ -31,18 +30,15 @@ class GinConv(nn.Module):
         self.eps = nn.Parameter(torch.zeros(1))
         self.edges = EdgeEncoder(facts, in_dim) if facts.has_edge_features else None
         hidden = hidden_layers(in_dim, 2 * out_dim, 1, "relu", norm="batch")
-        self.mlp = Stack(*hidden, Linear(2 * out_dim, out_dim))
+        self.mlp = FusedSequential(*hidden, nn.Linear(2 * out_dim, out_dim))
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
-        if self.edges is not None and block.scale is None:
-            return self.mlp(message_sum(block.adjacency, x, self.edges(block, x.dtype), 1 + self.eps))
         if self.edges is None:
             summed = aggregate(block, x, "sum")
         else:
-            assert block.scale is not None
             summed = message_sum(block.adjacency, x, self.edges(block, x.dtype))
-            summed = summed * block.scale.unsqueeze(1).to(x.dtype)
+            summed = summed if block.scale is None else summed * block.scale.unsqueeze(1).to(x.dtype)
         return self.mlp((1 + self.eps).to(x.dtype) * own_rows(block, x) + summed)
 
 
@@ -86,9 +82,9 @@ class Gin(GraphModel):
         x = self.encoder(batch.inputs)
         collected: Tensor | None = None
         for number, layer in enumerate(self.layers):
-            x, pooled = segment_exchange(x, state.to(x.dtype), offsets)
+            x = x + segment_broadcast(state.to(x.dtype), offsets, len(x))
             if number < len(self.virtual):
-                state = self.virtual[number](state, pooled)
+                state = self.virtual[number](state, segment_reduce(x, offsets, "sum"))
             x = layer(batch.block(number), x)
             collected = self.collect(collected, x)
         assert collected is not None

@@ -13,8 +13,6 @@ from models.base import GraphModel
 from models.block import Block
 from models.configs import RgcnConfig
 from models.facts import GraphFacts
-from models.kernels.counting import number_of_equals, starts_of
-from models.kernels.dense.linear import Linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers.encoders import NodeEncoder
@@ -31,7 +29,8 @@ def by_relation(block: Block, num_relations: int) -> list[Adjacency]:
     targets = block.adjacency.targets()
     parts = []
     for edges in torch.split(order, type_sizes(block.edge_type, num_relations, block.edge_type_counts)):
-        indptr = starts_of(targets[edges], block.num_dst)
+        # Searching needs not wait for a GPU, where counting asks for a size.
+        indptr = torch.searchsorted(targets[edges], torch.arange(block.num_dst + 1, device=targets.device))
         parts.append(Adjacency(indptr, block.indices[edges], block.num_src))
     return parts
 
@@ -40,7 +39,9 @@ def relation_shares(block: Block, num_relations: int) -> Tensor:
     """Return 1 / c_vr for each edge, c_vr the in-edges of its destination of its relation: float32 (E,)."""
     assert block.edge_type is not None, "the loader gave no relations"
     pair = block.adjacency.targets() * num_relations + block.edge_type
-    return number_of_equals(pair).to(torch.float32).reciprocal()
+    ascending = torch.sort(pair).values
+    counts = torch.searchsorted(ascending, pair, right=True) - torch.searchsorted(ascending, pair)
+    return counts.to(torch.float32).reciprocal()
 
 
 class RelationalConv(nn.Module):
@@ -53,7 +54,7 @@ class RelationalConv(nn.Module):
     def __init__(self, in_dim: int, out_dim: int, num_relations: int, num_bases: int | None) -> None:
         super().__init__()
         self.num_relations = num_relations
-        self.own = Linear(in_dim, out_dim)
+        self.own = nn.Linear(in_dim, out_dim)
         self.maps = nn.Parameter(torch.empty(num_bases or num_relations, in_dim, out_dim))
         for matrix in self.maps:
             nn.init.xavier_uniform_(matrix)

@@ -13,7 +13,7 @@ from models.gnn.sgc import PropagatedModel
 from models.layers.layer import hidden_layers
 
 
-class Hop(nn.Module):
+class HopPropagation(nn.Module):
     """One hop more: [x | ... | P^k x] (num_src, (k + 1) D) -> [x | ... | P^(k+1) x] (num_dst, (k + 2) D)."""
 
     def __init__(self, dim: int, number: int) -> None:
@@ -46,14 +46,14 @@ class Inception(nn.Module):
 
 
 @MODELS.register("sign")
-class Sign(PropagatedModel):
+class SignModel(PropagatedModel):
     """SIGN: an MLP on features propagated 0 to num_layers times; made for the precomputed loader."""
 
     Config = SignConfig
 
     def make_layers(self, in_dim: int) -> nn.ModuleList:
         """Return the propagations, which keep all hops."""
-        return nn.ModuleList(Hop(in_dim, number) for number in range(self.config.num_layers))
+        return nn.ModuleList(HopPropagation(in_dim, number) for number in range(self.config.num_layers))
 
     def make_finish(self) -> nn.Module:
         """Return all that learns."""

@@ -17,7 +17,7 @@ Side = Literal["head", "tail"]
 
 
 @dataclass(frozen=True)
-class Queries:
+class EntityQueries:
     """What is compared with entities' rows e: by the similarity of the model, of `vectors` with `scale` * e."""
 
     vectors: Tensor
@@ -42,7 +42,7 @@ class KnowledgeModel(RowsModel):
 
             @classmethod
             def queries(cls, config, entities, relations, side):
-                return Queries(entities * relations)
+                return EntityQueries(entities * relations)
 
     Gradients come from autograd, unless `query_gradients` gives them faster. For both sides the score of a triple has
     to be the same: similarity(queries(h, r, "tail"), t) = similarity(queries(t, r, "head"), h).
@@ -52,7 +52,7 @@ class KnowledgeModel(RowsModel):
     """Whether entities' rows are given the length 1 after each step; see `has_unit_entities`."""
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """Return queries for the end `side`.
 
         Args:
@@ -74,8 +74,8 @@ class KnowledgeModel(RowsModel):
             entities: see there.
             relations: see there.
             side: see there.
-            vectors: gradient by `Queries.vectors`, (n, dim).
-            scale: gradient by `Queries.scale`, where there is one.
+            vectors: gradient by `EntityQueries.vectors`, (n, dim).
+            scale: gradient by `EntityQueries.scale`, where there is one.
         """
         with torch.enable_grad():
             rows = entities.detach().requires_grad_(), relations.detach().requires_grad_()
@@ -141,7 +141,7 @@ class KnowledgeModel(RowsModel):
 
 def made_queries(
     model: type[KnowledgeModel], config: Any, entities: Tensor, table: Tensor, relations: Tensor, side: Side
-) -> Queries:
+) -> EntityQueries:
     """Return queries; with inverse relations, those for heads ask for the tail of the relation's way back.
 
     Args:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from models.kernels.dense.linear import Linear
 from models.layers.dropout import Dropout
 from models.layers.layer import Activation
 from models.layers.node_types import TypedLinear
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
 # Up to so many combinations of an edge's categories are encoded once for all edges. OGB's bonds have 60.
 MAX_COMBINATIONS = 4096
-# And summed by a product with a matrix of up to so many ones and zeros, which then is faster than bags of rows.
-_MOST_ONES = 1 << 16
 
 
 class CategoryEmbedding(nn.Module):
@@ -89,14 +85,14 @@ class NodeEncoder(nn.Module):
             width = embedding_dim or dim
         typed = bool(facts.feature_dim) and node_types > 1
         mapped = typed or facts.categories or (project and (facts.feature_dim or width != dim))
-        self.linear: Linear | TypedLinear | None = None
+        self.linear: nn.Linear | TypedLinear | None = None
         if width and mapped:
-            self.linear = TypedLinear(width, dim, node_types) if typed else Linear(width, dim)
+            self.linear = TypedLinear(width, dim, node_types) if typed else nn.Linear(width, dim)
         self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
         self.out_dim = dim if mapped else width
         """Columns of the result."""
         self.num_labels = labels
-        self.labels = Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
+        self.labels = nn.Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
         self.rows: nn.Embedding | None = None
         self.dropout = Dropout(dropout)
         self.activation = Activation(activation) if activation else nn.Identity()
@@ -161,18 +157,13 @@ class EdgeEncoder(nn.Module):
 
     def __init__(self, facts: GraphFacts, dim: int) -> None:
         super().__init__()
-        self.linear = Linear(facts.edge_feature_dim, dim) if facts.edge_feature_dim else None
+        self.linear = nn.Linear(facts.edge_feature_dim, dim) if facts.edge_feature_dim else None
         self.categories = CategoryEmbedding(facts.edge_categories, dim) if facts.edge_categories else None
         self.combinations: Tensor | None
         self.strides: Tensor
         few = self.linear is None and math.prod(facts.edge_categories) <= MAX_COMBINATIONS
         every = torch.tensor(list(itertools.product(*map(range, facts.edge_categories)))) if few else None
         self.register_buffer("combinations", every, persistent=False)
-        self.ones: Tensor | None
-        ones, width = None, sum(facts.edge_categories)
-        if every is not None and self.categories is not None and len(every) * width <= _MOST_ONES:
-            ones = torch.zeros(len(every), width).scatter_(1, every + self.categories.offsets, 1.0)
-        self.register_buffer("ones", ones, persistent=False)
         strides = [math.prod(facts.edge_categories[j + 1 :]) for j in range(len(facts.edge_categories))]
         self.register_buffer("strides", torch.tensor(strides, dtype=torch.int64), persistent=False)
 
@@ -181,9 +172,7 @@ class EdgeEncoder(nn.Module):
         if self.combinations is not None:
             assert self.categories is not None
             codes = block.cached("codes of edges", lambda: self._codes(block))  # the same in each layer
-            if self.ones is None:
-                return self.categories(self.combinations).to(dtype), codes
-            return _Combine.apply(self.categories.table, self.ones, dtype), codes  # type: ignore[no-untyped-call]
+            return self.categories(self.combinations).to(dtype), codes
         parts = []
         if self.linear is not None:
             parts.append(self.linear(block.edge_feat))
@@ -195,22 +184,3 @@ class EdgeEncoder(nn.Module):
         """Return each edge's row among the combinations: int32 (E,)."""
         assert block.edge_feat_cat is not None
         return (block.edge_feat_cat * self.strides).sum(1).to(torch.int32)
-
-
-class _Combine(torch.autograd.Function):
-    """Sums of a table's rows by a matrix of ones and zeros: one small product, and one for the gradient.
-
-    In float32 whatever autocast says, and rounded at the end.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, ones: Tensor, dtype: torch.dtype) -> Tensor:
-        ctx.save_for_backward(ones)
-        ctx.dtype = table.dtype
-        return torch.mm(ones, table, out=table.new_empty(len(ones), table.shape[1])).to(dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (ones,) = ctx.saved_tensors
-        return ones.t() @ grad.to(ctx.dtype), None, None

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.dense.batch_norm import Running, batch_norm
-from models.kernels.dense.dropout import elu_dropout, relu_dropout
-from models.kernels.dense.linear import Linear
+from models.kernels.dense.dropout import relu_dropout
 from models.layers.dropout import Dropout
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def own_rows(block: Block, x: Tensor) -> Tensor:
     return x if block.num_src == block.num_dst else x[: block.num_dst]
 
 
-class Stack(nn.Sequential):
+class FusedSequential(nn.Sequential):
     """Modules one after the other; a norm and what follows it in one pass where that can be."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -56,7 +55,7 @@ def normalise(norm: nn.Module, activation: nn.Module, x: Tensor, num_there: Tens
 
 
 class Activation(nn.Module):
-    """ReLU, ELU or GELU by name, and dropout behind it; in one pass where it is ReLU or ELU."""
+    """ReLU, ELU or GELU by name, and dropout behind it; in one pass where it is ReLU."""
 
     def __init__(self, kind: str, rate: float = 0.0, *, inplace: bool = False) -> None:
         """`inplace`: in training, with dropout, it may write over its input, which nobody else reads."""
@@ -68,8 +67,6 @@ class Activation(nn.Module):
         """Apply to each element."""
         if self.kind == "relu" and self.rate and self.training:
             return relu_dropout(x, self.rate, inplace=self.inplace)
-        if self.kind == "elu" and self.training:
-            return elu_dropout(x, self.rate, inplace=self.inplace)
         return self.dropout(self.activate(x))
 
     def activate(self, x: Tensor) -> Tensor:
@@ -151,7 +148,7 @@ def hidden_layers(
     parts: list[nn.Module] = []
     for number in range(count):
         norms = [] if norm is None else [make_norm(norm, dim)]
-        parts += [Linear(dim if number else in_dim, dim), *norms, Activation(activation, dropout)]
+        parts += [nn.Linear(dim if number else in_dim, dim), *norms, Activation(activation, dropout)]
     return parts
 
 
@@ -164,10 +161,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, maps: int, config: ModelConfig) -> None:
         super().__init__()
-        self.first = Linear(dim, dim) if maps == 2 else nn.Identity()
+        self.first = nn.Linear(dim, dim) if maps == 2 else nn.Identity()
         self.dropout = Dropout(config.dropout)
         self.activation = DropoutFirst(config.activation, config.dropout)
-        self.last = Linear(dim, dim)
+        self.last = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map each row."""
@@ -195,7 +192,7 @@ class Layer(nn.Module):
             self.activation = Activation(config.activation, config.dropout, inplace=own)
         self.shortcut: nn.Module | None = None
         if config.residual:
-            self.shortcut = nn.Identity() if in_dim == out_dim else Linear(in_dim, out_dim, bias=False)
+            self.shortcut = nn.Identity() if in_dim == out_dim else nn.Linear(in_dim, out_dim, bias=False)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer."""

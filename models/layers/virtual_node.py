@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from models.facts import GraphFacts
-from models.layers.layer import Stack, hidden_layers
+from models.layers.layer import FusedSequential, hidden_layers
 
 
 class VirtualNode(nn.Module):
@@ -19,7 +19,7 @@ class VirtualNode(nn.Module):
         """`maps`: linear maps of the MLP, at least one."""
         super().__init__()
         wide = hidden_layers(dim, 2 * dim, maps - 1, "relu", norm=norm)
-        self.mlp = Stack(*wide, *hidden_layers(2 * dim if wide else dim, dim, 1, "relu", dropout, norm))
+        self.mlp = FusedSequential(*wide, *hidden_layers(2 * dim if wide else dim, dim, 1, "relu", dropout, norm))
 
     def forward(self, state: Tensor, pooled: Tensor) -> Tensor:
         """Update: state and the sums of the graphs' rows, both (G, dim) -> (G, dim)."""

@@ -21,7 +21,7 @@ from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
 from models.layers.encoders import NodeEncoder
 from models.layers.output_heads import LinkHead, NodeHead
-from models.vectors.configs import VectorsConfig
+from models.vectors.configs import VectorModelConfig
 
 
 class RowsModel(GraphModel):
@@ -217,7 +217,7 @@ class FactoredModel(VectorModel):
         if finite and bool(vectors.any()):
             return vectors
         found = "nothing but zeros" if finite else "numbers that are not finite"
-        own = sorted(set(type(config).model_fields) - set(VectorsConfig.model_fields))
+        own = sorted(set(type(config).model_fields) - set(VectorModelConfig.model_fields))
         options = ", ".join(f"{name}={getattr(config, name)}" for name in own)
         raise RecipeError(
             f"{config.name} makes {found} of this graph with {options}: leave out the options that are not as usual "

@@ -56,7 +56,7 @@ class RowsConfig(ComponentConfig):
         raise AssertionError(f"{type(self).__name__} defines no check_task")
 
 
-class VectorsConfig(RowsConfig):
+class VectorModelConfig(RowsConfig):
     """Options of every model whose result is a vector for each node, and of the head that is fitted to them."""
 
     family: ClassVar[str] = "table"
@@ -79,7 +79,7 @@ class VectorsConfig(RowsConfig):
             raise RecipeError(f"model.name={self.name} has no vectors of nodes that it has not seen; take a GNN")
 
 
-class SampledConfig(VectorsConfig):
+class SampledModelConfig(VectorModelConfig):
     """Options of models that are learnt from pairs of near nodes, against drawn ones."""
 
     negatives: int = Field(default=5, ge=1, le=1000)
@@ -97,7 +97,7 @@ class SampledConfig(VectorsConfig):
 
 
 @MODELS.options("skipgram", "vectors.skipgram")
-class SkipGramConfig(SampledConfig):
+class SkipGramConfig(SampledModelConfig):
     """Skip-gram with negative sampling: DeepWalk and node2vec over walks, LINE over edges; needs no labels."""
 
     order: Literal["second", "first", "both"] = "second"
@@ -153,7 +153,7 @@ class GatneConfig(RowsConfig):
             )
 
 
-class FactoredConfig(VectorsConfig):
+class FactoredConfig(VectorModelConfig):
     """Options of models that are computed from the graph at once."""
 
     family: ClassVar[str] = "factors"

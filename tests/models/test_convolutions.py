@@ -162,21 +162,14 @@ def edge_by_edge_gen(conv: GenConv, block: Block, x: Tensor) -> Tensor:
             rows.append(torch.zeros_like(x[0]))
             continue
         m = torch.stack(parts)
-        if conv.aggregator == "softmax":
-            rows.append((torch.softmax(conv.sharpness * m, 0) * m).sum(0))
-        elif conv.aggregator == "power":
-            assert conv.sharpness is not None
-            rows.append((m**conv.sharpness).mean(0) ** (1 / conv.sharpness))
+        if conv.beta is not None:
+            rows.append((torch.softmax(conv.beta * m, 0) * m).sum(0))
         elif conv.aggregator == "max":
             rows.append(m.amax(0))
         else:
             scale = 1 / len(parts) if conv.aggregator == "mean" else true_over_sampled(block)[v]
             rows.append(m.sum(0) * scale)
-    message, own = torch.stack(rows), x[: block.num_dst]
-    if conv.message_norm is not None:
-        length = (message**2).sum(1, keepdim=True).sqrt().clamp(min=1e-12)
-        message = message / length * (own**2).sum(1, keepdim=True).sqrt() * conv.message_norm.scale
-    return conv.mlp(own + message)
+    return conv.mlp(x[: block.num_dst] + torch.stack(rows))
 
 
 def gat_conv(kind: Any, edges: GraphFacts | None = None, **options: Any) -> Callable[[int, int], nn.Module]:
@@ -257,8 +250,7 @@ CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] 
     "gatv2": (gat_conv(Gatv2Conv), dense_attention),
     "gatv2-shared": (gat_conv(Gatv2Conv, output="mean", share_weights=True), dense_attention),
     "gen-softmax": (gen_conv(True, beta=0.7, learn_aggregator=True), edge_by_edge_gen),
-    "gen-softmax-plain": (gen_conv(False, message_norm=True, learn_message_scale=True), edge_by_edge_gen),
-    "gen-power": (gen_conv(True, aggregator="power", power=2.0, learn_aggregator=True), edge_by_edge_gen),
+    "gen-softmax-plain": (gen_conv(False), edge_by_edge_gen),
     "gen-mean": (gen_conv(True, aggregator="mean", mlp_layers=2), edge_by_edge_gen),
     "gen-sum": (gen_conv(True, aggregator="sum"), edge_by_edge_gen),
     "gen-max": (gen_conv(False, aggregator="max"), edge_by_edge_gen),

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from models import encoders
 from models.block import Block, Inputs
 from models.facts import GraphFacts
+from models.layers import encoders
 from models.layers.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
 from models.layers.node_types import TypedLinear
 from models.layers.output_heads import LinkHead

@@ -1,5 +1,6 @@
-"""Graph attention (GAT) in one pass: scores, softmax and weighted sum fused; nothing of size E x H is ever stored."""
+"""GAT's attention on the CPU: scores, softmax and weighted sum fused."""
 
+# ruff: noqa: D102
 from __future__ import annotations
 
 from typing import Any
@@ -9,11 +10,9 @@ import torch
 from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.attention.edge_dropout import EdgeDropout, kept
 from models.kernels.attention.heads import head_tiles, leaky, leaky_gradient, spread, sum_heads
-from models.kernels.backends import choose, widen
 from models.kernels.memory import empty
 from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import (
@@ -32,86 +31,13 @@ from models.kernels.simd.vector import (
     zeros,
 )
 from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.edge_softmax import reference_edge_softmax
 from models.kernels.sparse.ranges import few_ranges, out_edges, range_number
 from models.kernels.threads import run_rows
 
 
-def gat_attention(
-    adj: Adjacency,
-    x: Tensor,
-    score_src: Tensor,
-    score_dst: Tensor,
-    negative_slope: float = 0.2,
-    dropout: float = 0.0,
-    key: int = 0,
-) -> Tensor:
-    """Aggregate with GAT's attention (Velickovic et al., arXiv:1710.10903, eq. 3-4).
+class GatAttention(torch.autograd.Function):
+    """`attention.gat_attention` on the CPU."""
 
-    y_vh = sum_{e = (u, v)} a_eh x_uh, a_eh = softmax_{e into v}(LeakyReLU(score_src_uh + score_dst_vh)).
-
-    Args:
-        adj: the edges; several between the same two nodes count severally.
-        x: float32 or bfloat16 (num_src, H, D); differentiable.
-        score_src: (num_src, H), a^T of the sources' rows; differentiable.
-        score_dst: (num_dst, H), the same of the destinations; differentiable.
-        negative_slope: LeakyReLU's.
-        dropout: share of the a_eh set to zero after the softmax, from 0 to below 1; the others are divided by
-            1 - dropout. Pass 0 in evaluation.
-        key: which weights are dropped depends on (key, position of the edge, head) only.
-
-    Returns:
-        (num_dst, H, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. Kept for the
-        backward are the inputs, the result and two numbers a destination and head; the attention is recomputed. On
-        a CPU the last bits of score_dst's gradient depend on the number of threads.
-
-    Raises:
-        ValueError: shapes that do not fit together.
-    """
-    _check(adj, x, score_src, score_dst)
-    rule = EdgeDropout.of(dropout, key)
-    backend = choose(x)
-    if backend == "torch" or not x.shape[1:].numel():
-        rows, sources, targets = widen(x), widen(score_src), widen(score_dst)
-        return reference_gat_attention(adj, rows, sources, targets, negative_slope, dropout, key).to(x.dtype)
-    if backend == "triton":
-        from models.kernels.attention.gat_triton import gat_attention_triton
-
-        return gat_attention_triton(adj, x, score_src.float(), score_dst.float(), negative_slope, rule)
-    return _Attention.apply(x, score_src.float(), score_dst.float(), adj, negative_slope, rule)  # type: ignore[no-untyped-call]
-
-
-def _check(adj: Adjacency, x: Tensor, score_src: Tensor, score_dst: Tensor) -> None:
-    heads = x.shape[1:2]
-    if x.dim() != 3 or x.shape[0] != adj.num_src or score_src.shape != x.shape[:2]:
-        raise ValueError(
-            f"x and score_src must be ({adj.num_src}, H, D) and ({adj.num_src}, H), not "
-            f"{tuple(x.shape)} and {tuple(score_src.shape)}"
-        )
-    if score_dst.shape != (adj.num_dst, *heads):
-        raise ValueError(f"score_dst must be ({adj.num_dst}, {heads[0]}), not {tuple(score_dst.shape)}")
-
-
-def reference_gat_attention(
-    adj: Adjacency,
-    x: Tensor,
-    score_src: Tensor,
-    score_dst: Tensor,
-    negative_slope: float = 0.2,
-    dropout: float = 0.0,
-    key: int = 0,
-) -> Tensor:
-    """Do `gat_attention` by gather and scatter, E x H x D messages and all."""
-    rows, sources = adj.targets(), adj.indices.long()
-    scores = F.leaky_relu(score_src[sources] + score_dst[rows], negative_slope)
-    weights = reference_edge_softmax(adj, scores)
-    if dropout > 0:
-        weights = weights * EdgeDropout.of(dropout, key).mask(weights)
-    messages = weights.unsqueeze(2).to(x.dtype) * x[sources]
-    return x.new_zeros(adj.num_dst, *x.shape[1:]).index_add(0, rows, messages)
-
-
-class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, score_src: Tensor, score_dst: Tensor, adj: Adjacency, slope: float, rule: EdgeDropout
