@@ -275,8 +275,8 @@ ALLOWED: dict[str, list[str]] = {
     ],
     "versions of installed packages": [
         "flows/services/prefect_database.py: self.path.with_name(f\".database-{version('prefect')}\")",
-        "models/dgl_adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
-        "models/dgl_adapter.py: folder / f'{module}.py'",
+        "models/dgl/adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
+        "models/dgl/adapter.py: folder / f'{module}.py'",
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
         "tasks/storage/artifacts.py: path.parent.glob(f\"{glob.escape(beside(path, '').name)}.*-*{_DRAFT}\")",

@@ -15,51 +15,53 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.product_triton import block_shape
 from models.kernels.sparse.ranges import out_edges
-from models.kernels.sparse.spmm_max_triton import block_shape
 
-KINDS = {"sum": 0, "softmax": 1, "power": 2}
 _NO_TERM, _ROWS, _TABLE = 0, 1, 2
 
 
 def aggregate_triton(
-    adj: Adjacency, x: Tensor, term: Tensor | None, codes: Tensor | None, scalar: Tensor, eps: float, kind: str
+    adj: Adjacency, x: Tensor, term: Tensor | None, codes: Tensor | None, beta: Tensor | None, eps: float
 ) -> Tensor:
-    """Aggregate by `sum`, `softmax` (`scalar` is beta) or `power` (`scalar` is p)."""
-    return _Aggregate.apply(x, term, codes, scalar, adj, eps, kind)  # type: ignore[no-untyped-call]
+    """Aggregate by a sum, or where there is a `beta` by a mean that softmax weighs."""
+    return _AggregateOnGpu.apply(x, term, codes, beta, adj, eps)  # type: ignore[no-untyped-call]
 
 
-def _shape(width: int, term: Tensor | None, codes: Tensor | None, kind: str) -> dict[str, Any]:
+def _shape(width: int, term: Tensor | None, codes: Tensor | None, beta: Tensor | None) -> dict[str, Any]:
     how = _NO_TERM if term is None else _ROWS if codes is None else _TABLE
-    return {"KIND": KINDS[kind], "TERM": how, **block_shape(width)}
+    return {"MEAN": beta is not None, "TERM": how, **block_shape(width)}
 
 
-class _Aggregate(torch.autograd.Function):
+def _on_device(beta: Tensor | None, x: Tensor) -> Tensor:
+    """Return beta as kernels read it, on the device: asking for its value would wait for it."""
+    return x if beta is None else beta.detach().float().view(1)
+
+
+class _AggregateOnGpu(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, term: Tensor | None, codes: Tensor | None, scalar: Tensor, adj: Adjacency, eps: float,
-        kind: str,
-    ) -> Tensor:  # fmt: skip
+        ctx: Any, x: Tensor, term: Tensor | None, codes: Tensor | None, beta: Tensor | None, adj: Adjacency, eps: float
+    ) -> Tensor:
         x, term = x.contiguous(), None if term is None else term.contiguous()
-        number = scalar.detach().float().view(1)  # read on the device: asking for its value would wait for it
         y = x.new_empty(adj.num_dst, x.shape[1])
-        log_sums = x.new_empty(y.shape if kind != "sum" else (0,), dtype=torch.float32)
-        shape = _shape(x.shape[1], term, codes, kind)
+        log_sums = x.new_empty((0,) if beta is None else y.shape, dtype=torch.float32)
+        shape = _shape(x.shape[1], term, codes, beta)
         if y.numel():
             _forward[(adj.num_dst, triton.cdiv(x.shape[1], shape["WIDTH"]))](
                 adj.indptr, adj.indices, x, x if term is None else term, adj.indices if codes is None else codes,
-                number, y, log_sums, eps, x.shape[1], **shape,
+                _on_device(beta, x), y, log_sums, eps, x.shape[1], **shape,
             )  # fmt: skip
-        ctx.save_for_backward(x, term, codes, scalar, y, log_sums)
-        ctx.adj, ctx.eps, ctx.kind = adj, eps, kind
+        ctx.save_for_backward(x, term, codes, beta, y, log_sums)
+        ctx.adj, ctx.eps = adj, eps
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, term, codes, scalar, y, log_sums = ctx.saved_tensors
+        x, term, codes, beta, y, log_sums = ctx.saved_tensors
         grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)
-        shape = _shape(x.shape[1], term, codes, ctx.kind)
+        shape = _shape(x.shape[1], term, codes, beta)
         grad_x, blocks = torch.empty_like(x), triton.cdiv(x.shape[1], shape["WIDTH"])
         grad_term = None
         if term is not None:
@@ -68,18 +70,13 @@ class _Aggregate(torch.autograd.Function):
         if x.numel():
             _backward[(ctx.adj.num_src, blocks)](
                 out.indptr, out.indices, positions, x, x if term is None else term,
-                positions if codes is None else codes, scalar.detach().float().view(1), grad, y, log_sums,
+                positions if codes is None else codes, _on_device(beta, x), grad, y, log_sums,
                 grad_x, grad_x if grad_term is None else grad_term, shares, ctx.eps, x.shape[1], **shape,
             )  # fmt: skip
-        grad_scalar = None
-        if ctx.needs_input_grad[3] and ctx.kind != "sum":
-            share = shares.sum(dtype=torch.float64)
-            if ctx.kind == "power":
-                # dp = (sum w dy y log m - sum dy y log y) / p
-                logs = torch.where(y > 0, y, 1).float().log()
-                share = (share - (grad.float() * y.float() * logs).sum(dtype=torch.float64)) / scalar
-            grad_scalar = share.to(scalar.dtype).view(scalar.shape)
-        return grad_x, None if grad_term is None else grad_term.to(x.dtype), None, grad_scalar, None, None, None
+        grad_beta = None
+        if beta is not None and ctx.needs_input_grad[3]:
+            grad_beta = shares.sum(dtype=torch.float64).to(beta.dtype).view(beta.shape)
+        return grad_x, None if grad_term is None else grad_term.to(x.dtype), None, grad_beta, None, None
 
 
 @triton.jit
@@ -88,26 +85,15 @@ def _relu(value):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _clamped(message):  # type: ignore[no-untyped-def]
-    return tl.minimum(message, 10.0, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def _exponents(message, number, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
-    if KIND == 2:
-        message = tl.log(_clamped(message))
-    return message * number
-
-
-@triton.jit
 def _forward(  # type: ignore[no-untyped-def]
-    indptr, indices, x, term, codes, number, y, log_sums, eps, D,
-    KIND: tl.constexpr, TERM: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr,
+    indptr, indices, x, term, codes, beta, y, log_sums, eps, D,
+    MEAN: tl.constexpr, TERM: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
-    scalar = tl.load(number)
+    if MEAN:
+        scale = tl.load(beta)
     acc, weights = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.float32)
     largest = tl.full([WIDTH], -float("inf"), tl.float32)
     for start in range(begin, end, EDGES):
@@ -121,37 +107,33 @@ def _forward(  # type: ignore[no-untyped-def]
                 at = tl.load(codes + e, mask=e < end, other=0).to(tl.int64)
             value += tl.load(term + at[:, None] * D + columns[None, :], mask=there, other=0.0).to(tl.float32)
         message = _relu(value)
-        if KIND == 0:
+        if not MEAN:
             acc += tl.sum(tl.where(there, message, 0.0), 0)
         else:
             message += eps
-            exponent = tl.where((e < end)[:, None], _exponents(message, scalar, KIND), -float("inf"))
+            exponent = tl.where((e < end)[:, None], message * scale, -float("inf"))
             top = tl.maximum(largest, tl.max(exponent, 0))
             shrunk, weight = tl.exp(largest - top), tl.exp(exponent - top[None, :])
             weights = weights * shrunk + tl.sum(weight, 0)
             acc = acc * shrunk + tl.sum(weight * message, 0)
             largest = top
-    if KIND != 0:
-        log_sum = largest + tl.log(weights)
-        tl.store(log_sums + row * D + columns, log_sum, mask=columns < D)
-        if KIND == 1:
-            acc = acc / weights
-        else:
-            acc = tl.exp((log_sum - tl.log((end - begin).to(tl.float32))) / scalar)
-        acc = tl.where(end > begin, acc, 0.0)
+    if MEAN:
+        tl.store(log_sums + row * D + columns, largest + tl.log(weights), mask=columns < D)
+        acc = tl.where(end > begin, acc / weights, 0.0)
     tl.store(y + row * D + columns, acc.to(y.dtype.element_ty), mask=columns < D)
 
 
 @triton.jit
 def _backward(  # type: ignore[no-untyped-def]
-    indptr, indices, edges, x, term, codes, number, grad, y, log_sums, grad_x, grad_term, shares, eps, D,
-    KIND: tl.constexpr, TERM: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr,
+    indptr, indices, edges, x, term, codes, beta, grad, y, log_sums, grad_x, grad_term, shares, eps, D,
+    MEAN: tl.constexpr, TERM: tl.constexpr, EDGES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Go over the sources; see `message_rows.mean_rows_backward`."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
-    scalar = tl.load(number)
+    if MEAN:
+        scale = tl.load(beta)
     source = tl.load(x + row * D + columns, mask=columns < D, other=0.0).to(tl.float32)
     acc, share = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.float32)
     for start in range(begin, end, EDGES):
@@ -167,17 +149,12 @@ def _backward(  # type: ignore[no-untyped-def]
         if TERM != 0:
             value += tl.load(term + at[:, None] * D + columns[None, :], mask=there, other=0.0).to(tl.float32)
         message = _relu(value) + eps
-        if KIND != 0:
-            mean = tl.load(y + target, mask=there, other=0.0).to(tl.float32)
+        if MEAN:
+            beyond = message - tl.load(y + target, mask=there, other=0.0).to(tl.float32)
             log_sum = tl.load(log_sums + target, mask=there, other=0.0)
-            change = change * tl.where(there, tl.exp(_exponents(message, scalar, KIND) - log_sum), 0.0)
-            if KIND == 1:
-                share += tl.sum(change * (message - mean) * (message - mean), 0)
-                change = change * (1.0 + scalar * (message - mean))
-            else:
-                change = change * mean
-                share += tl.sum(change * tl.log(_clamped(message)), 0)
-                change = tl.where(message <= 10.0, change / message, 0.0)
+            change = change * tl.where(there, tl.exp(message * scale - log_sum), 0.0)
+            share += tl.sum(change * beyond * beyond, 0)
+            change = change * (1.0 + scale * beyond)
         change = tl.where(value > 0, change, 0.0)
         acc += tl.sum(change, 0)
         into = grad_term + at[:, None] * D + columns[None, :]

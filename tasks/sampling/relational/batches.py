@@ -18,7 +18,7 @@ from models.relational.batch import TypedBatch, TypedBlock, TypedInputs, TypeInp
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
 from tasks.sampling.relational.columns import gather_columns
-from tasks.sampling.relational.edges import Relation, RelationalEdges
+from tasks.sampling.relational.edges import RelationalEdges, RelationBlock
 from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedLayer
 from tasks.sampling.relational.type_features import TypeFeatures
@@ -27,7 +27,7 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
 
 if TYPE_CHECKING:
-    from models.relational.configs import WalksConfig
+    from models.relational.configs import ImportanceWalksConfig
 
 _NEVER = 1 << 62
 """The cut of a row that has no time: it sees everything."""
@@ -42,7 +42,7 @@ def sorted_edges(store: GraphStore) -> RelationalEdges:
         if store not in _sorted:
             manifest, facts = store.manifest, graph_facts(store.manifest)
             ends = enumerate(zip(manifest.edge_types, facts.relation_ends, strict=True))
-            relations = [Relation(name, *pair, number in manifest.own_keys) for number, (name, pair) in ends]
+            relations = [RelationBlock(name, *pair, number in manifest.own_keys) for number, (name, pair) in ends]
             tasks = facts.label_type if facts.label_type != facts.seed_type else None
             _sorted[store] = RelationalEdges(store, relations, tasks)
         return _sorted[store]
@@ -105,7 +105,7 @@ class TypedNeighborhoods:
         *,
         newest: bool,
         numbered: Mapping[int, Array | None] = _NOTHING,
-        walks: tuple[WalksConfig, int] | None = None,
+        walks: tuple[ImportanceWalksConfig, int] | None = None,
     ) -> None:
         """Open a graph.
 
@@ -196,7 +196,7 @@ class TypedNeighborhoods:
     def _edges(
         self,
         number: int,
-        relation: Relation,
+        relation: RelationBlock,
         found: RelationSample,
         layer: TypedLayer,
         cuts: Sequence[Array | None],
