@@ -29,7 +29,7 @@ from tasks.ingest.database.relations import Relation, check_keys, row_times, wri
 from tasks.ingest.database.rows import TableRows, in_order
 from tasks.ingest.database.survey import EXPLICIT, profiles
 from tasks.ingest.database.telling import Outcome, tell
-from tasks.ingest.edges import total_duplicates
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number
@@ -80,31 +80,25 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
             edge_types += task_edges
         for split, rows in dealt.splits.items():
             writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
-        sizes = {split: len(rows) for split, rows in dealt.splits.items()}
     tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
-    checks = [relation.check for relation in relations]
-    return {
-        "dataset": config.title,
-        "task": "node",
-        "task_type": tasks.task_type,
-        "num_classes": tasks.num_classes,
-        "num_tasks": 1 if tasks.label.ndim == 1 else tasks.label.shape[1],
-        "metric": predict.metric or _metric(tasks),
-        "heads": tasks.heads,
-        "directed": True,
-        "node_types": tuple(nodes),
-        "edge_types": tuple(edge_types),
-        "foreign_keys": tuple(e.name for e, r in zip(edge_types, relations, strict=False) if r.is_key),
-        "target_type": predict.table if predict.own_rows else predict.name,
-        "fit_before": dealt.first_valid,
-        "time_unit": unit if dealt.first_valid is not None else "",
-        "ranking": None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
-        "splits": sizes,
-        "num_self_loops": sum(check.num_self_loops for check in checks),
-        "num_duplicate_edges": total_duplicates(checks),
-        "adjusted": intake.adjusted,
-        "tables": writer.tables,
-    }
+    return dataset_fields(
+        writer,
+        config.title,
+        tasks.task_type,
+        num_classes=tasks.num_classes,
+        metric=predict.metric or _metric(tasks),
+        heads=tasks.heads,
+        directed=True,
+        node_types=nodes,
+        edge_types=edge_types,
+        foreign_keys=tuple(e.name for e, r in zip(edge_types, relations, strict=False) if r.is_key),
+        target_type=predict.table if predict.own_rows else predict.name,
+        fit_before=dealt.first_valid,
+        time_unit=unit if dealt.first_valid is not None else "",
+        ranking=None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
+        checks=[relation.check for relation in relations],
+        adjusted=intake.adjusted,
+    )
 
 
 def _metric(tasks: Tasks) -> str:

@@ -16,13 +16,14 @@ from numba import njit, prange
 from tasks.arrays import Array, blocks
 from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.edge_ends import find_ends
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.synthetic.difficulty import solve_delta
 from tasks.ingest.writer import DatasetWriter, TableWriter, written_pairs
 from tasks.negatives import draw_pool
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
-from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
+from tasks.storage.manifests import SPLITS
 
 if TYPE_CHECKING:
     from tasks.ingest.configs import SyntheticConfig
@@ -214,24 +215,14 @@ def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
                 ends = find_ends(edges, config.num_nodes, directed=False)
                 pool = draw_pool(code, *sizes, edges, ends=ends, path="dataset synthetic")
                 writer.write(f"split/{split}_negative", pool)
-    width = config.feature_dim
-    features = (FeatureColumn(column="feat", kind="numeric", dim=width),) if width else ()
-    num_edges = writer.tables["edges/node__to__node"].num_rows
-    return {
-        "dataset": "synthetic",
-        "task": config.task,
-        "task_type": "multiclass" if config.task == "node" else "link",
-        "num_classes": config.num_classes if config.task == "node" else 0,
-        "metric": "accuracy" if config.task == "node" else "hits@50",
-        "directed": False,
-        "node_types": (NodeType(name="node", num_nodes=config.num_nodes, features=features),),
-        "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=num_edges),),
-        "target_type": "node",
-        "splits": {split: writer.tables[f"split/{split}"].num_rows for split in SPLITS},
-        "num_self_loops": check.num_self_loops,
-        "num_duplicate_edges": check.num_duplicates,
-        "tables": writer.tables,
-    }
+    is_node = config.task == "node"
+    return dataset_fields(
+        writer,
+        "synthetic",
+        "multiclass" if is_node else "link",
+        num_classes=config.num_classes if is_node else 0,
+        checks=[check],
+    )
 
 
 def _class_centres(config: SyntheticConfig) -> Array:

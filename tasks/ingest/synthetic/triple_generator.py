@@ -169,5 +169,4 @@ def generate_triples(config: SyntheticTriplesConfig, context: StageContext) -> d
                     if chosen.any():
                         tables.add(split, src[chosen], relation[chosen], dst[chosen])
                 context.progress(rows.stop, total, "triples")
-        fields = tables.fields({})
-    return {"dataset": "synthetic_triples", "metric": "mrr", "num_relations": config.num_relations, **fields}
+    return tables.fields("synthetic_triples", config.num_relations, {})

@@ -62,15 +62,13 @@ def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContex
         with TripleTables(writer, entities.types, job.names("train")) as tables:
             for split, columns in _portions(job, entities, relations):
                 tables.add(split, **columns)
-        fields = tables.fields(features)
-    return {
-        "dataset": config.title,
-        "metric": "mrr",
-        "num_relations": len(relations.order),
-        "relation_feature_dim": relation_features,
-        "adjusted": job.adjusted,
-        **fields,
-    }
+    return tables.fields(
+        config.title,
+        len(relations.order),
+        features,
+        relation_feature_dim=relation_features,
+        adjusted=job.adjusted,
+    )
 
 
 def _numberings(job: Job) -> tuple[Numbering, Numbering]:
