@@ -25,8 +25,8 @@ from tasks.ingest.ogb.graph_offsets import GraphOffsets
 from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
-from tasks.ingest.ogb.raw_rows import Rows, Taker
 from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
+from tasks.ingest.raw_rows import RawRows, Taker
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.limits import check_memory
@@ -35,7 +35,7 @@ from tasks.storage.file_names import joined_name
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 
-_Find = Callable[[str], Rows | None]
+_Find = Callable[[str], RawRows | None]
 _Files = dict[str, tuple[str, Any]]
 _Counts = tuple[int, object]
 """Rows that a table has, and the file that says so."""

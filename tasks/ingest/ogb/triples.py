@@ -21,8 +21,8 @@ from tasks.arrays import Array, blocks, offsets
 from tasks.ingest.ogb.mappings import read_text_table, write_mappings
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw import Raw, open_raw
-from tasks.ingest.ogb.raw_rows import checked_cast
 from tasks.ingest.ogb.splits import as_array, split_folder
+from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.dealing import find_repeated
 from tasks.ingest.writer import DatasetWriter

@@ -14,9 +14,10 @@ import numpy as np
 from numba import njit, prange
 
 from tasks.arrays import Array, blocks
-from tasks.counter_random import below, bits, permute, uniform, unpermute
+from tasks.counter_random import below, permute, uniform, unpermute
 from tasks.edge_ends import find_ends
 from tasks.ingest.dataset_fields import dataset_fields
+from tasks.ingest.drawn_splits import pair_keys, pick_splits
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.synthetic.difficulty import solve_delta
 from tasks.ingest.writer import DatasetWriter, TableWriter, written_pairs
@@ -26,19 +27,19 @@ from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS
 
 if TYPE_CHECKING:
-    from tasks.ingest.configs import SyntheticConfig
+    from tasks.ingest.synthetic.configs import SyntheticConfig
 
 EDGE_CHUNK, NODE_CHUNK = 1 << 20, 1 << 16
 _COMPONENT_SIZE = 8
 # Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.
 _RANK_OFFSET = 8.0
 # Streams of random numbers; one for each use, so that no two uses are correlated.
-_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _SPLIT, _NOISE = range(10, 17)
+_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _, _NOISE = range(10, 17)  # 15 is of drawn_splits.py
 _PARENT, _FEATURE = 18, 19  # 17 is of negatives.py
 _RETRIES = 8
 
 
-class Layout(NamedTuple):
+class CommunityLayout(NamedTuple):
     """Where everything lies; a flat tuple, so that numba takes it as it is."""
 
     num_nodes: int
@@ -56,7 +57,7 @@ class Layout(NamedTuple):
     seed: int
 
 
-def make_layout(config: SyntheticConfig) -> Layout:
+def make_layout(config: SyntheticConfig) -> CommunityLayout:
     """Turn options into a layout: communities a multiple of the classes, small components at the end."""
     num_small = int(config.num_nodes * config.small_components) // _COMPONENT_SIZE * _COMPONENT_SIZE
     num_main = config.num_nodes - num_small
@@ -65,7 +66,7 @@ def make_layout(config: SyntheticConfig) -> Layout:
     num_communities -= num_communities % config.num_classes
     # A tree of n nodes has n - 1 edges; a graph with few edges leaves trees unfinished.
     tree_edges = min(num_small // _COMPONENT_SIZE * (_COMPONENT_SIZE - 1), config.num_edges // 2)
-    return Layout(
+    return CommunityLayout(
         config.num_nodes,
         num_main,
         num_communities,
@@ -181,26 +182,6 @@ def make_nodes(first, label, feat, centres, layout):  # type: ignore[no-untyped-
                 feat[i, j + 1] = centre[j + 1] + radius * math.sin(angle)
 
 
-@njit(cache=True, nogil=True)
-def pick_splits(counters, seed, valid_share, test_share):  # type: ignore[no-untyped-def]
-    """Return 0 (train), 1 (valid) or 2 (test) for each counter, int8."""
-    out = np.empty(len(counters), np.int8)
-    for i in range(len(counters)):
-        u = uniform(seed, _SPLIT, counters[i])
-        out[i] = 1 if u < valid_share else (2 if u < valid_share + test_share else 0)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def pair_keys(src, dst):  # type: ignore[no-untyped-def]
-    """Return a number for each unordered pair, uint64: both drawings of a pair go to one split."""
-    out = np.empty(len(src), np.uint64)
-    for i in range(len(src)):
-        low, high = min(src[i], dst[i]), max(src[i], dst[i])
-        out[i] = bits(low, 0, high) >> np.uint64(1)
-    return out
-
-
 def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
     """Write all tables; return the fields of DatasetManifest."""
     layout = make_layout(config)
@@ -236,7 +217,7 @@ def _class_centres(config: SyntheticConfig) -> Array:
 
 def _write_nodes(
     config: SyntheticConfig,
-    layout: Layout,
+    layout: CommunityLayout,
     writer: DatasetWriter,
     splits: dict[str, TableWriter],
     context: StageContext,
@@ -267,7 +248,7 @@ def _deal(config: SyntheticConfig, keys: Array, columns: dict[str, Array], split
 
 def _write_edges(
     config: SyntheticConfig,
-    layout: Layout,
+    layout: CommunityLayout,
     writer: DatasetWriter,
     splits: dict[str, TableWriter],
     context: StageContext,
