@@ -19,7 +19,7 @@ from configs.source_files import user_path
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.ids.node_set import NodeSet
-from tasks.ingest.ogb.raw_rows import NpyRows, Taker
+from tasks.ingest.raw_rows import NpyRows, Taker
 from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files
 from tasks.ingest.tables.labels import LabelStore
