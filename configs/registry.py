@@ -316,7 +316,6 @@ LOADERS = Registry(
         "tasks.train.loaders.samples.triple_configs",
     ),
     default="auto",
-    renamed={"saint": "saint_node, saint_edge or saint_walk"},
 )
 SCHEDULES = Registry("schedule", "tasks.train.schedules", place="train.schedule", default="constant")
 EMBEDDINGS = Registry(

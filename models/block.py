@@ -240,17 +240,6 @@ class Block(Movable):
         return self.scale if self.weight is None else None
 
 
-class PendingRows(Movable):
-    """Numeric features that the step's own thread gathers, since other ranks' devices take part: see `parts`."""
-
-    def gather(self, indptr: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the features of the nodes, (n, D), and where the first block wants it its `mean`, (num_dst, D).
-
-        `indptr`: of the first block. All ranks call it together, once a batch, in the order of the batches.
-        """
-        raise AssertionError(f"{type(self).__name__} defines no gather")
-
-
 @dataclass
 class Inputs(Movable):
     """What is known of the first block's source nodes."""
@@ -269,8 +258,6 @@ class Inputs(Movable):
     """float32 (n, C): chances that the model itself gave to classes, read where no label is known (label reuse)."""
     node_type_counts: tuple[int, ...] | None = None
     """Nodes of types 0, 1, ..., where they were counted on the CPU."""
-    pending: PendingRows | None = None
-    """What `feat` has yet to be gathered by."""
 
 
 class StepBatch(Movable):
@@ -279,14 +266,8 @@ class StepBatch(Movable):
     target: Tensor
     """int64 (n,) or float32 (n, T): what the scores should be."""
     num_seeds: int
-    seed_weight: Tensor | None
-    """float32 (n,): weight of each score's loss, where the loader's subgraphs do not draw all nodes alike."""
     num_edges: int
     """Edges that messages pass along, all layers together."""
-
-    def with_features(self: T) -> T:
-        """Return the batch with the features that were pending; itself where none were."""
-        return self
 
 
 @dataclass
@@ -305,24 +286,12 @@ class Batch(StepBatch):
     """int64 (2, n): node pairs in the last layer's numbering, positives first (link tasks)."""
     graph_offsets: Tensor | None = None
     """int64 (n + 1,): nodes of each graph (graph tasks)."""
-    seed_weight: Tensor | None = None
-    """float32 (n,): weight of each score's loss, where the loader's subgraphs do not draw all nodes alike."""
     num_edges: int = field(default=0)
     """Edges that messages pass along, all layers together."""
 
     def block(self, layer: int) -> Block:
         """Return the block of a layer."""
         return self.blocks[layer] if len(self.blocks) > 1 else self.blocks[0]
-
-    def with_features(self) -> Batch:
-        """Return the batch with the features that were pending; itself where none were."""
-        pending = self.inputs.pending
-        if pending is None:
-            return self
-        outer = self.blocks[0]
-        feat, mean = pending.gather(outer.indptr)
-        blocks = [outer if mean is None else replace(outer, mean=mean), *self.blocks[1:]]
-        return replace(self, blocks=blocks, inputs=replace(self.inputs, feat=feat, pending=None))
 
 
 def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:

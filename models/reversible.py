@@ -45,7 +45,7 @@ class ReversibleLayer(nn.Module):
         if block.num_src != block.num_dst:
             raise RecipeError(
                 "model.reversible needs batches whose nodes stay from layer to layer: "
-                "take train.loader=full, cluster, random_partition or saint, or set model.reversible=false"
+                "take train.loader=full, cluster or random_partition, or set model.reversible=false"
             )
         parts = x.chunk(len(self.groups), 1)
         y = sum(parts[2:], parts[1])

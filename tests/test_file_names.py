@@ -248,7 +248,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/partition/shard_work.py: path.with_name(f'{name}-{os.getpid()}-{threading.get_ident()}.part')",
         "tasks/train/embeddings/shards.py: work / f'{name}-{number}.tables'",
         "tasks/train/ranks/join.py: logs / f'launch-{job.train.machine_rank}.log'",
-        "tasks/sampling/saint_loops.py: back / (num_targets * (indptr[u + 1] - indptr[u]))",
         "tasks/train/loop.py: job.work / f'part-{ranks.rank}'",
         "tasks/leak_check/changed_tables.py: context.work / f'table-{number}'",
         "tasks/leak_check/changed_tables.py: folder / f\"{len(files):06d}.{('csv' if is_csv else 'parquet')}\"",

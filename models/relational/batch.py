@@ -123,8 +123,6 @@ class TypedBatch(StepBatch):
     """Type of the nodes that are scored."""
     rows: Tensor | None = None
     """int64 (n,): the last block's destination of `seed_type` that each seed asks about; None: all, in their order."""
-    seed_weight: Tensor | None = None
-    """float32 (n,): weight of each score's loss; None: all alike."""
     num_edges: int = 0
     """Edges that messages pass along, all layers together."""
 

@@ -18,7 +18,6 @@ from models.losses import LOSSES
 from models.node_types import TypedLinear
 from models.rgcn import by_relation, relation_shares
 from tasks.train.optimization.steps import Optimization
-from tasks.train.optimization.weighting import WEIGHTED_LOSSES
 from tasks.train.strategies.base import Ranks
 from tests.kernels.graphs import random_graph
 from tests.models.test_contract import LOADERS, NAMES, build
@@ -55,14 +54,13 @@ def test_what_would_wait_is_noticed() -> None:
 def test_no_loss_waits() -> None:
     scores, labels = torch.randn(7, 3), torch.tensor([[1.0, 0.0, torch.nan]] * 7)
     with Waiting() as waiting:
-        for losses, more in ((LOSSES, ()), (WEIGHTED_LOSSES, (torch.ones(7),))):
-            for kind, loss in losses.items():
-                if kind == "multiclass":
-                    loss(scores, torch.tensor([-1, 0, 1, 2, 2, 1, 0]), *more)  # type: ignore[operator]
-                elif kind == "link":
-                    loss(scores[:, 0], (torch.arange(7) % 2).float())  # type: ignore[operator]
-                else:
-                    loss(scores, labels, *more)  # type: ignore[operator]
+        for kind, loss in LOSSES.items():
+            if kind == "multiclass":
+                loss(scores, torch.tensor([-1, 0, 1, 2, 2, 1, 0]))
+            elif kind == "link":
+                loss(scores[:, 0], (torch.arange(7) % 2).float())
+            else:
+                loss(scores, labels)
     assert waiting.found == []
 
 

@@ -71,7 +71,6 @@ class RankedNeighborhoods:
             num_seeds=len(tasks),
             seed_type=self.facts.seed_type,
             rows=torch.from_numpy(rows[: len(tasks)]),
-            seed_weight=None,
             num_edges=sum(block.num_edges for block in blocks),
             candidate_rows=torch.from_numpy(rows[len(tasks) :]),
             popularity=self.popularity(columns, moment),

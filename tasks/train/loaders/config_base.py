@@ -109,13 +109,6 @@ class LoaderConfig(ComponentConfig):
         """
         return [num_nodes] * (num_layers + 1)
 
-    def check_memory(self, ranks: int) -> None:
-        """Raise RecipeError where a batch needs more memory than there is, whatever the graph, with so many ranks."""
-
-    def draws_bytes(self) -> int:
-        """Return what a rank's draws for a batch take, before it is known which nodes are among them."""
-        return 0
-
 
 class SeedLoaderConfig(LoaderConfig):
     """A loader that goes through the training split in batches."""
