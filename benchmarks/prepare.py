@@ -262,7 +262,7 @@ def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
         Contest(
             f"{name}: edge.csv.gz -> Parquet -> CSR",
             num_edges,
-            3.0 if num_edges > 10**6 else None,
+            2.0 if num_edges > 10**6 else None,
             "ogb read_csv_graph_raw -> scipy CSR",
             lambda: our_csv_to_csr(raw, num_nodes, scratch),
             lambda: ogb_csv_to_csr(raw, num_nodes),
