@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import EXACT, ids
 from tasks.ingest.tables.files import Batch, TableFiles
-from tasks.readers.columns import first_not_whole, to_int64
+from tasks.readers.columns import first_not_whole, is_text, to_int64
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 

@@ -14,7 +14,7 @@ DATASETS.options_in("database", "database.configs")
 DATASETS.options_in("dgl", "dgl.configs")
 DATASETS.options_in("pyg", "dgl.configs")
 DATASETS.options_in("relbench", "database.relbench.configs")
-DATASETS.options_in("tables", "tables.configs")
+DATASETS.options_in("tables", "graph_tables.configs")
 DATASETS.options_in("triples", "triples.configs")
 DATASETS.options_in("vectors", "vectors.configs")
 

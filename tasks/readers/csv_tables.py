@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as compute
@@ -108,14 +108,14 @@ class TextTable:
         with self._open() as (names, _):
             return names
 
-    def read(self, convert: pc.ConvertOptions, *, blank_lines: bool = False) -> Iterator[pa.RecordBatch]:
+    def read(self, convert: pc.ConvertOptions, *, blank_lines: bool = False) -> Generator[pa.RecordBatch]:
         """Yield rows; see `read_rows`. Raises DataError, also for hexadecimal numbers in columns of integers."""
         mark = NO_DELIMITER if self.whole_lines else self.delimiter or " "
         quotes = not self.is_edge_list or bool(self.delimiter and not self.whole_lines)
         most = MAX_ROW_BYTES if self.whole_lines else MAX_CELL_BYTES
         with self._open() as (names, stream):
             watched, is_checked, is_first = _Watched(stream), False, True
-            options = {"quotes": quotes, "most_bytes": most, "blank_lines": blank_lines}
+            options: dict[str, Any] = {"quotes": quotes, "most_bytes": most, "blank_lines": blank_lines}
             for rows in read_rows(self.path, names, watched, mark, convert, **options):
                 if watched.hexadecimal and not is_checked:  # a text holds it, or what Arrow took for an integer
                     is_checked = True

@@ -21,8 +21,8 @@ from tasks.ingest.database.rows import Chunk, TableRows
 from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, hashed, judge
 from tasks.ingest.database.texts import TEXT_DIM, text_numbers
 from tasks.ingest.database.times import RowTimes
+from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch
 from tasks.ingest.tables.policies import Missing, mask_name
 from tasks.ingest.writer import DatasetWriter

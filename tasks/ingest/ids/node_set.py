@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.columns import checked_ids
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.writer import DatasetWriter
+from tasks.readers.columns import is_text
 
 _ROWS = 1 << 18
 UNKNOWN, WRONG = -1, -2

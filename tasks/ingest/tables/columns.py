@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.intake import TableBatch, plain_batch, truths, with_nulls
+from tasks.readers.columns import is_text
 
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""

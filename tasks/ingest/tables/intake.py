@@ -21,11 +21,11 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.files import Batch, TableFiles
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.table_configs import FilesConfig
+from tasks.readers.columns import is_text
 
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"

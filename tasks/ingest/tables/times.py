@@ -14,11 +14,11 @@ import pyarrow.compute as compute
 
 from configs.moments import TimeUnit
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import EXACT, int64, numbers
 from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.policies import full_width
+from tasks.readers.columns import is_text
 
 # Whole days and time stamps of ISO 8601; a bare `20231231` may as well be a number, and is one.
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")
@@ -178,3 +178,14 @@ class TimeReader:
 def _whole_seconds(values: pa.Array) -> Array:
     """Return the integers of whole numbers or times, int64 (n,); 0 for null."""
     return np.asarray(compute.fill_null(values.cast(pa.int64()), 0))
+
+
+def cut_by_time(time: Array, train: float, valid: float) -> Array:
+    """Return codes, int8: the oldest share trains, the newest tests; equal times stay together."""
+    codes = np.zeros(len(time), np.int8)
+    if len(time) == 0:
+        return codes
+    for share in (train, train + valid):
+        at = min(round(share * len(time)), len(time) - 1)
+        codes += time >= np.partition(time, at)[at]
+    return codes

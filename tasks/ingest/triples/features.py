@@ -15,11 +15,11 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, blocks
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import checked_ids, float32, numbers
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import UNKNOWN, Names
+from tasks.readers.columns import is_text
 from tasks.readers.limits import check_memory
 from tasks.readers.npy import NpyFile, check_row
 from tasks.readers.parquet import open_parquet, read_parquet

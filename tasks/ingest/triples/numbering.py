@@ -16,13 +16,12 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array, offsets
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.intake import TableBatch, with_nulls
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import Names, split_types
 from tasks.ingest.triples.reader import TablePlan, first_cells, read_texts
 from tasks.ingest.triples.sources import format_of
-from tasks.readers.columns import whole_numbers
+from tasks.readers.columns import is_text, whole_numbers
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.storage.file_names import file_name
 

@@ -11,14 +11,14 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, label_codes, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import EXACT, numbers
-from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.intake import OFTEN_MISSING, Intake, TableBatch
 from tasks.ingest.tables.table_configs import LabelsConfig
-from tasks.readers.columns import whole_numbers
+from tasks.readers.columns import is_text, whole_numbers
 
 _OFTEN_NO_LABEL = OFTEN_MISSING - {"-", "unknown"} | {"nan", "nat"}
 """Texts, in small letters, that programs write where there is no label; `-` and `unknown` are names of classes too."""

@@ -16,9 +16,9 @@ import pyarrow.compute as compute
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
 from tasks.ingest.tables.columns import float32, numbers
-from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch
 from tasks.ingest.tables.table_configs import EdgesConfig
 from tasks.ingest.tables.times import TimeReader

@@ -13,16 +13,16 @@ import pyarrow.compute as compute
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.edge_ends import EdgeEnds, find_ends
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.edges import EdgeReader
+from tasks.ingest.graph_tables.event_negatives import EventNegatives, Events
+from tasks.ingest.graph_tables.nodes import SplitColumn
+from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.synthetic.generator import pair_keys, pick_splits
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.edges import EdgeReader
-from tasks.ingest.tables.event_negatives import EventNegatives, Events
 from tasks.ingest.tables.intake import TableBatch
-from tasks.ingest.tables.nodes import SplitColumn
-from tasks.ingest.tables.splits import cut_by_time, id_batches
 from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig
-from tasks.ingest.tables.times import TimeReader
+from tasks.ingest.tables.times import TimeReader, cut_by_time
 from tasks.ingest.writer import DatasetWriter, written_columns, written_pairs
 from tasks.negatives import draw_pool
 from tasks.sizes import BYTES_A_PAIR, need_memory

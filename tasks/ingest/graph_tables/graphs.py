@@ -19,14 +19,14 @@ from configs.errors import DataError
 from configs.matching import listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.edges import EdgeReader
+from tasks.ingest.graph_tables.labels import LabelStore
+from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
+from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.edges import EdgeReader
 from tasks.ingest.tables.intake import Intake, TableBatch
-from tasks.ingest.tables.labels import LabelStore
-from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
-from tasks.ingest.tables.splits import node_splits
 from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext

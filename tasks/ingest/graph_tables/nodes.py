@@ -17,15 +17,15 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.source_files import user_path
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.graph_tables.features import FeatureReader
+from tasks.ingest.graph_tables.labels import LabelStore
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.ogb.raw_rows import NpyRows, Taker
-from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files
-from tasks.ingest.tables.labels import LabelStore
 from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.writer import DatasetWriter
+from tasks.readers.columns import is_text
 from tasks.storage.manifests import FeatureColumn
 
 SPLIT_CODES = {"train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}

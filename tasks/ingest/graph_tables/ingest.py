@@ -12,19 +12,19 @@ from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.edges import EdgeReader, Triplet, discover_nodes
+from tasks.ingest.graph_tables.graphs import ingest_graphs
+from tasks.ingest.graph_tables.labels import LabelStore, read_labels
+from tasks.ingest.graph_tables.link_splits import LinkSplitter
+from tasks.ingest.graph_tables.memberships import Memberships
+from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
+from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
-from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
-from tasks.ingest.tables.graphs import ingest_graphs
-from tasks.ingest.tables.intake import Intake, table_files
-from tasks.ingest.tables.labels import LabelStore, read_labels
-from tasks.ingest.tables.link_splits import LinkSplitter
-from tasks.ingest.tables.memberships import Memberships
-from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
-from tasks.ingest.tables.splits import node_splits
-from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
+from tasks.ingest.tables.first_lines import hint_at_data_in_header, id_with_leading_zero, with_header_found
+from tasks.ingest.tables.intake import Intake, as_number, table_files
+from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType, TaskType
@@ -34,6 +34,27 @@ _UNLIKE = 10.0  # times
 _WEIGHTS = frozenset({"weight", "weights", "w", "count", "score", "strength", "amount", "rating"})
 _TIMES = frozenset({"time", "timestamp", "ts", "date", "datetime", "year", "day", "since", "created", "created_at"})
 _MOST_WAYS = 30
+
+
+def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
+    """Return the options with each `header: auto` settled by the first lines, and say so; hint at names in data."""
+    found: dict[str, Any] = {
+        "nodes": tuple(with_header_found(table, "dataset.nodes", intake) for table in config.nodes),
+        "edges": tuple(with_header_found(table, "dataset.edges", intake) for table in config.edges),
+        "labels": config.labels and with_header_found(config.labels, "dataset.labels", intake),
+    }
+    return config.model_copy(update=found)
+
+
+def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
+    """Leave a hint where ids such as `007` are read as numbers, as those of a CSV and an edge list are."""
+    columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
+    columns += [(table, [table.source, table.target]) for table in config.edges]
+    columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
+    for table, ids in columns:
+        zero = None if config.text_ids else id_with_leading_zero(table, ids)
+        if zero is not None:
+            intake.hints.append(as_number(table.names, zero))
 
 
 def _with_names(edges: EdgesConfig, intake: Intake) -> EdgesConfig:
