@@ -15,8 +15,9 @@ from tasks.arrays import Array
 from tasks.ingest.database.date_forms import DATE_FORMS, fitting_forms
 from tasks.ingest.database.table_configs import Kind
 from tasks.ingest.ids.id_index import IdIndex, hash_ids
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import is_list
-from tasks.ingest.tables.intake import GROUPED, OFTEN_MISSING, TableBatch
+from tasks.ingest.tables.intake import GROUPED, OFTEN_MISSING
 from tasks.readers.columns import is_text
 
 FEW = 20

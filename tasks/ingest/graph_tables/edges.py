@@ -18,8 +18,9 @@ from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, numbers
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import EdgesConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.weights import ALL_ZERO, weight_mistakes

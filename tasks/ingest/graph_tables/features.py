@@ -12,8 +12,9 @@ import pyarrow.compute as compute
 
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, is_list, numbers
-from tasks.ingest.tables.intake import Intake, TableBatch, table_files, with_nulls
+from tasks.ingest.tables.intake import Intake, table_files, with_nulls
 from tasks.ingest.tables.policies import Missing, mask_name, stored_name
 from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter

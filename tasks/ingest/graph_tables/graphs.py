@@ -26,7 +26,8 @@ from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext

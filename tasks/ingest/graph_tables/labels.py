@@ -15,8 +15,9 @@ from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, label_codes, wrong_label, wrong_labels
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, numbers
-from tasks.ingest.tables.intake import OFTEN_MISSING, Intake, TableBatch
+from tasks.ingest.tables.intake import OFTEN_MISSING, Intake
 from tasks.ingest.tables.table_configs import LabelsConfig
 from tasks.readers.columns import is_text, whole_numbers
 

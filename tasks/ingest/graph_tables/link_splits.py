@@ -20,7 +20,7 @@ from tasks.ingest.graph_tables.nodes import SplitColumn
 from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.synthetic.generator import pair_keys, pick_splits
-from tasks.ingest.tables.intake import TableBatch
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig
 from tasks.ingest.tables.times import TimeReader, cut_by_time
 from tasks.ingest.writer import DatasetWriter, written_columns, written_pairs

@@ -12,7 +12,8 @@ from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.split_options import SplitConfig
 from tasks.ingest.ids.node_set import NodeSet, occurred_earlier
 from tasks.ingest.labels import check_labelled, has_label
-from tasks.ingest.tables.intake import Intake, TableBatch, table_files
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.table_configs import FilesConfig
 from tasks.ingest.tables.times import cut_by_time
 from tasks.storage.manifests import SPLITS

@@ -10,8 +10,8 @@ import pyarrow.compute as compute
 
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids
-from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.columns import is_text
@@ -110,14 +110,9 @@ class NodeSet:
 
     def _refuse_repeated(self, batch: TableBatch, values: pa.Array, repeated: Array) -> None:
         def message(row: int) -> str:
-            value, texts = values[row].as_py(), None if is_text(values.type) else batch.as_written(column)
-            words = f"the id {value!r} stands in the table twice"
-            if texts is not None and texts[row].as_py().strip() != str(value):
-                return f"{words}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
-            return f"{words}; {self.way_out_of_repeats}"
+            return f"the id {values[row].as_py()!r} stands in the table twice; {self.way_out_of_repeats}"
 
-        column = self._id_column
-        batch.wrong(repeated, column, "the id stands in the table twice", message)
+        batch.wrong(repeated, self._id_column, "the id stands in the table twice", message)
 
     def drop_repeated(self) -> tuple[Array | None, Array | None]:
         """All rows of the table have passed: settle which are nodes.

@@ -15,6 +15,7 @@ import pyarrow.csv as pc
 from configs.errors import DataError
 from configs.source_files import unknown_format
 from configs.versioned_tables import is_versioned, parse_reference
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.folder_keys import key_columns, keys_of
 from tasks.ingest.tables.paths import files_of
 from tasks.readers.csv_tables import TextTable, as_texts, check_delimiter
@@ -36,24 +37,6 @@ _SUFFIXES: dict[str, Format] = {
     ".el": "edgelist",
     ".duckdb": "duckdb",
 }
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some rows of a file."""
-
-    path: Path
-    first_row: int
-    """Row of the file that is the batch's first, counted from 0 without the header."""
-    data: pa.RecordBatch
-
-    def column(self, name: str) -> pa.Array:
-        """Return a column as one array."""
-        return self.data.column(self.data.schema.get_field_index(name))
-
-    def error(self, message: str, row: int, column: object) -> DataError:
-        """Return an error at a row of this batch."""
-        return DataError(message, path=self.path, row=self.first_row + row, column=column)
 
 
 @dataclass(frozen=True)
@@ -90,7 +73,7 @@ class TableFiles:
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str] = (), numbers: Sequence[str] = ()
-    ) -> Iterator[Batch]:
+    ) -> Iterator[TableBatch]:
         """Yield batches with at least these columns. CSV columns in `texts` stay text, those in `numbers` are float64.
 
         Files without a header have columns named `0`, `1`, ...
@@ -117,7 +100,7 @@ class TableFiles:
                 read = self._text_table(path, kind).read(self._conversion(wanted, texts, numbers))
             named = path / self.table if kind == "duckdb" else path
             for data in read:
-                yield Batch(named, row, self._with_keys(data, path, kinds))
+                yield TableBatch(named, row, self._with_keys(data, path, kinds))
                 row += data.num_rows
 
     def _with_keys(self, data: pa.RecordBatch, path: Path, kinds: dict[str, pa.DataType]) -> pa.RecordBatch:

@@ -14,9 +14,8 @@ import pyarrow.compute as compute
 
 from configs.moments import TimeUnit
 from tasks.arrays import Array
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, int64, numbers
-from tasks.ingest.tables.files import Batch
-from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.policies import full_width
 from tasks.readers.columns import is_text
 
@@ -31,14 +30,14 @@ _EVERY_ROW = "every row needs one: fill it in, leave the row out, or leave `time
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def time_unit(batch: Batch, column: str) -> TimeUnit:
+def time_unit(batch: TableBatch, column: str) -> TimeUnit:
     """Return what `TimeReader` makes of a column: seconds of dates and time stamps, else numbers of the user's own."""
     kind = _cells(batch, column).type
     dates = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_text(kind) or pa.types.is_dictionary(kind)
     return "seconds" if dates else "number"
 
 
-def _cells(batch: Batch, column: str) -> pa.Array:
+def _cells(batch: TableBatch, column: str) -> pa.Array:
     """Return a column, texts that are all whole numbers as these: a CSV's are texts where they are categories too."""
     values = batch.column(column)
     if is_text(values.type):
