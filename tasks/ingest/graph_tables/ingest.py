@@ -111,8 +111,8 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
                     column, names = labels.finish(nodes[target].num_nodes, intake)
         node_types = []
         for kind, node_set in nodes.items():
-            files = node_set.config.names if node_set.config else ""
-            with intake.problems.gathering("" if node_set.broken else f"the features of {files} behind that mistake"):
+            behind = f"the features of {node_set.config.names} behind that mistake"
+            with intake.problems.gathering("" if node_set.broken else behind):
                 features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
@@ -263,13 +263,12 @@ def _scan(
     owner = None
     split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
     for kind, node_set in nodes.items():
-        if node_set.config is not None:
-            inside = labels if kind == target and _has_labels(config, node_set.config) else None
-            unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
-            with intake.problems.gathering(unread) as ended:
-                found = scan_nodes(node_set, intake, inside, split if kind == target else None)
-                owner = found if kind == target else owner
-            node_set.broken |= bool(ended)
+        inside = labels if kind == target and _has_labels(config, node_set.config) else None
+        unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
+        with intake.problems.gathering(unread) as ended:
+            codes = scan_nodes(node_set, intake, inside, split if kind == target else None)
+            owner = codes if kind == target else owner
+        node_set.broken |= bool(ended)
     if split is not None and owner is None and not nodes[target].broken:
         raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
     _discover(config, nodes, intake)
@@ -280,8 +279,6 @@ def _scan(
 
 def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> None:
     """Say what the policies of a node table did."""
-    if nodes.config is None:
-        return
     intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
     intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
     where = nodes.config.names or f"nodes of type {nodes.kind}"
@@ -323,7 +320,7 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
                 path=config.edges[0].files[0],
             )
         table = node_set.config
-        if table is not None and table.files and table.id:
+        if table.files and table.id:
             intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)
         elif kind in only_in_edges:
             edges = next(edges for edges in config.edges if kind in (edges.source_type, edges.target_type))
@@ -340,11 +337,11 @@ def _write_edges(
     for edges in config.edges:
         splitter = None
         with intake.problems.gathering(f"{edges.names} behind that mistake"):
-            reader = EdgeReader(edges, nodes, intake)
+            reader = EdgeReader(edges, nodes, intake, writer, taken)
             if config.task == "link":
-                splitter = LinkSplitter(config, reader, writer)
+                splitter = LinkSplitter(config, reader)
             reader.others = [one for one in config.edges if one is not edges]
-            reader.read(writer, context, taken, splitter)
+            reader.read(context, splitter)
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now
             if splitter is not None and not intake.problems:
