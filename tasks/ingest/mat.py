@@ -37,8 +37,8 @@ class Mat(FileDataset):
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the matrices and write them as tables."""
+        from tasks.ingest.dataset_fields import dataset_fields
         from tasks.ingest.writer import DatasetWriter
-        from tasks.storage.manifests import EdgeType, NodeType
 
         network, groups = self._matrices()
         network = self._without_noise(network, context)
@@ -52,22 +52,8 @@ class Mat(FileDataset):
             writer.write("edges/node__to__node", edges)
             for name, index in splits.items():
                 writer.write(f"split/{name}", {"node_id": index})
-        return {
-            "dataset": self.path.stem,
-            "task": "node",
-            "task_type": "multilabel",
-            "num_classes": 2,
-            "num_tasks": label.shape[1],
-            "metric": self.config.metric,
-            "directed": directed,
-            "node_types": (NodeType(name="node", num_nodes=num_nodes, features=()),),
-            "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=check.num_edges),),
-            "target_type": "node",
-            "splits": {name: len(index) for name, index in splits.items()},
-            "num_self_loops": check.num_self_loops,
-            "num_duplicate_edges": check.num_duplicates,
-            "tables": writer.tables,
-        }
+        metric = self.config.metric
+        return dataset_fields(writer, self.path.stem, "multilabel", metric=metric, directed=directed, checks=[check])
 
     def _matrices(self) -> tuple[Any, Any]:
         """Read the matrices of edges and groups, whose shapes fit. Raises DataError."""

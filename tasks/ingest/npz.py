@@ -19,7 +19,7 @@ from tasks.ingest.labels import NO_LABEL, has_label, say_unlabelled
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.stage import StageContext
-from tasks.storage.manifests import SPLITS
+from tasks.storage.manifests import SPLITS, TaskType
 
 _MAX_CLASSES = 1 << 20  # a model has a row of weights for each
 
@@ -37,11 +37,12 @@ class Npz(FileDataset):
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the arrays and write them as tables."""
+        from tasks.ingest.dataset_fields import dataset_fields
         from tasks.ingest.edges import EdgeCheck
         from tasks.ingest.writer import DatasetWriter
-        from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
 
         config, archive = self.config, _Archive(self.path)
+        task_type: TaskType
         num_nodes = archive.num_nodes(config)
         if num_nodes is not None:
             archive.check_shapes(config, num_nodes)
@@ -72,23 +73,15 @@ class Npz(FileDataset):
             writer.write("edges/node__to__node", {"src": edges[0], "dst": edges[1]})
             for name, index in splits.items():
                 writer.write(f"split/{name}", {"node_id": index})
-        feature = () if features is None else (FeatureColumn(column="feat", kind="numeric", dim=features.shape[1]),)
-        return {
-            "dataset": archive.path.stem,
-            "task": "node",
-            "task_type": task_type,
-            "num_classes": num_classes,
-            "num_tasks": label.shape[1] if label.ndim == 2 else 1,
-            "metric": config.metric or ("f1" if task_type == "multilabel" else "accuracy"),
-            "directed": config.directed,
-            "node_types": (NodeType(name="node", num_nodes=num_nodes, features=feature),),
-            "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=edges.shape[1]),),
-            "target_type": "node",
-            "splits": {name: len(index) for name, index in splits.items()},
-            "num_self_loops": check.num_self_loops,
-            "num_duplicate_edges": check.num_duplicates,
-            "tables": writer.tables,
-        }
+        return dataset_fields(
+            writer,
+            archive.path.stem,
+            task_type,
+            num_classes=num_classes,
+            metric=config.metric or ("f1" if task_type == "multilabel" else "accuracy"),
+            directed=config.directed,
+            checks=[check],
+        )
 
 
 class _Archive:

@@ -88,7 +88,7 @@ def id_map(path: str) -> Any:
 
 def array(path: str, member: str | None = None) -> Any:
     """Return an array, read as a whole and in chunks."""
-    from tasks.ingest.ogb.raw_rows import NpyRows
+    from tasks.ingest.raw_rows import NpyRows
     from tasks.readers.npy import NpyFile
 
     whole = NpyFile(Path(path), member).read()

@@ -32,7 +32,7 @@ from tasks.storage.manifests import EDGE_CATEGORIES, FeatureColumn
 
 
 @dataclass
-class Columns:
+class ChosenColumns:
     """What a table's columns are taken as."""
 
     numbers: tuple[str, ...] = ()
@@ -72,11 +72,15 @@ def feature_candidates(table: TableRows) -> list[str]:
     return [name for name in names if name not in taken and config.columns.get(name) != "ignore"]
 
 
-def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categories: int, intake: Intake) -> Columns:
+def choose_columns(
+    table: TableRows, profiles: dict[str, Profile], max_categories: int, intake: Intake
+) -> ChosenColumns:
     """Return what the columns are taken as; mistakes of those that the recipe names are gathered."""
     config = table.config
     is_csv = any(word in name for name in config.files for word in (".csv", ".tsv")) or config.format in ("csv", "tsv")
-    chosen = Columns(ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns"))
+    chosen = ChosenColumns(
+        ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns")
+    )
     kinds: dict[str, list[str]] = {"number": [], "category": [], "time": [], "text": []}
     for column, profile in profiles.items():
         named = config.columns.get(column, "time" if column in config.dated_columns else None)
@@ -132,10 +136,10 @@ def _refuse_many(table: TableRows, column: str, profile: Profile, most: int, int
     intake.problems.add(table.config.names, column, "no category", error, 0)
 
 
-class Features:
+class TableFeatures:
     """Reads the feature columns of one table."""
 
-    def __init__(self, table: TableRows, columns: Columns, *, fit_before: int, per_day: bool) -> None:
+    def __init__(self, table: TableRows, columns: ChosenColumns, *, fit_before: int, per_day: bool) -> None:
         """`fit_before`: what is fitted here is fitted on rows older than this; `per_day`: times are seconds."""
         self.table, self.columns, self.fit_before = table, columns, fit_before
         self._unit = DAY if per_day else 1

@@ -17,19 +17,25 @@ from configs.matching import listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
+from tasks.ingest.database.features import ChosenColumns, TableFeatures, choose_columns, feature_candidates
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predicted.label_configs import columns_of
 from tasks.ingest.database.predicted.label_tables import label_tasks
 from tasks.ingest.database.predicted.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.predicted.own_rows import own_tasks, write_own_ids
-from tasks.ingest.database.predicted.splitting import Dealt, deal
+from tasks.ingest.database.predicted.splitting import DealtTasks, deal
 from tasks.ingest.database.predicted.targets import Tasks, computed_tasks
-from tasks.ingest.database.relations import Relation, check_keys, row_times, write_rows_as_edges, write_rows_as_nodes
+from tasks.ingest.database.relations import (
+    RelationWriter,
+    check_keys,
+    row_times,
+    write_rows_as_edges,
+    write_rows_as_nodes,
+)
 from tasks.ingest.database.rows import TableRows, in_order
 from tasks.ingest.database.survey import EXPLICIT, profiles
 from tasks.ingest.database.telling import Outcome, tell
-from tasks.ingest.edges import total_duplicates
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number
@@ -80,31 +86,25 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
             edge_types += task_edges
         for split, rows in dealt.splits.items():
             writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
-        sizes = {split: len(rows) for split, rows in dealt.splits.items()}
     tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
-    checks = [relation.check for relation in relations]
-    return {
-        "dataset": config.title,
-        "task": "node",
-        "task_type": tasks.task_type,
-        "num_classes": tasks.num_classes,
-        "num_tasks": 1 if tasks.label.ndim == 1 else tasks.label.shape[1],
-        "metric": predict.metric or _metric(tasks),
-        "heads": tasks.heads,
-        "directed": True,
-        "node_types": tuple(nodes),
-        "edge_types": tuple(edge_types),
-        "foreign_keys": tuple(e.name for e, r in zip(edge_types, relations, strict=False) if r.is_key),
-        "target_type": predict.table if predict.own_rows else predict.name,
-        "fit_before": dealt.first_valid,
-        "time_unit": unit if dealt.first_valid is not None else "",
-        "ranking": None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
-        "splits": sizes,
-        "num_self_loops": sum(check.num_self_loops for check in checks),
-        "num_duplicate_edges": total_duplicates(checks),
-        "adjusted": intake.adjusted,
-        "tables": writer.tables,
-    }
+    return dataset_fields(
+        writer,
+        config.title,
+        tasks.task_type,
+        num_classes=tasks.num_classes,
+        metric=predict.metric or _metric(tasks),
+        heads=tasks.heads,
+        directed=True,
+        node_types=nodes,
+        edge_types=edge_types,
+        foreign_keys=tuple(e.name for e, r in zip(edge_types, relations, strict=False) if r.is_key),
+        target_type=predict.table if predict.own_rows else predict.name,
+        fit_before=dealt.first_valid,
+        time_unit=unit if dealt.first_valid is not None else "",
+        ranking=None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
+        checks=[relation.check for relation in relations],
+        adjusted=intake.adjusted,
+    )
 
 
 def _metric(tasks: Tasks) -> str:
@@ -180,12 +180,12 @@ def _common_unit(tables: dict[str, TableRows], intake: Intake) -> TimeUnit:
 
 def _survey(
     config: DatabaseConfig, tables: dict[str, TableRows], before: int | None, context: StageContext, intake: Intake
-) -> dict[str, Columns]:
+) -> dict[str, ChosenColumns]:
     """Find what columns hold, and gather foreign keys that name no row.
 
     `before`: rows from then on do not say whether a column is a number or a category; None: all do.
     """
-    found: dict[str, Columns] = {}
+    found: dict[str, ChosenColumns] = {}
     most = EXPLICIT * config.max_categories
     for done, (name, table) in enumerate(tables.items()):
         with intake.problems.gathering(f"columns of {table.config.names} behind that mistake"):
@@ -239,20 +239,20 @@ def _tasks(
 def _write(
     config: DatabaseConfig,
     tables: dict[str, TableRows],
-    columns: dict[str, Columns],
-    predicted: tuple[Tasks, Dealt, TimeUnit],
+    columns: dict[str, ChosenColumns],
+    predicted: tuple[Tasks, DealtTasks, TimeUnit],
     writer: DatasetWriter,
     context: StageContext,
-) -> tuple[list[NodeType], list[Relation]]:
+) -> tuple[list[NodeType], list[RelationWriter]]:
     """Write the tables' nodes and edges, with the labels of rows that are predicted themselves."""
     nodes: list[NodeType] = []
-    relations: list[Relation] = []
+    relations: list[RelationWriter] = []
     tasks, dealt, unit = predicted
     fit_before = dealt.first_valid
     if fit_before is None:  # what is predicted has no time, and sees all
         fit_before = max([table.newest or 0 for table in tables.values()]) + 1
     for done, (name, table) in enumerate(tables.items()):
-        features = Features(table, columns[name], fit_before=fit_before, per_day=unit == "seconds")
+        features = TableFeatures(table, columns[name], fit_before=fit_before, per_day=unit == "seconds")
         if table.config.is_link:
             relations.append(write_rows_as_edges(table, tables, features, writer))
         else:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.ingest.database.features import Features
+from tasks.ingest.database.features import TableFeatures
 from tasks.ingest.database.rows import EMPTY, TableRows, look_up
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.ids.node_set import UNKNOWN
@@ -26,7 +26,7 @@ from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
 Ends = tuple[TableRows, TableRows]
 
 
-class Relation:
+class RelationWriter:
     """Edges of one type, as they are written."""
 
     def __init__(self, name: str, ends: Ends, writer: DatasetWriter, stack: ExitStack, *, timed: bool) -> None:
@@ -121,10 +121,10 @@ def row_times(
 def write_rows_as_nodes(
     table: TableRows,
     tables: Mapping[str, TableRows],
-    features: Features,
+    features: TableFeatures,
     writer: DatasetWriter,
     label: Array | None = None,
-) -> tuple[NodeType, list[Relation]]:
+) -> tuple[NodeType, list[RelationWriter]]:
     """Write a table's nodes, ids and edges. What is wrong with its keys was said before.
 
     `label`: the column `label` of rows that are predicted themselves.
@@ -136,7 +136,7 @@ def write_rows_as_nodes(
     read["columns"] = (*read["columns"], *foreign)
     with ExitStack() as stack:
         relations = {
-            column: Relation(column, ends, writer, stack, timed=any(end.time is not None for end in ends))
+            column: RelationWriter(column, ends, writer, stack, timed=any(end.time is not None for end in ends))
             for column, target in foreign.items()
             for ends in [(table, tables[target])]
         }
@@ -170,8 +170,8 @@ def _quiet(batch: TableBatch, silent: Intake) -> TableBatch:
 
 
 def write_rows_as_edges(
-    table: TableRows, tables: Mapping[str, TableRows], features: Features, writer: DatasetWriter
-) -> Relation:
+    table: TableRows, tables: Mapping[str, TableRows], features: TableFeatures, writer: DatasetWriter
+) -> RelationWriter:
     """Write a table whose rows join what its two foreign keys name. Rows that lack an end are counted, not written."""
     (first, source), (second, target) = table.config.foreign.items()
     ends = (tables[source], tables[target])
@@ -195,7 +195,7 @@ def write_rows_as_edges(
     without = 0
     with ExitStack() as stack:
         timed = table.time is not None or any(end.time is not None for end in ends)
-        relation = Relation(table.name, ends, writer, stack, timed=timed)
+        relation = RelationWriter(table.name, ends, writer, stack, timed=timed)
         for chunk in table.chunks(**read, intake=table.intake):
             columns = features.read(chunk)
             quiet = _quiet(chunk.batch, silent)

@@ -68,7 +68,7 @@ class DglFileConfig(SavedGraphConfig):
     """Your ids, in ndata (graph tasks: among the labels): whole numbers, or UTF-8 bytes (rows, width) padded with 0."""
 
 
-@DATASETS.options("pyg", "pyg")
+@DATASETS.options("pyg", "dgl.pyg")
 class PygFileConfig(SavedGraphConfig):
     """A graph of PyG that torch.save wrote: `HeteroData` or `Data`, for node and link tasks; read without PyG."""
 

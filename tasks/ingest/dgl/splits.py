@@ -31,11 +31,10 @@ class DglSplits:
         """Name an array for messages."""
         return place_of(self.path, owner, name)
 
-    def of_rows(self, data: Mapping[str, Array], owner: str, what: str, label: Array) -> dict[str, int]:
-        """Write the splits of nodes or graphs; returns their sizes."""
+    def of_rows(self, data: Mapping[str, Array], owner: str, what: str, label: Array) -> None:
+        """Write the splits of nodes or graphs."""
         labelled = has_label(label)
         taken = np.zeros(len(label), bool)
-        sizes = {}
         for split in SPLITS:
             name = getattr(self.config, split)
             place = self.place(owner, name)
@@ -49,8 +48,6 @@ class DglSplits:
             taken |= mask
             check_labelled(labelled, ids, split, what, place)
             self.writer.write(f"split/{split}", {f"{what}_id": ids})
-            sizes[split] = len(ids)
-        return sizes
 
     def mask(self, data: Mapping[str, Array], name: str, place: str, split: str, count: int) -> Array:
         """Return a mask, bool (count,)."""
@@ -67,8 +64,8 @@ class DglSplits:
             raise DataError(f"is no mask: it holds {value}; 0 and 1 are needed, or booleans", path=place, row=wrong[0])
         return mask[:, 0].astype(bool)
 
-    def of_pairs(self) -> dict[str, int]:
-        """Write the pairs of a link task's splits, and given negatives; returns the numbers of pairs."""
+    def of_pairs(self) -> None:
+        """Write the pairs of a link task's splits, and given negatives."""
         if len(self.graph.num_nodes) != 1 or len(self.graph.edges) != 1:
             raise DataError(
                 "has several types of nodes or edges; link tasks read graphs with one of each", path=self.path
@@ -79,7 +76,6 @@ class DglSplits:
         for split in SPLITS[1:]:
             if f"{split}_negative" in self.labels:
                 self.writer.write(f"split/{split}_negative", self.negatives(split, len(pairs[split])))
-        return {split: len(ends) for split, ends in pairs.items()}
 
     def pairs(self, split: str) -> Array:
         """Return the positive pairs of a link task's split, (n, 2)."""

@@ -12,18 +12,19 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.dgl.configs import GraphFileConfig
 from tasks.ingest.dgl.fields import as_matrix, as_whole_numbers, check_types, place_of, plain_name
 from tasks.ingest.dgl.splits import DglSplits
-from tasks.ingest.edges import EdgeCheck, total_duplicates
+from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind, finite_float32
-from tasks.ingest.labels import NO_LABEL, LabelKind, has_label, say_unlabelled, to_labels, usual_metric
+from tasks.ingest.labels import NO_LABEL, LabelKind, has_label, say_unlabelled, to_labels
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.dgl_file import SavedGraph, SavedGraphs
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
-from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
+from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType, TaskType
 
 _MAX_CLASSES = 1 << 20
 
@@ -40,6 +41,9 @@ class DglTables:
         self.context = context
         self.writer = DatasetWriter(context.work)
         self.splits = DglSplits(config, path, graph, labels, self.writer)
+        self.node_types: list[NodeType] = []
+        self.edge_types: list[EdgeType] = []
+        self.checks: list[EdgeCheck] = []
 
     def place(self, owner: str, name: str) -> str:
         """Name an array for messages."""
@@ -49,26 +53,28 @@ class DglTables:
         """Write a graph of which nodes or edges are predicted."""
         with self.writer:
             if self.config.task == "link":
-                fields = self.tables(None, None) | {"task_type": "link", "splits": self.splits.of_pairs()}
                 [kind] = self.graph.num_nodes
-            else:
-                kind = self.target()
-                place = f"{self.config.node_word} of {kind}"
-                fields, label = self.label(self.graph.ndata[kind], self.graph.num_nodes[kind], place)
-                fields |= self.tables(kind, label)
-                fields["splits"] = self.splits.of_rows(self.graph.ndata[kind], place, "node", label)
-            return self.manifest({**fields, "target_type": plain_name(kind)})
+                self.tables(None, None)
+                self.splits.of_pairs()
+                return self.fields("link", target_type=plain_name(kind))
+            kind = self.target()
+            place = f"{self.config.node_word} of {kind}"
+            described, label = self.label(self.graph.ndata[kind], self.graph.num_nodes[kind], place)
+            self.tables(kind, label)
+            self.splits.of_rows(self.graph.ndata[kind], place, "node", label)
+            return self.fields(**described, target_type=plain_name(kind))
 
     def many(self, saved: SavedGraphs) -> dict[str, Any]:
         """Write graphs that are predicted themselves."""
         count = len(saved.graphs)
         described, label = self.label(self.labels, count, "labels")
+        graph_id = np.arange(count, dtype=np.int64)
         with self.writer:
-            fields = self.tables(None, None)
+            self.tables(None, None)
             self.writer.write(
                 "graphs",
                 {
-                    "graph_id": np.arange(count, dtype=np.int64),
+                    "graph_id": graph_id,
                     "num_nodes": np.array([sum(graph.num_nodes.values()) for graph in saved.graphs]),
                     "num_edges": np.array([sum(len(src) for src, _ in g.edges.values()) for g in saved.graphs]),
                     "label": label,
@@ -76,27 +82,27 @@ class DglTables:
             )
             if self.config.ids in self.labels:
                 ids = self.ids(self.labels[self.config.ids], count, "labels")
-                self.writer.write("ids/graphs", {"graph_id": np.arange(count, dtype=np.int64), "original_id": ids})
-            splits = self.splits.of_rows(self.labels, "labels", "graph", label)
-            fields |= described | {"splits": splits, "num_graphs": count}
-            return self.manifest({**fields, "target_type": fields["node_types"][0].name})
+                self.writer.write("ids/graphs", {"graph_id": graph_id, "original_id": ids})
+            self.splits.of_rows(self.labels, "labels", "graph", label)
+            return self.fields(**described)
 
-    def manifest(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def fields(self, task_type: TaskType, **others: Any) -> dict[str, Any]:
         """Return the manifest's fields; the writer is done with all tables."""
-        return {
-            "dataset": self.path.stem,
-            "task": self.config.task,
-            "num_tasks": 1,
-            "metric": self.config.metric or usual_metric(fields["task_type"]),
-            "directed": self.config.directed,
-            **fields,
-            "tables": self.writer.tables,
-        }
+        return dataset_fields(
+            self.writer,
+            self.path.stem,
+            task_type,
+            metric=self.config.metric,
+            directed=self.config.directed,
+            node_types=_with_shared_codes(self.node_types),
+            edge_types=_with_shared_codes(self.edge_types),
+            checks=self.checks,
+            **others,
+        )
 
-    def tables(self, target: str | None, label: Array | None) -> dict[str, Any]:
+    def tables(self, target: str | None, label: Array | None) -> None:
         """Write nodes and edges; `label` goes to the nodes of type `target`."""
         check_types(self.graph, self.path)
-        node_types, edge_types, checks = [], [], []
         own, own_edges = (self.has_own_columns(edges=edges) for edges in (False, True))
         for kind, count in self.graph.num_nodes.items():
             owner = f"{self.config.node_word} of {kind}"
@@ -107,13 +113,13 @@ class DglTables:
             if self.config.ids in self.graph.ndata[kind] and self.config.task != "graph":
                 ids = self.ids(self.graph.ndata[kind][self.config.ids], count, owner)
                 self.writer.write(f"ids/{plain_name(kind)}", {"node_id": node_id, "original_id": ids})
-            node_types.append(NodeType(name=plain_name(kind), num_nodes=count, features=features))
+            self.node_types.append(NodeType(name=plain_name(kind), num_nodes=count, features=features))
         for triplet, (src, dst) in self.graph.edges.items():
             source, relation, target_kind = triplet
             sizes = self.graph.num_nodes[source], self.graph.num_nodes[target_kind]
             check = EdgeCheck(*sizes, same_type=source == target_kind)
             check.add(src, dst, f"{self.path}[edges of {' '.join(triplet)}]")
-            checks.append(check)
+            self.checks.append(check)
             names = [plain_name(word) for word in triplet]
             made = EdgeType(source=names[0], relation=names[1], target=names[2], num_edges=len(src), features=())
             owner, prefix = f"{self.config.edge_word} of {relation}", f"{made.name}." if own_edges else ""
@@ -123,13 +129,7 @@ class DglTables:
             self.writer.write(
                 f"edges/{made.name}", {"src": src.astype(ids_type), "dst": dst.astype(ids_type), **columns}
             )
-            edge_types.append(made)
-        return {
-            "node_types": _with_shared_codes(node_types),
-            "edge_types": _with_shared_codes(edge_types),
-            "num_self_loops": sum(check.num_self_loops for check in checks),
-            "num_duplicate_edges": total_duplicates(checks),
-        }
+            self.edge_types.append(made)
 
     def has_own_columns(self, *, edges: bool) -> bool:
         """Return whether each type has columns of its own, since widths differ; else those of one name are one."""
@@ -205,7 +205,7 @@ class DglTables:
         if kind == "multiclass" and not 1 <= largest < _MAX_CLASSES:
             raise DataError(f"the largest class is {largest:g}; 1 to {_MAX_CLASSES:,} classes are possible", path=place)
         classes = int(largest) + 1 if kind == "multiclass" else 0 if kind == "regression" else 2
-        described = {"task_type": kind, "num_classes": classes, "num_tasks": values.shape[1]}
+        described = {"task_type": kind, "num_classes": classes}
         label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
         if kind == "binary" and not (label == 0).any():
             found = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))

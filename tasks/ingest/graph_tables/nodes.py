@@ -20,7 +20,7 @@ from tasks.arrays import Array
 from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.graph_tables.labels import LabelStore
 from tasks.ingest.ids.node_set import NodeSet
-from tasks.ingest.ogb.raw_rows import NpyRows, Taker
+from tasks.ingest.raw_rows import NpyRows, Taker
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.table_configs import NodesConfig

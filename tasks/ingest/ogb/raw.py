@@ -13,7 +13,7 @@ from configs.errors import DataError
 from configs.source_files import is_file, is_folder, names_in
 from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
-from tasks.ingest.ogb.raw_rows import CsvRows, NpyRows, Rows, checked_cast
+from tasks.ingest.raw_rows import CsvRows, NpyRows, RawRows, checked_cast
 from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS
 from tasks.readers.npy import NpyFile, member_names
 from tasks.readers.numbers import read_numbers
@@ -39,14 +39,14 @@ class Raw(abc.ABC):
         self.folder, self.raw = folder, folder / "raw"
 
     @abc.abstractmethod
-    def node_rows(self, kind: str, what: str) -> Rows | None:
+    def node_rows(self, kind: str, what: str) -> RawRows | None:
         """Return rows of one node type: `feat`, `label` or an additional file; None where there are none."""
 
     @abc.abstractmethod
-    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+    def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """Return rows of one edge type: `edge` (m, 2), `feat` or an additional file."""
 
-    def graph_labels(self) -> Rows | None:
+    def graph_labels(self) -> RawRows | None:
         """Return the labels of graphs."""
         return None
 
@@ -97,7 +97,7 @@ def _checked_counts(counts: Array, path: object) -> Array:
     return counts
 
 
-def _csv(folder: Path, what: str, prefix: str) -> Rows | None:
+def _csv(folder: Path, what: str, prefix: str) -> RawRows | None:
     """Open a file of nodes or edges (`prefix`); None where there is none."""
     path = folder / {"feat": f"{prefix}-feat.csv.gz", "label": f"{prefix}-label.csv.gz"}.get(what, f"{what}.csv.gz")
     return CsvRows(path) if is_file(path) else None
@@ -116,18 +116,18 @@ class CsvRaw(Raw):
         if nodes != edges:
             raise DataError(f"counts edges of {edges:,} graphs, {self.count_file} nodes of {nodes:,}", path=edge_counts)
 
-    def node_rows(self, kind: str, what: str) -> Rows | None:
+    def node_rows(self, kind: str, what: str) -> RawRows | None:
         """See Raw."""
         found = _csv(self.raw, what, "node")
         if found is None and what == "node_species":
             found = _csv(self.raw, "species", "node")  # ogbn-proteins calls it so
         return found
 
-    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+    def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """See Raw."""
         return _csv(self.raw, what, "edge")
 
-    def graph_labels(self) -> Rows | None:
+    def graph_labels(self) -> RawRows | None:
         """See Raw."""
         return _csv(self.raw, "label", "graph")
 
@@ -171,12 +171,12 @@ class HeteroCsvRaw(Raw):
     def _relation(self, triplet: Triplet) -> Path:
         return self.raw / "relations" / "___".join(triplet)
 
-    def node_rows(self, kind: str, what: str) -> Rows | None:
+    def node_rows(self, kind: str, what: str) -> RawRows | None:
         """See Raw."""
         folder = self.raw / "node-label" / kind if what == "label" else self.raw / "node-feat" / kind
         return _csv(folder, what, "node")
 
-    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+    def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """See Raw."""
         return _csv(self._relation(triplet), what, "edge")
 
@@ -209,24 +209,24 @@ class BinaryRaw(Raw):
         counts = file.read().reshape(-1)
         return _checked_counts(checked_cast(counts[:, None], np.int64, file.name, 0)[:, 0], file.name)
 
-    def _member(self, name: str) -> Rows | None:
+    def _member(self, name: str) -> RawRows | None:
         return NpyRows(self.file, name, transposed=name == "edge_index") if name in self.members else None
 
-    def node_rows(self, kind: str, what: str) -> Rows | None:
+    def node_rows(self, kind: str, what: str) -> RawRows | None:
         """See Raw."""
         if what == "label":
             return self._label("node")
         return self._member("node_feat" if what == "feat" else what)
 
-    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+    def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """See Raw."""
         return self._member({"edge": "edge_index", "feat": "edge_feat"}.get(what, what))
 
-    def graph_labels(self) -> Rows | None:
+    def graph_labels(self) -> RawRows | None:
         """See Raw."""
         return self._label("graph")
 
-    def _label(self, kind: str) -> Rows | None:
+    def _label(self, kind: str) -> RawRows | None:
         path = self.file.with_name(f"{kind}-label.npz")
         return NpyRows(path, f"{kind}_label") if is_file(path) else None
 

@@ -12,7 +12,7 @@ from configs.matching import listed
 from configs.source_files import is_file, is_folder, names_in
 from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
-from tasks.ingest.ogb.raw_rows import checked_cast
+from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.weights import WeightCheck
 from tasks.readers.numbers import read_numbers
 from tasks.readers.torch_files import load_torch

@@ -21,8 +21,8 @@ from tasks.arrays import Array, blocks, offsets
 from tasks.ingest.ogb.mappings import read_text_table, write_mappings
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw import Raw, open_raw
-from tasks.ingest.ogb.raw_rows import checked_cast
 from tasks.ingest.ogb.splits import as_array, split_folder
+from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.dealing import find_repeated
 from tasks.ingest.writer import DatasetWriter
@@ -52,18 +52,13 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
                 for name, values in file.triples.items():
                     read[name].append(values.astype(tables.kind if name in _ENDS else np.int32))
                 read["owner"].append(np.full(len(file.triples["src"]), code, np.int8))
-        fields = tables.fields({})
         num_relations = _write_names(folder, writer, max(int(part.max()) for part in read["relation"]) + 1, context)
         write_mappings(folder, raw, meta, writer, context)
     _warn_of_repeats({name: np.concatenate(parts) for name, parts in read.items()}, place, context)
+    ogb_name = meta.name if meta.listed else None
+    fields = tables.fields(meta.name, num_relations, {}, metric=meta.metric, ogb_name=ogb_name)
     _compare_with_raw(raw, fields["splits"]["train"], context)
-    return {
-        **fields,
-        "dataset": meta.name,
-        "metric": meta.metric,
-        "ogb_name": meta.name if meta.listed else None,
-        "num_relations": num_relations,
-    }
+    return fields
 
 
 def _types(raw: Raw) -> list[tuple[str, int]]:

@@ -27,7 +27,7 @@ from tasks.readers.parquet import open_parquet, read_parquet
 _CHUNK_BYTES = 8 << 20
 
 
-class Features(Protocol):
+class FeatureRows(Protocol):
     """Features of all entities, or relations."""
 
     width: int
@@ -40,7 +40,7 @@ class Features(Protocol):
         ...
 
 
-def open_features(path: Path, id_column: str, names: Names) -> Features:
+def open_features(path: Path, id_column: str, names: Names) -> FeatureRows:
     """Open a file of features. Raises DataError."""
     if path.suffix.lower() == ".npy":
         return _Matrix(path, names)
@@ -79,7 +79,7 @@ class _Matrix:
             self.ids = np.asarray(names.keys())
 
     def rows(self, owners: Array) -> Iterator[Array]:
-        """See Features."""
+        """See FeatureRows."""
         values = NpyFile(self.path).mapped()
         for part in blocks(len(owners), _step(self.width)):
             rows = owners[part] if self.ids is None else self.ids[owners[part]]
@@ -163,7 +163,7 @@ class _Table:
         return codes
 
     def rows(self, owners: Array) -> Iterator[Array]:
-        """See Features."""
+        """See FeatureRows."""
         missing = np.flatnonzero(~self.known[owners])
         if len(missing):
             name = self.names.keys()[int(owners[missing[0]])].as_py()

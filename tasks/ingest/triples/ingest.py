@@ -12,11 +12,11 @@ import pyarrow.compute as compute
 from tasks.arrays import Array, blocks
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_ids, write_relations
-from tasks.ingest.triples.configs import TriplesConfig
-from tasks.ingest.triples.features import Features, open_features
+from tasks.ingest.triples.configs import TripleFilesConfig
+from tasks.ingest.triples.features import FeatureRows, open_features
 from tasks.ingest.triples.intake import read_triples
 from tasks.ingest.triples.numbering import (
-    Numbering,
+    FinalNumbers,
     kinds_of_keys,
     needs_ids,
     number_entities,
@@ -25,7 +25,7 @@ from tasks.ingest.triples.numbering import (
     read_types,
 )
 from tasks.ingest.triples.policies import (
-    Job,
+    TripleJob,
     check_sizes,
     check_unseen,
     deal_out,
@@ -41,13 +41,13 @@ from tasks.storage.manifests import SPLITS, FeatureColumn
 _CHUNK = 1 << 20
 
 
-def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContext) -> dict[str, Any]:
+def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageContext) -> dict[str, Any]:
     """Write all tables; return the fields of DatasetManifest.
 
     Raises:
         DataError: naming the file, and the row or line where there is one.
     """
-    job = Job(config, sources, context, read_triples(config, sources, context))
+    job = TripleJob(config, sources, context, read_triples(config, sources, context))
     say_literals(job)
     _say_blank_nodes(job)
     drop_repeated(job)
@@ -62,18 +62,16 @@ def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContex
         with TripleTables(writer, entities.types, job.names("train")) as tables:
             for split, columns in _portions(job, entities, relations):
                 tables.add(split, **columns)
-        fields = tables.fields(features)
-    return {
-        "dataset": config.title,
-        "metric": "mrr",
-        "num_relations": len(relations.order),
-        "relation_feature_dim": relation_features,
-        "adjusted": job.adjusted,
-        **fields,
-    }
+    return tables.fields(
+        config.title,
+        len(relations.order),
+        features,
+        relation_feature_dim=relation_features,
+        adjusted=job.adjusted,
+    )
 
 
-def _numberings(job: Job) -> tuple[Numbering, Numbering]:
+def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
     """Return the final numbers of entities and relations."""
     intake = job.intake
     entity_uses, relation_uses = uses(job)
@@ -93,7 +91,9 @@ def _numberings(job: Job) -> tuple[Numbering, Numbering]:
     return entities, number_relations(intake.relations, relation_uses)
 
 
-def _write_entities(job: Job, writer: DatasetWriter, numbering: Numbering) -> dict[str, tuple[FeatureColumn, ...]]:
+def _write_entities(
+    job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers
+) -> dict[str, tuple[FeatureColumn, ...]]:
     """Write nodes, their features and their ids; return the features of each type."""
     names, path = job.intake.entities, job.sources.features
     features = None if path is None else open_features(path, job.config.feature_id, names)
@@ -111,11 +111,11 @@ def _write_entities(job: Job, writer: DatasetWriter, numbering: Numbering) -> di
     return found
 
 
-def _rows(features: Features | None, owners: Array) -> Iterator[Array] | None:
+def _rows(features: FeatureRows | None, owners: Array) -> Iterator[Array] | None:
     return None if features is None else features.rows(owners)
 
 
-def _write_relations(job: Job, writer: DatasetWriter, numbering: Numbering) -> int:
+def _write_relations(job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers) -> int:
     """Write names of relations, and their features; return how many columns these have."""
     names, path = job.intake.relations, job.sources.relation_features
     features = None if path is None else open_features(path, job.config.feature_id, names)
@@ -125,13 +125,13 @@ def _write_relations(job: Job, writer: DatasetWriter, numbering: Numbering) -> i
     return 0 if features is None else features.width
 
 
-def _hint_at_similar(job: Job, what: str, keys: pa.Array) -> None:
+def _hint_at_similar(job: TripleJob, what: str, keys: pa.Array) -> None:
     said = similar_texts(keys, what, letters=what == "relations") if pa.types.is_string(keys.type) else None
     if said is not None:
         job.context.warn(said)
 
 
-def _say_blank_nodes(job: Job) -> None:
+def _say_blank_nodes(job: TripleJob) -> None:
     """Say how many labels of blank nodes stand in several files, where they are a node in each."""
     keys = job.intake.entities.keys()
     if not pa.types.is_string(keys.type):
@@ -146,7 +146,9 @@ def _say_blank_nodes(job: Job) -> None:
         )
 
 
-def _portions(job: Job, entities: Numbering, relations: Numbering) -> Iterator[tuple[str, dict[str, Array]]]:
+def _portions(
+    job: TripleJob, entities: FinalNumbers, relations: FinalNumbers
+) -> Iterator[tuple[str, dict[str, Array]]]:
     """Yield the triples of each split by their final numbers, in the order of the files."""
     triples = job.triples
     for rows in blocks(len(triples), _CHUNK):

@@ -18,7 +18,7 @@ from tasks.arrays import Array
 from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.times import TimeReader
-from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.names import Names, TextFoundError
 from tasks.ingest.triples.reader import Places, TripleBatch, TripleReader
 from tasks.ingest.triples.sources import ALL, Sources, shown
@@ -29,7 +29,7 @@ from tasks.storage.manifests import SPLITS
 
 
 @dataclass
-class Triples:
+class TripleArrays:
     """Triples of all splits end to end, by the numbers that their names were met in."""
 
     src: Array
@@ -49,10 +49,10 @@ class Triples:
 
 
 @dataclass
-class Intake:
+class TripleIntake:
     """What was read."""
 
-    triples: Triples
+    triples: TripleArrays
     entities: Names
     relations: Names
     places: Places
@@ -60,7 +60,7 @@ class Intake:
     """Triples with a literal that were left out."""
 
 
-def read_triples(config: TriplesConfig, sources: Sources, context: StageContext) -> Intake:
+def read_triples(config: TripleFilesConfig, sources: Sources, context: StageContext) -> TripleIntake:
     """Read all files, once more where a text stands among ids that were numbers. Raises DataError with all mistakes."""
     entities = Names("entity", sources.entities, texts=config.text_ids or config.head_type is not None)
     relations = Names("relation", sources.relations, texts=config.text_ids)
@@ -77,7 +77,7 @@ def read_triples(config: TriplesConfig, sources: Sources, context: StageContext)
 class _Reading:
     """One reading of all files."""
 
-    config: TriplesConfig
+    config: TripleFilesConfig
     sources: Sources
     context: StageContext
     entities: Names
@@ -87,7 +87,7 @@ class _Reading:
     parts: dict[str, list[Array]] = field(default_factory=dict)
     clock: TimeReader | None = None
 
-    def read(self) -> Intake:
+    def read(self) -> TripleIntake:
         files = [path for paths in self.sources.triples.values() for path in paths]
         reader = TripleReader(self.config, self.problems, self.context.message, files)
         for split, paths in self.sources.triples.items():
@@ -101,8 +101,8 @@ class _Reading:
         self.problems.raise_any()
         columns = {name: self._column(name) for name in list(self.parts)}
         src, relation, dst, owner = (columns.pop(name) for name in ("src", "relation", "dst", "owner"))
-        triples = Triples(src, relation, dst, owner, columns)
-        return Intake(triples, self.entities, self.relations, self.places, reader.num_literals)
+        triples = TripleArrays(src, relation, dst, owner, columns)
+        return TripleIntake(triples, self.entities, self.relations, self.places, reader.num_literals)
 
     def _read_file(self, reader: TripleReader, path: Path, code: int) -> None:
         for batch in reader.read(path):

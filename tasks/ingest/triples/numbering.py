@@ -31,7 +31,7 @@ ENTITY = "entity"
 
 
 @dataclass(frozen=True)
-class Numbering:
+class FinalNumbers:
     """Numbers from 0 over all types end to end, and the numbers that names were met in."""
 
     order: Array
@@ -47,22 +47,22 @@ class Numbering:
         return offsets([count for _, count in self.types])
 
 
-def number_relations(names: Names, uses: Array) -> Numbering:
+def number_relations(names: Names, uses: Array) -> FinalNumbers:
     """Number relations."""
     order = _ordered(names, uses)
-    return Numbering(order, [], _inverse(order, names.count))
+    return FinalNumbers(order, [], _inverse(order, names.count))
 
 
-def number_entities(names: Names, uses: Array, kinds: Array | None, kind_names: list[str]) -> Numbering:
+def number_entities(names: Names, uses: Array, kinds: Array | None, kind_names: list[str]) -> FinalNumbers:
     """Number entities; `kinds`: type of each by the number it was met in, (names.count,), None: all are of one type."""
     order = _ordered(names, uses)
     if kinds is None:
-        return Numbering(order, [(ENTITY, len(order))], _inverse(order, names.count))
+        return FinalNumbers(order, [(ENTITY, len(order))], _inverse(order, names.count))
     order = order[np.argsort(kinds[order], kind="stable")]
     sizes = np.bincount(kinds[order], minlength=len(kind_names)).tolist()
     # A type whose entities are in no triple is no type of this graph.
     types = [(name, size) for name, size in zip(kind_names, sizes, strict=True) if size]
-    return Numbering(order, types, _inverse(order, names.count))
+    return FinalNumbers(order, types, _inverse(order, names.count))
 
 
 def _ordered(names: Names, uses: Array) -> Array:

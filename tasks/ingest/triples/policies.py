@@ -10,7 +10,7 @@ import numpy as np
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.tables.times import cut_by_time
-from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.dealing import (
     DROPPED,
     IN_EARLIER,
@@ -23,7 +23,7 @@ from tasks.ingest.triples.dealing import (
     hold_out,
     mark_shown,
 )
-from tasks.ingest.triples.intake import Intake, Triples
+from tasks.ingest.triples.intake import TripleArrays, TripleIntake
 from tasks.ingest.triples.numbering import original_ids
 from tasks.ingest.triples.sources import ALL, Sources, shown
 from tasks.stage import StageContext
@@ -31,17 +31,17 @@ from tasks.storage.manifests import SPLITS
 
 
 @dataclass
-class Job:
+class TripleJob:
     """What the functions below share."""
 
-    config: TriplesConfig
+    config: TripleFilesConfig
     sources: Sources
     context: StageContext
-    intake: Intake
+    intake: TripleIntake
     adjusted: dict[str, int] = field(default_factory=dict)
 
     @property
-    def triples(self) -> Triples:
+    def triples(self) -> TripleArrays:
         """All triples."""
         return self.intake.triples
 
@@ -66,7 +66,7 @@ class Job:
             self.adjusted[name] = self.adjusted.get(name, 0) + count
 
 
-def say_literals(job: Job) -> None:
+def say_literals(job: TripleJob) -> None:
     """Count the triples with literals that were left out."""
     count = job.intake.num_literals
     if count:
@@ -77,7 +77,7 @@ def say_literals(job: Job) -> None:
         )
 
 
-def drop_repeated(job: Job) -> None:
+def drop_repeated(job: TripleJob) -> None:
     """Take triples that stand twice out, or refuse them."""
     triples = job.triples
     by_time = job.config.split.name == "time"
@@ -109,7 +109,7 @@ def drop_repeated(job: Job) -> None:
     triples.owner[found != ONCE] = DROPPED
 
 
-def _shown(job: Job, triple: int) -> str:
+def _shown(job: TripleJob, triple: int) -> str:
     """Return a triple as its user wrote it."""
     triples, intake = job.triples, job.intake
     within = job.config.head_type is not None
@@ -121,7 +121,7 @@ def _shown(job: Job, triple: int) -> str:
     return f"({src}, {relation}, {dst})"
 
 
-def deal_out(job: Job) -> None:
+def deal_out(job: TripleJob) -> None:
     """Deal all triples out by chance or time."""
     triples, split = job.triples, job.config.split
     there = np.flatnonzero(triples.owner == TRAIN)
@@ -150,7 +150,7 @@ def deal_out(job: Job) -> None:
         triples.owner[held[: round(taken * wanted[0] / sum(wanted))]] = 1
 
 
-def uses(job: Job) -> tuple[Array, Array]:
+def uses(job: TripleJob) -> tuple[Array, Array]:
     """Return in how many triples of the splits each entity and relation stands, by the numbers they were met in."""
     triples = job.triples
     entities = np.zeros(job.intake.entities.count, np.int64)
@@ -159,7 +159,7 @@ def uses(job: Job) -> tuple[Array, Array]:
     return entities, relations
 
 
-def check_unseen(job: Job) -> None:
+def check_unseen(job: TripleJob) -> None:
     """Keep, drop or refuse what is held out of entities and relations that training never shows."""
     triples, policy = job.triples, job.config.on_unseen
     ends = triples.src, triples.relation, triples.dst, triples.owner
@@ -193,7 +193,7 @@ def check_unseen(job: Job) -> None:
         triples.owner[found > 0] = DROPPED
 
 
-def check_sizes(job: Job) -> None:
+def check_sizes(job: TripleJob) -> None:
     """Raise DataError where a split is empty."""
     for code, split in enumerate(SPLITS):
         if not (job.triples.owner == code).any():

@@ -15,9 +15,9 @@ from tasks.arrays import Array
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.vectors.beside import NO_LABELS, Labels, checked_ids, label_column, read_column
-from tasks.ingest.vectors.configs import VectorsConfig
+from tasks.ingest.vectors.configs import VectorFilesConfig
 from tasks.ingest.vectors.matrices import Matrix, is_matrix, open_matrix
-from tasks.ingest.vectors.tables import ID_COLUMNS, VectorTable, can_be_kept, kept_column
+from tasks.ingest.vectors.tables import ID_COLUMNS, TableVectors, can_be_kept, kept_column
 from tasks.readers.columns import check_columns, is_text, whole_numbers
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.stage import StageContext
@@ -38,7 +38,7 @@ class Gathered:
     kept: dict[str, pa.Array] = field(default_factory=dict)
 
 
-def gather(config: VectorsConfig, context: StageContext) -> Gathered:
+def gather(config: VectorFilesConfig, context: StageContext) -> Gathered:
     """Read what lies beside the vectors. Raises DataError."""
     config = with_files_beside(config)
     matrices = [is_matrix(path) for path in files_of(config.files)]
@@ -49,7 +49,7 @@ def gather(config: VectorsConfig, context: StageContext) -> Gathered:
     return _of_table(config, context)
 
 
-def with_files_beside(config: VectorsConfig) -> VectorsConfig:
+def with_files_beside(config: VectorFilesConfig) -> VectorFilesConfig:
     """Return the options with the ids that `graphmill export embeddings` wrote beside its only file."""
     if config.ids or config.id is not None or len(config.files) != 1 or not config.files[0].endswith(".npy"):
         return config
@@ -57,9 +57,9 @@ def with_files_beside(config: VectorsConfig) -> VectorsConfig:
     return config.model_copy(update={"ids": (beside,)}) if is_file(user_path(beside)) else config
 
 
-def _of_matrices(config: VectorsConfig) -> Gathered:
+def _of_matrices(config: VectorFilesConfig) -> Gathered:
     for option in ("id", "label", "columns", "keep", "header"):
-        if getattr(config, option) != VectorsConfig.model_fields[option].default:
+        if getattr(config, option) != VectorFilesConfig.model_fields[option].default:
             raise DataError(
                 f"dataset.{option} is of tables, and this is a matrix; ids and labels are files of their own "
                 "(dataset.ids, dataset.labels)",
@@ -82,7 +82,7 @@ def _end_to_end(matrices: list[Matrix]) -> Iterator[Array]:
         yield from matrix.chunks()
 
 
-def _beside(config: VectorsConfig, num_rows: int) -> tuple[pa.Array | None, Labels]:
+def _beside(config: VectorFilesConfig, num_rows: int) -> tuple[pa.Array | None, Labels]:
     """Return ids and labels of files of their own."""
     ids, labels = None, NO_LABELS
     if config.ids:
@@ -108,11 +108,11 @@ def _exported_ids(file: str, num_rows: int) -> pa.Array:
     return pa.chunked_array([batch.column(column) for batch in read_parquet(path, [column])]).combine_chunks()
 
 
-def _of_table(config: VectorsConfig, context: StageContext) -> Gathered:
+def _of_table(config: VectorFilesConfig, context: StageContext) -> Gathered:
     if config.array is not None:
         raise DataError("dataset.array is of .npz files, and this is a table", path=config.files[0])
     intake = Intake()
-    table = VectorTable(config, intake)
+    table = TableVectors(config, intake)
     for note in intake.notes:
         context.message(note)
     parts: dict[str, list[pa.Array]] = {}
@@ -160,7 +160,7 @@ def _kept(names: list[str], whole: dict[str, pa.Array], files: object) -> dict[s
     return kept
 
 
-def _say_what_is_what(context: StageContext, table: VectorTable) -> None:
+def _say_what_is_what(context: StageContext, table: TableVectors) -> None:
     roles = table.roles
     vectors = (
         roles.vectors[0] if len(roles.vectors) == 1 else f"{len(roles.vectors):,} columns, {listed(roles.vectors, 5)}"

@@ -12,7 +12,7 @@ import numpy as np
 from configs.errors import DataError
 from configs.matching import listed
 from tasks.arrays import Array, blocks
-from tasks.ingest.ogb.raw_rows import NpyRows, checked_cast
+from tasks.ingest.raw_rows import NpyRows, checked_cast
 from tasks.readers.idx import IdxFile
 from tasks.readers.npy import NpyFile, check_row, member_names
 

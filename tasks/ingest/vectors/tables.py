@@ -18,7 +18,7 @@ from tasks.ingest.tables.first_lines import with_header_found
 from tasks.ingest.tables.intake import Intake, not_a_number, table_files
 from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.tables.table_configs import NodesConfig
-from tasks.ingest.vectors.configs import VectorsConfig
+from tasks.ingest.vectors.configs import VectorFilesConfig
 from tasks.readers.columns import check_columns, is_text
 from tasks.readers.limits import MAX_ROW_BYTES
 
@@ -45,10 +45,10 @@ class Roles:
     kept: tuple[str, ...]
 
 
-class VectorTable:
+class TableVectors:
     """Tables of one form, end to end."""
 
-    def __init__(self, config: VectorsConfig, intake: Intake) -> None:
+    def __init__(self, config: VectorFilesConfig, intake: Intake) -> None:
         """Look at the first rows. Raises DataError."""
         self.config, self.intake = config, intake
         table = NodesConfig(files=config.files, header=config.header)

@@ -16,7 +16,7 @@ from tasks.readers.numbers import number_chunks
 _CHUNK_BYTES = 4 << 20
 
 
-class Rows(Protocol):
+class RawRows(Protocol):
     """A file (or a member of one) that holds rows of numbers."""
 
     path: object
@@ -43,7 +43,7 @@ class CsvRows:
         self._file = path
 
     def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
-        """See Rows."""
+        """See RawRows."""
         return number_chunks(self._file, dtype, num_columns=num_columns, missing=missing)
 
     def check_count(self, num_rows: int, counted_by: object) -> None:
@@ -67,7 +67,7 @@ class NpyRows:
         return header.shape, header.dtype
 
     def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
-        """See Rows."""
+        """See RawRows."""
         first_row = 0
         for chunk in self._lines() if self._transposed else self._blocks():
             if num_columns is not None and chunk.shape[1] != num_columns:
@@ -76,7 +76,7 @@ class NpyRows:
             first_row += len(chunk)
 
     def check_count(self, num_rows: int, counted_by: object) -> None:
-        """See Rows: a small file can unpack to gigabytes, so its header is asked first."""
+        """See RawRows: a small file can unpack to gigabytes, so its header is asked first."""
         header = self._file.header()
         self._check(header)
         rows = header.shape[-1 if self._transposed else 0]
