@@ -5,9 +5,9 @@ Memory: one batch, plus 8 bytes an edge only where a link task is split by time 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,12 @@ import pyarrow.compute as compute
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.graph_tables.features import FeatureReader
+from tasks.ingest.graph_tables.nodes import GraphColumn
 from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, numbers
-from tasks.ingest.tables.features import FeatureReader
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import EdgesConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.weights import ALL_ZERO, weight_mistakes
@@ -64,10 +66,7 @@ class RelationNames:
     def codes(self, batch: TableBatch, column: str | None = None, *, known_only: bool = False) -> Array:
         """Return the number of each row's relation, int32 (n,).
 
-        Args:
-            batch: rows; what is wrong with them is gathered.
-            column: another one than the edge table's.
-            known_only: whether relations that did not come up yet are wrong.
+        `column`: another one than the edge table's; `known_only`: whether relations that did not come up are wrong.
         """
         column = column or self.column
         assert column is not None
@@ -82,8 +81,8 @@ class RelationNames:
             if not known_only:
                 numbers.setdefault(name, len(numbers))
         self.names = list(numbers)
-        found = np.array([numbers.get(name, -1) for name in encoded.dictionary.to_pylist()], np.int32)
-        codes: Array = found[np.asarray(encoded.indices)]
+        by_name = np.array([numbers.get(name, -1) for name in encoded.dictionary.to_pylist()], np.int32)
+        codes: Array = by_name[np.asarray(encoded.indices)]
 
         def message(row: int) -> str:
             return f"no edge of relation {values[row].as_py()!r} trains; known: {', '.join(self.names[:10])}"
@@ -92,78 +91,92 @@ class RelationNames:
         return np.maximum(codes, 0)
 
 
-class Ends(Protocol):
-    """What becomes of the ends of edges in a graph of many."""
+class GraphEnds:
+    """What becomes of the ends of edges where there are many graphs: new numbers, and edges counted by graph."""
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns of a CSV that must be read as texts."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Further columns that it reads."""
-
-    def named(self, batch: TableBatch) -> TableBatch:
-        """Return the batch with ids that are one node's each."""
+    def __init__(self, edges: EdgesConfig, column: GraphColumn | None, graph_of: Array, place: Array | None) -> None:
+        """`graph_of`: int64 (num_nodes,), by rows of the node table; `place`: the new number of each; None: its row."""
+        self.edges, self.column, self.graph_of, self.place = edges, column, graph_of, place
+        self.num_edges = np.zeros(int(graph_of.max(initial=-1)) + 1, np.int64)
 
     def placed(self, batch: TableBatch, parts: dict[str, Array]) -> dict[str, Array]:
-        """Return `src` and `dst`, where nodes get other numbers; those of two graphs are gathered."""
+        """Return the ends by their new numbers; edges between graphs are gathered."""
+        src, dst = parts["src"], parts["dst"]
+        graphs = self.graph_of[src], self.graph_of[dst]
+        sources, targets = batch.column(self.edges.source), batch.column(self.edges.target)
+
+        def message(row: int) -> str:
+            return (
+                f"the edge joins {sources[row].as_py()!r} and {targets[row].as_py()!r}, nodes of two graphs; if ids "
+                "begin anew in each graph, name the column of the graph: edges.graph"
+            )
+
+        if not batch.problems:  # unknown ends have no graph
+            batch.wrong(graphs[0] != graphs[1], self.edges.target, "an edge joins two graphs", message)
+        self.num_edges += np.bincount(graphs[0], minlength=len(self.num_edges))
+        return parts if self.place is None else {name: self.place[ids].astype(ids.dtype) for name, ids in parts.items()}
 
 
 class EdgeReader:
     """Reads one edge table into one table for each relation."""
 
     def __init__(
-        self, edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake, graphs: Ends | None = None
+        self,
+        edges: EdgesConfig,
+        nodes: dict[str, NodeSet],
+        intake: Intake,
+        writer: DatasetWriter,
+        taken: set[Triplet],
+        graphs: GraphEnds | None = None,
     ) -> None:
-        self.edges, self.intake, self.graphs = edges, intake, graphs
+        """`taken` gets the triplets of types and relation that are written."""
+        self.edges, self.intake, self.writer, self.graphs = edges, intake, writer, graphs
         self.source, self.target = nodes[edges.source_type], nodes[edges.target_type]
         self.features = FeatureReader(edges.features, edges.categorical, edges.missing_by_column)
         self.times = TimeReader(edges.time, edges.time_format) if edges.time else None
         self.relations = RelationNames(edges.relation_column)
         self.sinks: dict[str, _Sink] = {}
         self.num_dropped = 0
-        self._heaviest = 0.0
         self.others: Sequence[EdgesConfig] = ()
         """The other tables of edges."""
         self.kind = id_dtype(max(self.source.num_nodes, self.target.num_nodes))
+        self._taken, self._heaviest = taken, 0.0
 
-    def read(self, writer: DatasetWriter, context: StageContext, taken: set[Triplet], splits: Any = None) -> None:
+    def read(self, context: StageContext, splits: Any = None) -> None:
         """Write all edges; `splits` (a link splitter) takes those that do not train.
 
         Raises:
             DataError: a file that cannot be read to its end, or holds no edges.
         """
-        edges = self.edges
+        edges, graphs = self.edges, None if self.graphs is None else self.graphs.column
         plain = [name for name in (edges.weight, edges.time, edges.relation_column) if name]
         columns = [edges.source, edges.target, *plain, *edges.features, *edges.categorical]
         texts = [*edges.categorical, *((edges.relation_column,) if edges.relation_column else ())]
         texts += [*self.source.texts(edges.source), *self.target.texts(edges.target)]
         texts += self.times.texts if self.times else ()
-        if self.graphs is not None:
-            columns, texts = [*columns, *self.graphs.columns], [*texts, *self.graphs.texts]
+        if graphs is not None:
+            columns, texts = [*columns, graphs.column], [*texts, *graphs.texts]
         if splits is not None and splits.column:
-            columns.append(splits.column)
-            texts.append(splits.column)
+            columns, texts = [*columns, splits.column], [*texts, splits.column]
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
         self.features.look_ahead(edges, self.intake, self.others)
         count = 0
         with ExitStack() as stack:
             inferred = self.times.inferred if self.times else ()
             for whole in self.intake.batches(edges, columns, texts, values, inferred):
-                batch, parts = self._ends(whole if self.graphs is None else self.graphs.named(whole))
+                batch, parts = self._ends(whole if graphs is None else graphs.with_own_ids(whole))
                 parts = parts if self.graphs is None else self.graphs.placed(batch, parts)
                 parts |= self._columns(batch)
                 if splits is not None:
                     parts = splits.deal(batch, parts, count)
                 count += whole.num_rows
                 if not self.intake.problems:
-                    self._deliver(parts, writer, stack, taken)
+                    self._write(parts, stack)
                 context.progress(count, count, "edges")
             if count == 0:
                 raise DataError("has no edges", path=edges.names)
             self.intake.problems.raise_any()
-        self.features.write_names(writer, EDGE_CATEGORIES)
+        self.features.write_names(self.writer, EDGE_CATEGORIES)
         if self.num_dropped == count:
             raise DataError(
                 f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?",
@@ -178,9 +191,9 @@ class EdgeReader:
         edges = self.edges
         src, dst = self.source.look_up(batch, edges.source), self.target.look_up(batch, edges.target)
         if edges.on_unknown_id == "drop" and not (self.source.broken or self.target.broken):
-            known = (src != UNKNOWN) & (dst != UNKNOWN)
-            batch, src, dst = batch.keep(known), src[known], dst[known]
-            self.num_dropped += int(np.count_nonzero(~known))
+            joined = (src != UNKNOWN) & (dst != UNKNOWN)
+            batch, src, dst = batch.keep(joined), src[joined], dst[joined]
+            self.num_dropped += int(np.count_nonzero(~joined))
         way_out = "; on_unknown_id: drop leaves edges with unknown ends out"
         if self.graphs is None:  # of a node that only edges name nobody knows the graph
             way_out += ", add makes nodes of them"
@@ -205,13 +218,9 @@ class EdgeReader:
 
     def _checked_weights(self, batch: TableBatch, column: str, weight: Array) -> Array:
         """Return weights as float32; those that are none are gathered."""
-
-        def message(words: str) -> Callable[[int], str]:
-            return lambda row: f"the weight {weight[row]:g} {words}"
-
         usable = weight.copy()
         for wrong, kind, words in weight_mistakes(weight):
-            batch.wrong(wrong, column, kind, message(words))
+            batch.wrong(wrong, column, kind, lambda row, words=words: f"the weight {weight[row]:g} {words}")  # type: ignore[misc]
             usable[wrong] = 0
         self._heaviest = max(self._heaviest, float(np.abs(weight).max(initial=0)))
         return float32(batch, column, usable)
@@ -226,45 +235,37 @@ class EdgeReader:
                 "no table of nodes (on_unknown_id: drop)"
             )
 
-    def _deliver(self, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]) -> None:
-        if self.edges.relation_column is None:
-            self._write(self.edges.relation, parts, writer, stack, taken)
-            return
-        codes = parts.pop("relation")
-        for code in np.unique(codes):
-            own = codes == code
-            columns = {column: values[own] for column, values in parts.items()}
-            self._write(self.relations.names[code], columns, writer, stack, taken)
+    def _write(self, parts: dict[str, Array], stack: ExitStack) -> None:
+        """Write edges into the tables of their relations, which `stack` closes."""
+        codes = parts.pop("relation", None)
+        for code in (-1,) if codes is None else np.unique(codes):
+            chosen = parts if codes is None else {column: values[codes == code] for column, values in parts.items()}
+            relation = self.edges.relation if codes is None else self.relations.names[code]
+            if relation not in self.sinks:
+                self.sinks[relation] = self._new_sink(relation, stack)
+            self.sinks[relation].check.add(chosen["src"], chosen["dst"])
+            self.sinks[relation].table.write(chosen)
 
-    def _write(
-        self, relation: str, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]
-    ) -> None:
-        sink = self._sink(relation, writer, stack, taken)
-        sink.check.add(parts["src"], parts["dst"])
-        sink.table.write(parts)
-
-    def _sink(self, relation: str, writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]) -> _Sink:
-        if relation not in self.sinks:
-            triplet = (self.edges.source_type, file_name(relation), self.edges.target_type)
-            if triplet in taken:
-                raise RecipeError(
-                    f"dataset.edges: {' '.join(triplet)} stands twice; put the files into one table or name another "
-                    "relation"
-                )
-            if len(self.sinks) == _MAX_RELATIONS:
-                column = self.edges.relation_column
-                raise RecipeError(f"dataset.edges.relation_column: {column} has more than {_MAX_RELATIONS} relations")
-            taken.add(triplet)
-            check = EdgeCheck(self.source.num_nodes, self.target.num_nodes, same_type=self.source is self.target)
-            table = stack.enter_context(writer.table(f"edges/{joined_name(triplet)}"))
-            self.sinks[relation] = _Sink(triplet, table, check)
-        return self.sinks[relation]
+    def _new_sink(self, relation: str, stack: ExitStack) -> _Sink:
+        triplet = (self.edges.source_type, file_name(relation), self.edges.target_type)
+        if triplet in self._taken:
+            raise RecipeError(
+                f"dataset.edges: {' '.join(triplet)} stands twice; put the files into one table or name another "
+                "relation"
+            )
+        if len(self.sinks) == _MAX_RELATIONS:
+            column = self.edges.relation_column
+            raise RecipeError(f"dataset.edges.relation_column: {column} has more than {_MAX_RELATIONS} relations")
+        self._taken.add(triplet)
+        check = EdgeCheck(self.source.num_nodes, self.target.num_nodes, same_type=self.source is self.target)
+        table = stack.enter_context(self.writer.table(f"edges/{joined_name(triplet)}"))
+        return _Sink(triplet, table, check)
 
     def describe(self) -> list[EdgeType]:
         """Return the manifest's entries: relations in the order of their codes."""
         features, found = self.features.describe(), []
-        names = [name for name in self.relations.names if name in self.sinks] or list(self.sinks)
-        for (source, relation, target), _, check in (self.sinks[name] for name in names):
+        for name in [name for name in self.relations.names if name in self.sinks] or list(self.sinks):
+            (source, relation, target), _, check = self.sinks[name]
             count = check.num_edges
             found.append(EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features))
         return found

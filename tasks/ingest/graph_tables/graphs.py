@@ -7,92 +7,28 @@ sorted, for which it is in memory once. The rest is read as for one graph (`inge
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as compute
 import pyarrow.parquet as pq
 
 from configs.errors import DataError
 from configs.matching import listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.edges import EdgeReader, GraphEnds
+from tasks.ingest.graph_tables.labels import LabelStore
+from tasks.ingest.graph_tables.nodes import GraphColumn, SplitColumn, scan_nodes, write_nodes
+from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.edges import EdgeReader
-from tasks.ingest.tables.intake import Intake, TableBatch
-from tasks.ingest.tables.labels import LabelStore
-from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
-from tasks.ingest.tables.splits import node_splits
-from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
+from tasks.ingest.tables.intake import Intake
+from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import FeatureColumn, NodeType
-
-
-class GraphColumn:
-    """The column of a node table, or of one of edges, that says in which graph a row is."""
-
-    def __init__(self, column: str, graphs: NodeSet, ids: tuple[str, ...]) -> None:
-        """`ids`: columns of ids that begin anew in each graph."""
-        self.column, self.graphs, self.ids = column, graphs, ids
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns of a CSV that must be read as texts."""
-        return self.graphs.texts(self.column)
-
-    def codes(self, batch: TableBatch) -> Array:
-        """Return the number of each row's graph, int64 (n,); unknown ones are gathered."""
-        codes = self.graphs.look_up(batch, self.column)
-        way_out = "; give each graph a row there, with an empty label where there is none"
-        self.graphs.refuse_unknown(batch, self.column, codes, way_out=way_out)
-        return np.maximum(codes, 0)
-
-    def named(self, batch: TableBatch) -> TableBatch:
-        """Return the batch with ids that are one node's each: `7 of m12`; an empty cell stays one."""
-        data = batch.data
-        graph = data.column(data.schema.get_field_index(self.column)).cast(pa.string())
-        for name in self.ids:
-            place = data.schema.get_field_index(name)
-            joined = compute.binary_join_element_wise(data.column(place).cast(pa.string()), graph, " of ")
-            data = data.set_column(place, name, joined)
-        return replace(batch, data=data) if self.ids else batch
-
-
-class GraphEnds:
-    """What becomes of the ends of edges: new numbers, and edges counted by graph."""
-
-    def __init__(self, edges: EdgesConfig, column: GraphColumn | None, graph_of: Array, place: Array | None) -> None:
-        """`graph_of`: int64 (num_nodes,), by rows of the node table; `place`: the new number of each; None: its row."""
-        self.edges, self.column, self.graph_of, self.place = edges, column, graph_of, place
-        self.num_edges = np.zeros(int(graph_of.max(initial=-1)) + 1, np.int64)
-        self.columns = (column.column,) if column else ()
-        self.texts = column.texts if column else ()
-
-    def named(self, batch: TableBatch) -> TableBatch:
-        """Return the batch with ids that are one node's each."""
-        return self.column.named(batch) if self.column else batch
-
-    def placed(self, batch: TableBatch, parts: dict[str, Array]) -> dict[str, Array]:
-        """Return the ends by their new numbers; edges between graphs are gathered."""
-        src, dst = parts["src"], parts["dst"]
-        graphs = self.graph_of[src], self.graph_of[dst]
-        sources, targets = batch.column(self.edges.source), batch.column(self.edges.target)
-
-        def message(row: int) -> str:
-            return (
-                f"the edge joins {sources[row].as_py()!r} and {targets[row].as_py()!r}, nodes of two graphs; if ids "
-                "begin anew in each graph, name the column of the graph: edges.graph"
-            )
-
-        if not batch.problems:  # unknown ends have no graph
-            batch.wrong(graphs[0] != graphs[1], self.edges.target, "an edge joins two graphs", message)
-        self.num_edges += np.bincount(graphs[0], minlength=len(self.num_edges))
-        return parts if self.place is None else {name: self.place[ids].astype(ids.dtype) for name, ids in parts.items()}
 
 
 def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -123,9 +59,9 @@ def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -
         features = _write_nodes(nodes, intake, writer, order, context)
         ends_of = GraphColumn(edges.graph, graphs, (edges.source, edges.target)) if edges.graph else None
         ends = GraphEnds(edges, ends_of, graph_of, place)
-        reader = EdgeReader(edges, {table.type: nodes}, intake, ends)
+        reader = EdgeReader(edges, {table.type: nodes}, intake, writer, set(), ends)
         with intake.problems.gathering():
-            reader.read(writer, context, set())
+            reader.read(context)
         intake.problems.raise_any()
         label, names = labels.finish(graphs.num_nodes, intake)
         say_unlabelled(has_label(label), "graph", context)

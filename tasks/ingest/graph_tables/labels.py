@@ -11,14 +11,15 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, label_codes, wrong_label, wrong_labels
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, numbers
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.intake import OFTEN_MISSING, Intake, TableBatch
+from tasks.ingest.tables.intake import OFTEN_MISSING, Intake
 from tasks.ingest.tables.table_configs import LabelsConfig
-from tasks.readers.columns import whole_numbers
+from tasks.readers.columns import is_text, whole_numbers
 
 _OFTEN_NO_LABEL = OFTEN_MISSING - {"-", "unknown"} | {"nan", "nat"}
 """Texts, in small letters, that programs write where there is no label; `-` and `unknown` are names of classes too."""
@@ -44,9 +45,9 @@ class LabelStore:
         self._alone_below: int | None = None
         self._num_none = 0
 
-    def csv_kinds(self, columns: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        """Return how the label columns of a CSV are read."""
-        return {"texts": columns} if self._named else {"numbers": columns}
+    def csv_kinds(self, columns: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return which label columns of a CSV are read as texts, and which as numbers."""
+        return (columns, ()) if self._named else ((), columns)
 
     def put(self, batch: TableBatch, columns: tuple[str, ...], rows: Array) -> None:
         """Remember the labels of nodes `rows`; of a node that has several the last."""
@@ -192,11 +193,10 @@ def note_unknown(table: LabelsConfig, count: int, intake: Intake) -> None:
 
 def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
     """Read labels that stand in a table of their own, a row a node. Raises DataError."""
-    kinds = {"texts": (), "numbers": ()} | labels.csv_kinds(table.label)
-    texts = [*kinds["texts"], *nodes.texts(table.id)]
+    texts, numbers = labels.csv_kinds(table.label)
     seen = np.zeros(nodes.num_nodes, np.bool_)
     rows, num_unknown = 0, 0
-    for batch in intake.batches(table, [table.id, *table.label], texts, kinds["numbers"]):
+    for batch in intake.batches(table, [table.id, *table.label], (*texts, *nodes.texts(table.id)), numbers):
         found = nodes.look_up(batch, table.id)
         if table.on_unknown_id == "error":
             nodes.refuse_unknown(batch, table.id, found)

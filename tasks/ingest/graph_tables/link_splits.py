@@ -14,16 +14,16 @@ from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.edge_ends import EdgeEnds, find_ends
 from tasks.ingest.drawn_splits import pair_keys, pick_splits
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.edges import EdgeReader
+from tasks.ingest.graph_tables.event_negatives import EventNegatives, Events
+from tasks.ingest.graph_tables.nodes import SplitColumn
+from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.edges import EdgeReader
-from tasks.ingest.tables.event_negatives import EventNegatives, Events
-from tasks.ingest.tables.intake import TableBatch
-from tasks.ingest.tables.nodes import SplitColumn
-from tasks.ingest.tables.splits import cut_by_time, id_batches
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig
-from tasks.ingest.tables.times import TimeReader
-from tasks.ingest.writer import DatasetWriter, written_columns, written_pairs
+from tasks.ingest.tables.times import TimeReader, cut_by_time
+from tasks.ingest.writer import written_columns, written_pairs
 from tasks.negatives import draw_pool
 from tasks.sizes import BYTES_A_PAIR, need_memory
 from tasks.storage.graph_store import id_dtype
@@ -36,16 +36,16 @@ _SURE = 3.0
 class LinkSplitter:
     """Deals the edges of a link task out while they stream by; training edges stay, the others are held back."""
 
-    def __init__(self, config: TablesConfig, reader: EdgeReader, writer: DatasetWriter) -> None:
+    def __init__(self, config: TablesConfig, reader: EdgeReader) -> None:
         """`reader`: of the edge table, whose rows are dealt out."""
         self.config, self.nodes, self.edges, self.intake = config, reader.source, reader.edges, reader.intake
-        self.relations, self.writer = reader.relations, writer
+        self.relations, self.writer = reader.relations, reader.writer
         self.split = config.split
         self._column = SplitColumn(self.split.column) if self.split.column else None
         self._kind = id_dtype(self.nodes.num_nodes)
         self._codes = self._cut_times(self.edges) if self.split.by == "time" else None
         self._stack = ExitStack()
-        self._tables = {name: self._stack.enter_context(writer.table(f"split/{name}")) for name in SPLITS}
+        self._tables = {name: self._stack.enter_context(self.writer.table(f"split/{name}")) for name in SPLITS}
         self._counts: dict[str, Array] = {}
         """Edges of each relation, by split; where relations have a column."""
 

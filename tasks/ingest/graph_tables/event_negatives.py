@@ -15,7 +15,7 @@ import numpy as np
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.edge_ends import ANY, EdgeEnds, are_never_joined
-from tasks.ingest.tables.split_options import NEGATIVE_KINDS
+from tasks.ingest.graph_tables.split_options import NEGATIVE_KINDS
 from tasks.pair_set import pair_numbers
 
 _ROUNDS = 32

@@ -12,19 +12,19 @@ from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.edges import EdgeReader, Triplet, discover_nodes
+from tasks.ingest.graph_tables.graphs import ingest_graphs
+from tasks.ingest.graph_tables.labels import LabelStore, read_labels
+from tasks.ingest.graph_tables.link_splits import LinkSplitter
+from tasks.ingest.graph_tables.memberships import Memberships
+from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
+from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
-from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
-from tasks.ingest.tables.graphs import ingest_graphs
-from tasks.ingest.tables.intake import Intake, table_files
-from tasks.ingest.tables.labels import LabelStore, read_labels
-from tasks.ingest.tables.link_splits import LinkSplitter
-from tasks.ingest.tables.memberships import Memberships
-from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
-from tasks.ingest.tables.splits import node_splits
-from tasks.ingest.tables.table_configs import EdgesConfig, NodesConfig
+from tasks.ingest.tables.first_lines import hint_at_data_in_header, id_with_leading_zero, with_header_found
+from tasks.ingest.tables.intake import Intake, as_number, table_files
+from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType, TaskType
@@ -34,6 +34,27 @@ _UNLIKE = 10.0  # times
 _WEIGHTS = frozenset({"weight", "weights", "w", "count", "score", "strength", "amount", "rating"})
 _TIMES = frozenset({"time", "timestamp", "ts", "date", "datetime", "year", "day", "since", "created", "created_at"})
 _MOST_WAYS = 30
+
+
+def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
+    """Return the options with each `header: auto` settled by the first lines, and say so; hint at names in data."""
+    found: dict[str, Any] = {
+        "nodes": tuple(with_header_found(table, "dataset.nodes", intake) for table in config.nodes),
+        "edges": tuple(with_header_found(table, "dataset.edges", intake) for table in config.edges),
+        "labels": config.labels and with_header_found(config.labels, "dataset.labels", intake),
+    }
+    return config.model_copy(update=found)
+
+
+def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
+    """Leave a hint where ids such as `007` are read as numbers, as those of a CSV and an edge list are."""
+    columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
+    columns += [(table, [table.source, table.target]) for table in config.edges]
+    columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
+    for table, ids in columns:
+        zero = None if config.text_ids else id_with_leading_zero(table, ids)
+        if zero is not None:
+            intake.hints.append(as_number(table.names, zero))
 
 
 def _with_names(edges: EdgesConfig, intake: Intake) -> EdgesConfig:
@@ -90,8 +111,8 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
                     column, names = labels.finish(nodes[target].num_nodes, intake)
         node_types = []
         for kind, node_set in nodes.items():
-            files = node_set.config.names if node_set.config else ""
-            with intake.problems.gathering("" if node_set.broken else f"the features of {files} behind that mistake"):
+            behind = f"the features of {node_set.config.names} behind that mistake"
+            with intake.problems.gathering("" if node_set.broken else behind):
                 features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
@@ -242,13 +263,12 @@ def _scan(
     owner = None
     split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
     for kind, node_set in nodes.items():
-        if node_set.config is not None:
-            inside = labels if kind == target and _has_labels(config, node_set.config) else None
-            unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
-            with intake.problems.gathering(unread) as ended:
-                found = scan_nodes(node_set, intake, inside, split if kind == target else None)
-                owner = found if kind == target else owner
-            node_set.broken |= bool(ended)
+        inside = labels if kind == target and _has_labels(config, node_set.config) else None
+        unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
+        with intake.problems.gathering(unread) as ended:
+            codes = scan_nodes(node_set, intake, inside, split if kind == target else None)
+            owner = codes if kind == target else owner
+        node_set.broken |= bool(ended)
     if split is not None and owner is None and not nodes[target].broken:
         raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
     _discover(config, nodes, intake)
@@ -259,8 +279,6 @@ def _scan(
 
 def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> None:
     """Say what the policies of a node table did."""
-    if nodes.config is None:
-        return
     intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
     intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
     where = nodes.config.names or f"nodes of type {nodes.kind}"
@@ -302,7 +320,7 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
                 path=config.edges[0].files[0],
             )
         table = node_set.config
-        if table is not None and table.files and table.id:
+        if table.files and table.id:
             intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)
         elif kind in only_in_edges:
             edges = next(edges for edges in config.edges if kind in (edges.source_type, edges.target_type))
@@ -319,11 +337,11 @@ def _write_edges(
     for edges in config.edges:
         splitter = None
         with intake.problems.gathering(f"{edges.names} behind that mistake"):
-            reader = EdgeReader(edges, nodes, intake)
+            reader = EdgeReader(edges, nodes, intake, writer, taken)
             if config.task == "link":
-                splitter = LinkSplitter(config, reader, writer)
+                splitter = LinkSplitter(config, reader)
             reader.others = [one for one in config.edges if one is not edges]
-            reader.read(writer, context, taken, splitter)
+            reader.read(context, splitter)
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now
             if splitter is not None and not intake.problems:

@@ -8,12 +8,14 @@ import numpy as np
 
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.split_options import SplitConfig
 from tasks.ingest.ids.node_set import NodeSet, occurred_earlier
 from tasks.ingest.labels import check_labelled, has_label
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.intake import Intake, TableBatch, table_files
-from tasks.ingest.tables.split_options import SplitConfig
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.table_configs import FilesConfig
+from tasks.ingest.tables.times import cut_by_time
 from tasks.storage.manifests import SPLITS
 
 
@@ -74,17 +76,6 @@ def _cut(rank: Array, size: Array | int, split: SplitConfig) -> Array:
     """Return the split of rank r of n: train below train * n, valid below (train + valid) * n, then test."""
     share = (rank + 0.5) / size
     return (share >= split.train).astype(np.int8) + (share >= split.train + split.valid).astype(np.int8)
-
-
-def cut_by_time(time: Array, train: float, valid: float) -> Array:
-    """Return codes, int8: the oldest share trains, the newest tests; equal times stay together."""
-    codes = np.zeros(len(time), np.int8)
-    if len(time) == 0:
-        return codes
-    for share in (train, train + valid):
-        at = min(round(share * len(time)), len(time) - 1)
-        codes += time >= np.partition(time, at)[at]
-    return codes
 
 
 def _from_files(config: TablesConfig, nodes: NodeSet, intake: Intake) -> Array:

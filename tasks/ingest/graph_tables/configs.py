@@ -11,8 +11,8 @@ from configs.layout_options import LAYOUT
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 from configs.versioned_tables import NO_VERSIONS, as_of, open_references
-from tasks.ingest.tables.graph_options import check_graph_tables
-from tasks.ingest.tables.split_options import SplitConfig
+from tasks.ingest.graph_tables.graph_options import check_graph_tables
+from tasks.ingest.graph_tables.split_options import SplitConfig
 from tasks.ingest.tables.table_configs import EdgesConfig, LabelsConfig, NodesConfig
 from tasks.storage.manifests import SPLITS
 
@@ -21,7 +21,7 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, dict | ConfigModel) else value
 
 
-@DATASETS.options("tables", "tables.dataset")
+@DATASETS.options("tables", "graph_tables.dataset")
 class TablesConfig(ComponentConfig):
     """Your own graph: node and edge tables in Parquet, CSV, TSV or edge lists, ids of any kind."""
 

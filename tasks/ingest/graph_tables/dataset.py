@@ -8,7 +8,7 @@ from configs.errors import RecipeError
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
-from tasks.ingest.tables.configs import TablesConfig
+from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.tables.paths import describe_tables, tell_versions
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
@@ -51,7 +51,7 @@ class Tables(Dataset):
             DataError: a file or column is missing.
             RecipeError: one column holds dates, another one numbers.
         """
-        from tasks.ingest.tables.first_lines import with_headers_found
+        from tasks.ingest.graph_tables.ingest import with_headers_found
         from tasks.ingest.tables.intake import Intake
         from tasks.ingest.tables.times import time_unit
 
@@ -74,7 +74,7 @@ class Tables(Dataset):
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read nodes, then edges, then splits. Raises DataError with all mistakes that were met."""
-        from tasks.ingest.tables.ingest import ingest_tables
+        from tasks.ingest.graph_tables.ingest import ingest_tables
         from tasks.ingest.tables.intake import Intake
 
         self.intake = Intake()

@@ -8,7 +8,7 @@ an id 9 bytes a row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +17,16 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.source_files import user_path
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.graph_tables.features import FeatureReader
+from tasks.ingest.graph_tables.labels import LabelStore
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.raw_rows import NpyRows, Taker
-from tasks.ingest.tables.features import FeatureReader
-from tasks.ingest.tables.intake import Intake, TableBatch, table_files
-from tasks.ingest.tables.labels import LabelStore
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.writer import DatasetWriter
+from tasks.readers.columns import is_text
 from tasks.storage.manifests import FeatureColumn
 
 SPLIT_CODES = {"train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}
@@ -38,10 +39,7 @@ class SplitColumn:
     def __init__(self, column: str) -> None:
         self.column = column
         self.texts: tuple[str, ...] = (column,)
-
-    def named(self, batch: TableBatch) -> TableBatch:
-        """Return the batch."""
-        return batch
+        """Columns of a CSV that must be read as texts."""
 
     def codes(self, batch: TableBatch) -> Array:
         """Return 0, 1, 2 or -1 (none), int8 (n,)."""
@@ -54,52 +52,66 @@ class SplitColumn:
         out = np.full(len(values), -2, np.int8)
         for word, code in (*SPLIT_CODES.items(), ("", -1)):
             out[np.asarray(compute.equal(words, word))] = code
-        known = "train, valid and test are known"
-        batch.wrong(out == -2, self.column, "unknown split", lambda r: f"unknown split {texts[r].as_py()!r}; {known}")
+        message = "unknown split {!r}; train, valid and test are known"
+        batch.wrong(out == -2, self.column, "unknown split", lambda row: message.format(texts[row].as_py()))
         return out
 
 
-class Coded(Protocol):
-    """A column of which each node has a whole number."""
+class GraphColumn:
+    """The column of a node table, or of one of edges, that says in which graph a row is."""
 
-    column: str
+    def __init__(self, column: str, graphs: NodeSet, ids: tuple[str, ...]) -> None:
+        """`ids`: columns of ids that begin anew in each graph."""
+        self.column, self.graphs, self.ids = column, graphs, ids
 
     @property
     def texts(self) -> tuple[str, ...]:
         """Columns of a CSV that must be read as texts."""
+        return self.graphs.texts(self.column)
 
     def codes(self, batch: TableBatch) -> Array:
-        """Return a number for each row (n,)."""
+        """Return the number of each row's graph, int64 (n,); unknown ones are gathered."""
+        codes = self.graphs.look_up(batch, self.column)
+        way_out = "; give each graph a row there, with an empty label where there is none"
+        self.graphs.refuse_unknown(batch, self.column, codes, way_out=way_out)
+        return np.maximum(codes, 0)
 
-    def named(self, batch: TableBatch) -> TableBatch:
-        """Return the batch with ids that are one node's each."""
+    def with_own_ids(self, batch: TableBatch) -> TableBatch:
+        """Return the batch with ids that are one node's each: `7 of m12`; an empty cell stays one."""
+        data = batch.data
+        graph = batch.column(self.column).cast(pa.string())
+        for name in self.ids:
+            joined = compute.binary_join_element_wise(batch.column(name).cast(pa.string()), graph, " of ")
+            data = data.set_column(data.schema.get_field_index(name), name, joined)
+        return replace(batch, data=data) if self.ids else batch
 
 
-def scan_nodes(nodes: NodeSet, intake: Intake, labels: LabelStore | None, split: Coded | None) -> Array | None:
-    """Read ids, labels, times and the split column of a node table; return the codes of each node, or None."""
+def scan_nodes(
+    nodes: NodeSet, intake: Intake, labels: LabelStore | None, coded: SplitColumn | GraphColumn | None
+) -> Array | None:
+    """Read ids, labels, times and the column `coded` of a node table; return its codes of each node, or None."""
     table = nodes.config
-    assert table is not None
     if not table.files:
         if table.count is not None:
             nodes.settle_dense(table.count)
         return None
     clock = TimeReader(table.time, table.time_format) if table.time else None
-    kinds = {"texts": (), "numbers": ()} | (labels.csv_kinds(table.label) if labels else {})
-    texts = [*kinds["texts"], *(clock.texts if clock else ()), *(split.texts if split else ())]
+    texts, numbers = labels.csv_kinds(table.label) if labels else ((), ())
+    texts = (*texts, *(clock.texts if clock else ()), *(coded.texts if coded else ()))
     texts += nodes.texts(table.id) if table.id else ()
-    wanted = [name for name in (table.id, table.time) if name]
-    wanted += [*(table.label if labels else ()), *((split.column,) if split else ())]
+    columns = [name for name in (table.id, table.time) if name]
+    columns += [*(table.label if labels else ()), *((coded.column,) if coded else ())]
     # A table without anything to look at still says how many nodes there are.
-    columns = wanted or [*table.features, *table.categorical, *table_files(table).column_names()][:1]
+    columns = columns or [*table.features, *table.categorical, *table_files(table).column_names()][:1]
     owners, times, count = [], [], 0
-    for whole in intake.batches(table, columns, texts, kinds["numbers"], clock.inferred if clock else ()):
-        whole = split.named(whole) if split else whole
+    for whole in intake.batches(table, columns, texts, numbers, clock.inferred if clock else ()):
+        whole = coded.with_own_ids(whole) if isinstance(coded, GraphColumn) else whole
         batch, rows = nodes.add_rows(whole) if table.id else (whole, np.arange(count, count + whole.num_rows))
         count += batch.num_rows
         if labels:
             labels.put(batch, table.label, rows)
-        if split:
-            owners.append(split.codes(batch))
+        if coded:
+            owners.append(coded.codes(batch))
         if clock:
             times.append(clock.read(batch))
     if count == 0:
@@ -130,7 +142,7 @@ def write_nodes(
     tables: Sequence[NodesConfig] = (),
 ) -> tuple[FeatureColumn, ...]:
     """Write `nodes/TYPE`; return its features. `tables` are those of all types. Raises DataError."""
-    table = nodes.config or NodesConfig(type=nodes.kind)
+    table = nodes.config
     reader = FeatureReader(table.features, table.categorical, table.missing_by_column)
     taker, features = None, []
     if table.feature_file:
@@ -169,7 +181,7 @@ def _feature_parts(
     """Yield feature columns and the number of rows, in the order of the nodes."""
     table, first = nodes.config, 0
     columns = [*reader.features, *reader.categorical]
-    if table is not None and table.files and columns:
+    if table.files and columns:
         read = 0
         reader.look_ahead(table, intake, [one for one in tables if one is not table])
         for whole in intake.batches(table, columns, reader.categorical, reader.features):

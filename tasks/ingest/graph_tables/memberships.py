@@ -17,13 +17,14 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.graph_tables.labels import note_unknown
+from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import NO_LABEL
-from tasks.ingest.tables.intake import Intake, TableBatch, as_number
-from tasks.ingest.tables.labels import note_unknown
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake, as_number
 from tasks.ingest.tables.table_configs import LabelsConfig
-from tasks.readers.columns import to_int64, whole_numbers
+from tasks.readers.columns import is_text, to_int64, whole_numbers
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 
 _LABEL_BYTES = 4
