@@ -13,7 +13,7 @@ from torch import Tensor
 
 from configs.errors import DataError
 from models.facts import GraphFacts
-from models.relational.batch import Relation as Edges
+from models.relational.batch import RelationBlock as Edges
 from models.relational.batch import TypedBatch, TypedBlock, TypedInputs, TypeInputs
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
