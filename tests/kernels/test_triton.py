@@ -13,7 +13,6 @@ from torch import Tensor
 from models.kernels.attention.attention import reference_gat_attention, reference_gatv2_attention
 from models.kernels.attention.edge_dropout import EdgeDropout
 from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.message import reference_message_sum, reference_softmax_aggregate
 from models.kernels.sparse.product import multiply_torch
 from tests.kernels.graphs import compare, numbers, random_graph
 from tests.triton_device import DEVICE, MARKS
@@ -79,50 +78,6 @@ def test_gatv2(heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
     fast = on_device(lambda moved, *given: gatv2_attention_triton(moved, *given, 0.2, rule), adj)
     slow = lambda *given: reference_gatv2_attention(adj, *given, 0.2, rate, 5)  # noqa: E731
     compare(fast, slow, *inputs, numbers(heads, dim), slack=3)
-
-
-@pytest.mark.parametrize("term", ["none", "rows", "table"])
-@pytest.mark.parametrize("kind", ["sum", "softmax"])
-@pytest.mark.parametrize(("width", "dtype"), [(20, torch.float32), (130, torch.float32), (20, torch.float16)])
-def test_messages(kind: str, term: str, width: int, dtype: torch.dtype) -> None:
-    from models.kernels.sparse.message_triton import aggregate_triton
-
-    adj = random_graph(12, 17, 80)
-    codes = torch.arange(80, dtype=torch.int32) % 5 if term == "table" else None
-    references: dict[str, Callable[..., Tensor]] = {
-        "sum": lambda adj, x, number, edge: reference_message_sum(adj, x, edge) + 0 * number,
-        "softmax": reference_softmax_aggregate,
-    }
-    inputs = [(3 * numbers(17, width).detach()).to(dtype), torch.tensor(1.7)]
-    if term != "none":
-        inputs.append(numbers(80 if term == "rows" else 5, width, seed=2, dtype=dtype).detach())
-
-    def fast(moved: Adjacency, x: Tensor, number: Tensor, edge: Tensor | None = None) -> Tensor:
-        beta = None if kind == "sum" else number
-        y = aggregate_triton(moved, x, edge, None if codes is None else codes.to(x.device), beta, 1e-7)
-        return y + 0 * number if kind == "sum" else y
-
-    def slow(x: Tensor, number: Tensor, edge: Any = None) -> Tensor:
-        return references[kind](adj, x, number, edge if codes is None else (edge, codes))
-
-    for value in inputs:
-        value.requires_grad_()
-    compare(on_device(fast, adj), slow, *inputs, slack=4)
-
-
-@pytest.mark.parametrize("kind", ["sum", "softmax"])
-def test_what_is_no_number_passes(kind: str) -> None:
-    """A GPU's maximum of NaN and 0 is 0 unless told; the interpreter's is NaN, so that this says nothing there."""
-    from models.kernels.sparse.message_triton import aggregate_triton
-
-    adj = random_graph(12, 17, 80)
-    x = numbers(17, 5).detach()
-    x[3, 2] = torch.nan
-    beta = None if kind == "sum" else torch.tensor(1.7, device=DEVICE)
-    fast = on_device(lambda moved, x: aggregate_triton(moved, x, None, None, beta, 1e-7), adj)
-    reference = reference_message_sum(adj, x)
-    assert torch.equal(fast(x).isnan(), reference.isnan())
-    assert reference.isnan().any()
 
 
 def test_kernels_are_not_compiled_anew_for_other_keys() -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
-from models.kernels.backends import choose, widen
-from models.kernels.simd.vector import WIDEST, storage, tiles
+from models.kernels.backends import widen
+from models.kernels.simd.vector import WIDEST, has_kernels, storage, tiles
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import reference_edge_softmax
 from models.kernels.sparse.message_rows import mean_rows, mean_rows_backward, sum_rows, sum_rows_backward
@@ -41,11 +41,8 @@ def message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
         ValueError: shapes or dtypes that do not fit together.
     """
     _check(adj, x, edge)
-    backend = choose(x)
-    if backend == "torch":
+    if not has_kernels(x):
         return reference_message_sum(adj, widen(x), _widened(edge)).to(x.dtype)
-    if backend == "triton":
-        return _on_gpu(adj, x, edge, None, 0.0)
     return _Aggregate.apply(x, *_parts(edge), adj, None, 0.0)  # type: ignore[no-untyped-call]
 
 
@@ -70,11 +67,8 @@ def softmax_aggregate(adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = 
         ValueError: shapes or dtypes that do not fit together.
     """
     _check(adj, x, edge)
-    backend = choose(x)
-    if backend == "torch":
+    if not has_kernels(x):
         return reference_softmax_aggregate(adj, widen(x), beta, _widened(edge), eps).to(x.dtype)
-    if backend == "triton":
-        return _on_gpu(adj, x, edge, beta, eps)
     return _Aggregate.apply(x, *_parts(edge), adj, beta, eps)  # type: ignore[no-untyped-call]
 
 
@@ -123,12 +117,6 @@ def _check(adj: Adjacency, x: Tensor, edge: EdgeTerm) -> None:
 
 def _parts(edge: EdgeTerm) -> tuple[Tensor | None, Tensor | None]:
     return (edge, None) if edge is None or isinstance(edge, Tensor) else edge
-
-
-def _on_gpu(adj: Adjacency, x: Tensor, edge: EdgeTerm, beta: Tensor | None, eps: float) -> Tensor:
-    from models.kernels.sparse.message_triton import aggregate_triton
-
-    return aggregate_triton(adj, x, *_parts(edge), beta, eps)
 
 
 class _EdgeGradient:

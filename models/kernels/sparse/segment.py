@@ -6,18 +6,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.backends import widen
 from models.kernels.shapes import check_int64, check_shape
-from models.kernels.simd.vector import Lanes, has_kernels, is_streamed, load, storage, store, tiles
+from models.kernels.simd.vector import has_kernels, storage, tiles
 from models.kernels.sparse.adjacency import split_rows
 from models.kernels.sparse.product import sum_rows
 from models.kernels.threads import num_threads, run_rows
-
-_LANES = 64
 
 
 def segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
@@ -113,11 +110,8 @@ def _sum_segments(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Te
 
 def _spread(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
     """Copy each group's row, times scale (G,) float32, to the group's members, without gradients."""
-    y = torch.empty(int(offsets[-1]), x.shape[1], dtype=x.dtype)
-    arrays = (offsets.numpy(), storage(x.contiguous()), None if scale is None else scale.numpy(), storage(y))
-    whole, part = Lanes(_LANES, streaming=is_streamed(y)), Lanes(_LANES, partly=True)
-    run_rows(_spread_rows, split_rows(offsets.numpy(), num_threads()), whole, part, x.shape[1], *arrays)
-    return y
+    rows = x if scale is None else (x.float() * scale.unsqueeze(1)).to(x.dtype)
+    return rows.repeat_interleave(offsets.diff(), 0, output_size=int(offsets[-1]))
 
 
 class _SegmentSum(torch.autograd.Function):
@@ -142,17 +136,3 @@ class _SegmentBroadcast(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return _sum_segments(grad, *ctx.saved_tensors), None
-
-
-@njit(cache=True, nogil=True)
-def _spread_rows(low, high, whole, part, width, offsets, x, scale, y):  # type: ignore[no-untyped-def]
-    left = width % _LANES
-    for group in range(low, high):
-        factor = np.float32(1) if scale is None else scale[group]
-        for i in range(offsets[group], offsets[group + 1]):  # in the order of memory
-            for column in range(0, width - left, _LANES):
-                value = load(whole, x, group * width + column, _LANES)
-                store(whole, y, i * width + column, value * factor, _LANES)
-            if left:
-                value = load(part, x, (group + 1) * width - left, left)
-                store(part, y, (i + 1) * width - left, value * factor, left)

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from configs.errors import DataError
 from models.facts import GraphFacts
-from models.relational.batch import Relation as Edges
+from models.relational.batch import RelationBlock as Edges
 from models.relational.batch import TypedBatch, TypedBlock, TypedInputs, TypeInputs
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
 from tasks.sampling.relational.columns import gather_columns
-from tasks.sampling.relational.edges import RelationalEdges, RelationBlock
+from tasks.sampling.relational.edges import Relation, RelationalEdges
 from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedLayer
 from tasks.sampling.relational.type_features import TypeFeatures
@@ -42,7 +42,7 @@ def sorted_edges(store: GraphStore) -> RelationalEdges:
         if store not in _sorted:
             manifest, facts = store.manifest, graph_facts(store.manifest)
             ends = enumerate(zip(manifest.edge_types, facts.relation_ends, strict=True))
-            relations = [RelationBlock(name, *pair, number in manifest.own_keys) for number, (name, pair) in ends]
+            relations = [Relation(name, *pair, number in manifest.own_keys) for number, (name, pair) in ends]
             tasks = facts.label_type if facts.label_type != facts.seed_type else None
             _sorted[store] = RelationalEdges(store, relations, tasks)
         return _sorted[store]
@@ -196,7 +196,7 @@ class TypedNeighborhoods:
     def _edges(
         self,
         number: int,
-        relation: RelationBlock,
+        relation: Relation,
         found: RelationSample,
         layer: TypedLayer,
         cuts: Sequence[Array | None],
