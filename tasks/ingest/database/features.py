@@ -24,6 +24,7 @@ from tasks.ingest.database.times import RowTimes
 from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.ids.id_index import IdIndex, hash_ids
 from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.policies import Missing, mask_name
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.graph_store import ALWAYS

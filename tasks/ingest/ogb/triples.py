@@ -58,7 +58,7 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
     whole = {name: np.concatenate(parts) for name, parts in read.items()}
     repeated = find_repeated(whole["src"], whole["relation"], whole["dst"], whole["owner"], None)
     if repeated.any():  # published results are measured with them
-        count = np.count_nonzero(repeated)
+        count = int(np.count_nonzero(repeated))
         context.warn(f"{place}: {count:,} triples stand in a split twice or in two; they are kept as they are")
     ogb_name = meta.name if meta.listed else None
     fields = tables.fields(meta.name, num_relations, {}, metric=meta.metric, ogb_name=ogb_name)
