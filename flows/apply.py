@@ -22,7 +22,7 @@ from flows.run_records import earlier_failure, recorded
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
 from flows.vectors import make_vectors
-from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.run import OutputKind, OutputRequest
 from tasks.calls import calling, find_stage
 from tasks.prefect_tasks import TASKS
@@ -95,7 +95,7 @@ def predict_nodes(
         What was written, by which model version, from which data: small plain values.
     """
     given = given_files(nodes=nodes, pairs=pairs, graphs=graphs, queries=queries)
-    asked = Asked(head, relation, tail, k, known, type, any_type)
+    asked = CompletionRequest(head, relation, tail, k, known, type, any_type)
     request = OutputRequest(
         "predictions",
         dated(output, runtime.flow_run.scheduled_start_time, timezone),

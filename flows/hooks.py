@@ -166,7 +166,7 @@ def log_cached_publication(home: Home, recipe: Recipe, record: RunRecord) -> Non
     publish = record.stages.get("publish")
     if not record.deployment or publish is None or publish["status"] != "cached":
         return
-    from tasks.publish.tracking.run_states import log_found
+    from tasks.publish.run_log import log_found
 
     stage, published_in = load_stage("publish"), record.mlflow_run_id or ""
     try:
@@ -189,9 +189,8 @@ def conclude(home: Home, record: RunRecord) -> None:
         record.report = str(folder / published.report_file)
         record.map = str(folder / published.maps[0]) if published.maps else ""
         word = "champion" if published.champion else "not champion"
-        reason = f", {published.gate['reason']}" if published.gate else ""
         record.becoming = ""
-        record.champion = f"{published.model_name} version {published.model_version}: {word}{reason}"
+        record.champion = f"{published.model_name} version {published.model_version}: {word}, {published.gate.reason}"
 
 
 def _manifest(store: ArtifactStore, record: RunRecord, stage: str) -> Any:

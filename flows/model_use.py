@@ -28,7 +28,7 @@ from flows.services.past_runs import PastRun, can_write, write_past_run
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import ReporterListener, current_reporter
 from flows.watched_data import DataWatch
-from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.layers import check_keeps, describe_kept
 from tasks.apply.model.needs import check_options
 from tasks.apply.model.published import Published, model_recipe, read_published
@@ -285,7 +285,7 @@ def requested_use(parameters: dict[str, Any]) -> ModelUse:
     given = parameters.get
     files = given_files(**{name: given(name) for name in ("nodes", "pairs", "graphs", "queries")})
     what = given("what", "predictions")
-    asked = Asked(**{one.name: given(one.name) for one in fields(Asked)})
+    asked = CompletionRequest(**{one.name: given(one.name) for one in fields(CompletionRequest)})
     keeps, layout = bool(given("keep_layers")), layout_options(given("layout"))
     now = datetime.datetime.now(datetime.UTC)
     request = OutputRequest(

@@ -286,8 +286,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/storage/artifacts.py: folder / name",
         "tasks/storage/artifacts.py: work / name",
         "tasks/storage/dataset_store.py: self.folder / path",
-        "tasks/leak_check/changed_data.py: data.folder / shard",
-        "tasks/leak_check/changed_data.py: folder / shard",
         "tasks/ingest/tables/graphs.py: scratch / shard",
         "tasks/storage/graph_store.py: self.folder / entry.path",
         "tasks/sampling/parts/graph.py: self.folder / entry.path",

@@ -23,7 +23,7 @@ from tasks.apply.job import ServeJob
 from tasks.apply.model.fit import check_facts, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows as find_learnt_rows
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS
-from tasks.apply.vector_files.writers import NpyVectors, as_probabilities, open_vectors
+from tasks.apply.vector_files.writers import MatrixVectors, as_probabilities, open_vectors
 from tasks.evaluate.predictions import FILE_NAME, PredictionWriter
 from tasks.evaluate.ranked import list_length
 from tasks.inference.opened import open_model
@@ -241,7 +241,7 @@ class Serving:
         if order is not None:
             outputs = ((part, ids, scores[:, order]) for part, ids, scores in outputs)
         if self.job.format == "npy":
-            with NpyVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
+            with MatrixVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
                 for _, ids, scores in outputs:
                     matrix.add(ids, as_probabilities(scores, task_type, heads))
             return {"files": [path.name for path in matrix.files], "classes": self.job.classes}

@@ -69,10 +69,10 @@ def change_tables(
         changes[name] = table.config.model_copy(update=update)
     if predict.labels is not None:
         of_moment = late_labels(predict.labels, moment, intake)
-        columns = _columns_of_labels(predict.labels)
-        batches = _changed_labels(
-            predict.labels, columns, of_moment, intake, np.random.default_rng([seed, len(tables)])
-        )
+        labels = predict.labels
+        columns = [name for name in (labels.key, labels.time, *columns_of(labels.label)) if name is not None]
+        random = np.random.default_rng([seed, len(tables)])
+        batches = _changed_labels(labels, columns, of_moment, intake, random)
         update = _write(predict.labels, columns, batches, context.work / "labels")
         predict = predict.model_copy(update={"labels": predict.labels.model_copy(update=update)})
     intake.problems.raise_any()
@@ -162,10 +162,6 @@ class _ChangedTable:
             else:
                 cells.append(changed(column, late, self._random))
         return pa.RecordBatch.from_arrays(cells, schema=data.schema)
-
-
-def _columns_of_labels(labels: LabelTableConfig) -> list[str]:
-    return [name for name in (labels.key, labels.time, *columns_of(labels.label)) if name is not None]
 
 
 def _changed_labels(

@@ -5,8 +5,6 @@ It can be repeated: a rerun after a crash goes on in the same MLflow run, and st
 
 from __future__ import annotations
 
-import datetime
-import json
 import math
 import shutil
 from collections.abc import Callable
@@ -20,26 +18,26 @@ from tasks.apply.model.files import model_digest, write_model
 from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.row_ids import write_row_ids
 from tasks.processes import ending
-from tasks.processes.code_version import code_version
 from tasks.processes.run_context import current_run
 from tasks.publish import profile, snapshots
 from tasks.publish.champion.comparison import Challenge
 from tasks.publish.champion.judge import Judge, candidate
 from tasks.publish.champion.trained import write_trained
-from tasks.publish.gate.rules import Candidate, Decision, controls_named, gate_name
+from tasks.publish.gate.rules import Candidate, Decision, controls_named
 from tasks.publish.map.of_run import write_maps
-from tasks.publish.report.page import Published, render
-from tasks.publish.tracking.description import describe, parameters
+from tasks.publish.report.page import render
+from tasks.publish.report.parts import Publication, ReportedRun
+from tasks.publish.run_log import log_finals, log_run
+from tasks.publish.tracking.description import describe
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.records import flatten, metric_key, read_records, thin
-from tasks.publish.tracking.store_uris import how_to_open
+from tasks.publish.tracking.records import flatten, metric_key
 from tasks.publish.tracking.version_tags import gate_tags
 from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.manifests import DatasetManifest, EvalReport, RunResult
+from tasks.storage.manifests import GateRecord, RunResult
 
 REPORT = "report.html"
 _STEPS = 6
@@ -59,9 +57,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     context.progress(0, _STEPS, "steps", "model")
     _write_files(context, recipe, parents, files)
     evaluation = parents["evaluate"].manifest
-    metric = (
-        f"all/{evaluation.metric}" if recipe.is_layout else gate_name(recipe.tracking.gate_metric, evaluation.metric)
-    )
+    metric = f"all/{evaluation.metric}"
+    if not recipe.is_layout:
+        metric = recipe.tracking.gate_metric or f"valid/{evaluation.metric}"
     challenge = Challenge(context, recipe, parents, files, metric)
     new = candidate(recipe, parents, challenge)
     context.progress(1, _STEPS, "steps", "connecting to MLflow")
@@ -88,20 +86,25 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
     snapshot = _write_snapshot(context, recipe, parents)
     name = recipe.tracking.model_name or recipe.name
     judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
-    gate: dict[str, Any] = {}
+    told: list[GateRecord] = []
 
     def report(version: str, decision: Decision) -> None:
         """Say all that is to be said: the champion's alias moves last, and then the run has its record of it."""
-        gate.update(judge.record(version, decision))
-        _tell(challenge, tracker, version, gate)
-        published = _published(tracker, name, version, gate)
-        page = render(recipe, parents, published, snapshot, [context.work / file for file in maps])
+        gate = judge.record(version, decision)
+        told.append(gate)
+        notes, data, evaluation = vector_notes(parents), parents["ingest"].manifest, parents["evaluate"].manifest
+        tracker.describe(describe(recipe, data, evaluation, version, gate, notes))
+        tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": gate.reason})
+        flow_run = current_run().flow_run_id, current_run().flow_run_url
+        publication = Publication(tracker.run_id, tracker.run_url, name, version, gate, *flow_run)
+        page = render(ReportedRun(recipe, parents, publication, snapshot), [context.work / file for file in maps])
         (context.work / REPORT).write_text(page, encoding="utf-8")
         for file in (REPORT, *maps):
             tracker.log_artifact(context.work / file)
         context.progress(4, _STEPS, "steps", "registry")
 
     version, decision = _register(challenge, tracker, model_id, judge, report)
+    gate = told[-1]
     shutil.rmtree(challenge.files)
     _say_outcome(context, f"{name} version {version}", decision, gate)
     return {
@@ -109,61 +112,19 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         "mlflow_run_url": tracker.run_url,
         "model_name": name,
         "model_version": version,
-        "champion": gate["promoted"],
+        "champion": gate.promoted,
         "gate": gate,
         "report_file": REPORT,
         "maps": maps,
     }
 
 
-def _published(tracker: Tracker, name: str, version: str, gate: dict[str, Any]) -> Published:
-    run_context = current_run()
-    return Published(
-        run_id=tracker.run_id,
-        run_url=tracker.run_url,
-        how_to_open=how_to_open(tracker.run_url),
-        model_name=name,
-        model_version=version,
-        champion=gate["promoted"],
-        gate=gate,
-        flow_run_id=run_context.flow_run_id,
-        flow_run_url=run_context.flow_run_url,
-    )
-
-
-def _tell(challenge: Challenge, tracker: Tracker, version: str, gate: dict[str, Any]) -> None:
-    """Write the decision where MLflow shows the run."""
-    recipe, parents = challenge.recipe, challenge.parents
-    notes, data, evaluation = vector_notes(parents), parents["ingest"].manifest, parents["evaluate"].manifest
-    tracker.describe(describe(recipe, data, evaluation, version, gate, notes))
-    name = recipe.tracking.model_name or recipe.name
-    tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": gate["reason"]})
-
-
-def _write_snapshot(
-    context: StageContext, recipe: Recipe, parents: dict[str, Parent]
-) -> snapshots.SnapshotSummary | None:
+def _write_snapshot(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any] | None:
     """Write down what a snapshot holds, and how it differs from the one before it."""
     if recipe.snapshot.as_of is None:
         return None
     earlier = snapshots.previous(context.home, recipe)
     return snapshots.write_snapshot(context.work / snapshots.FILE_NAME, snapshots.describe(recipe, parents), earlier)
-
-
-def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
-    """Parameters, lineage, the data set, and the curves of the training."""
-    train, folder = parents["train"].manifest, parents["train"].folder
-    tracker.log_params(parameters(recipe))
-    moment = {} if recipe.snapshot.as_of is None else {"graphmill.as_of": recipe.snapshot.as_of}
-    tracker.set_tags({**lineage_tags(parents), **moment, **vector_tags(parents)})
-    data: DatasetManifest = parents["ingest"].manifest
-    held = data if recipe.snapshot.as_of is None else parents["partition"].manifest
-    splits = parents["partition"].manifest.splits  # held-out pairs that train elsewhere are taken out
-    sizes = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "splits": splits, "task": data.task}
-    schema = {name: table.columns for name, table in data.tables.items()}
-    source = json.dumps({"artifact": f"ingest/{data.key}", "digest": data.digest, "options": data.config}, default=str)
-    tracker.log_dataset(data.dataset, data.digest, source, json.dumps(sizes), json.dumps(schema))
-    tracker.log_curves(thin(read_records(folder / train.metrics_file)), started_at(train))
 
 
 def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Parent], files: Path) -> None:
@@ -190,17 +151,6 @@ def _log_model(challenge: Challenge, tracker: Tracker) -> str:
     return model_id
 
 
-def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | None = None) -> None:
-    """The evaluation's metrics, also as the model's own where that is given."""
-    evaluation: EvalReport = parents["evaluate"].manifest
-    values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
-    for name, splits in evaluation.controls.items():
-        # MLflow sorts by name: so the model's own metrics (final) stand first.
-        for split, found in splits.items():
-            values |= {f"simple_control/{name}/{split}/{key}": value for key, value in found.items()}
-    tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)
-
-
 def _register(
     challenge: Challenge,
     tracker: Tracker,
@@ -222,35 +172,14 @@ def _register(
     return registry.publish(model_id, {**tags, **gate_tags(judge.new)}, text, judge, report)
 
 
-def _say_outcome(context: StageContext, name: str, decision: Decision, gate: dict[str, Any]) -> None:
+def _say_outcome(context: StageContext, name: str, decision: Decision, gate: GateRecord) -> None:
     outcome = f"{name}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
     (context.warn if decision.loud else context.message)(outcome)
     if decision.compared is not None and decision.compared.other_graph:
         # What it goes on to say is for who wants to predict with the old one.
         context.message(decision.compared.why_not.partition(". ")[0])
-    if gate["drift"] is not None:
-        context.message(profile.text(gate["drift"]))
-
-
-def lineage_tags(parents: dict[str, Parent]) -> dict[str, str]:
-    """Return the tags that say what a run was made from: key and digest of each artifact, and the code."""
-    tags = {"graphmill.code": code_version(), "mlflow.source.name": "graphmill", "mlflow.source.type": "JOB"}
-    commit = parents["train"].manifest.code_version.removesuffix("-dirty")
-    if commit and all(c in "0123456789abcdef" for c in commit):
-        tags["mlflow.source.git.commit"] = commit
-    for name, parent in parents.items():
-        tags[f"graphmill.{name}.key"] = parent.manifest.key
-        tags[f"graphmill.{name}.digest"] = parent.manifest.digest
-    return tags
-
-
-def started_at(train: RunResult) -> float:
-    """Return when a training began, in seconds since 1970; 0 where the manifest does not say."""
-    try:
-        ended = datetime.datetime.fromisoformat(train.created_at).timestamp()
-    except ValueError:
-        return 0.0
-    return ended - train.seconds
+    if gate.drift is not None:
+        context.message(profile.text(gate.drift))
 
 
 def _close_quietly(tracker: Tracker, status: RunStatus) -> None:

@@ -7,9 +7,9 @@ ends the run before anything is trained or predicted.
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from configs.moments import TimeUnit, last_time
 from configs.schema import Recipe
 from tasks.publish import profile
 from tasks.publish.gate.rules import CHAMPION
-from tasks.publish.snapshots import SnapshotSummary
+from tasks.publish.snapshots import SnapshotSummary, date_text
 from tasks.publish.tracking.registered import fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry
 from tasks.stage import Parent
@@ -140,7 +140,9 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
         for name, table in store.manifest.tables.items()
         if name.partition("/")[0] in ("nodes", "edges") and "time" in table.columns
     }
-    unit = _unit(recipe) if tables else None
+    unit: TimeUnit | None = None
+    with suppress(RecipeError):
+        unit = time_unit(recipe) if tables else None
     if unit not in ("seconds", "milliseconds"):
         if expected is not None:
             raise RecipeError(
@@ -161,7 +163,7 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
     if not ages:
         return
     order = sorted(ages, key=ages.__getitem__)
-    said = {name: f"{_date(newest[name] / scale)}, {_age_text(ages[name])}" for name in order}
+    said = {name: f"{date_text(newest[name] / scale) or newest[name]}, {_age_text(ages[name])}" for name in order}
     say("newest row: " + "; ".join(f"{name} {said[name]}" for name in order[:_SHOWN]))
     limits = expected if isinstance(expected, Mapping) else {order[0]: expected} if expected is not None else {}
     for name, text in limits.items():
@@ -170,13 +172,6 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
                 f"the newest row of {name} is of {said[name]}; the recipe expects none older than {text} "
                 "(expect.newest)"
             )
-
-
-def _unit(recipe: Recipe) -> TimeUnit | None:
-    try:
-        return time_unit(recipe)
-    except RecipeError:
-        return None
 
 
 def _newest(store: DatasetStore, table: str, limit: int | None) -> int | None:
@@ -190,22 +185,12 @@ def _newest(store: DatasetStore, table: str, limit: int | None) -> int | None:
     return newest
 
 
-def _date(seconds: float) -> str:
-    try:
-        moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{seconds:.0f}"
-    return f"{moment:%Y-%m-%d}" if moment.time() == datetime.time() else f"{moment:%Y-%m-%d %H:%M}"
-
-
 def _age_text(seconds: float) -> str:
     """Say an age in its largest unit."""
     ahead, seconds = seconds < 0, abs(seconds)
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size or unit == "minute":
-            count = int(seconds // size)
-            return f"{count:,} {unit}{'' if count == 1 else 's'} {'ahead' if ahead else 'old'}"
-    raise AssertionError
+    unit, size = ("day", 86400) if seconds >= 86400 else ("hour", 3600) if seconds >= 3600 else ("minute", 60)
+    count = int(seconds // size)
+    return f"{count:,} {unit}{'' if count == 1 else 's'} {'ahead' if ahead else 'old'}"
 
 
 def check_drift(

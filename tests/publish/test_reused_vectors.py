@@ -512,8 +512,8 @@ def test_champion_and_challenger_read_their_own_versions(line: Reuse, folder: Pa
     line.moved("walks", "2")
     shutil.rmtree(line.home.artifacts / VECTORS)
     gate = line.run(asked)["publish"].manifest.gate
-    assert (gate["against"], gate["why_not"]) == ("1", "")
-    assert gate["champion"] is not None
+    assert (gate.against, gate.why_not) == ("1", "")
+    assert gate.champion is not None
 
 
 def test_clean_keeps_the_vectors_of_needed_runs(line: Reuse, folder: Path) -> None:

@@ -102,13 +102,14 @@ class Completer:
         parts = []
         for place, name in enumerate(ENDS):
             rows = np.flatnonzero(queries[:, place] == ASKED)
-            if len(rows):
-                own = queries[rows]
-                if name == "relation":
-                    found, scores = self._relations(own)
-                else:
-                    found, scores = self._ends(own, kinds[rows], name)  # type: ignore[arg-type]
-                parts.append(self._made(own, rows + first, place, found, scores))
+            if not len(rows):
+                continue
+            some = queries[rows]
+            if name == "relation":
+                best, scores = self._relations(some)
+            else:
+                best, scores = self._ends(some, kinds[rows], name)  # type: ignore[arg-type]
+            parts.append(self._made(some, rows + first, place, best, scores))
         return Answers.joined(parts)
 
     def _ends(
@@ -157,13 +158,13 @@ class Completer:
         queries: NDArray[np.int64],
         numbers: NDArray[np.int64],
         place: int,
-        found: NDArray[np.int64],
+        best: NDArray[np.int64],
         scores: NDArray[np.float32],
     ) -> Answers:
         """Return the answers that are there."""
-        row, rank = np.nonzero(found != NOBODY)
+        row, rank = np.nonzero(best != NOBODY)
         triples = queries[row]
-        triples[:, place] = found[row, rank]
+        triples[:, place] = best[row, rank]
         known = np.full(len(row), len(SPLITS), np.int64)
         for code, split in reversed(list(enumerate(self._marked))):
             known[split.contain(*triples.T)] = code

@@ -166,9 +166,8 @@ def _load_control(folder: Path, described: dict[str, Any], weights: dict[str, Te
     state = {name: tensor.numpy() for name, tensor in weights.items()}
 
     def codes(dataset: DatasetStore) -> dict[str, Any]:
-        needs = DataNeeds.read(folder)
-        found = None if needs is None else recoding_of(needs, dataset)
-        return {} if found is None else {column: one["codes"] for column, one in found.nodes.items()}
+        recoding = recoding_of(DataNeeds.read(folder), dataset)
+        return {} if recoding is None else {column: one["codes"] for column, one in recoding.nodes.items()}
 
     return PublishedControl(str(described["control"]), facts, state, folder, codes)
 
@@ -226,8 +225,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     with _open_weights(path) as file:
         tensors: dict[str, Tensor] = file.get_tensors()
-    # An earlier graphmill ordered tensors by name, so that some may be misaligned.
-    return {name: x if x.data_ptr() % x.element_size() == 0 else x.clone() for name, x in tensors.items()}
+    return tensors
 
 
 @contextlib.contextmanager

@@ -213,23 +213,16 @@ class MlflowRegistry:
             try:
                 return function(*args, **kwargs)
             except MlflowException as error:
+                place = public_uri(self.uri)
+                why = " ".join(str(error).split()).replace(self.uri, place)  # often only later lines say what failed
                 if error.error_code in _PASSING_CODES and pause is not None and not ending.is_ending():
-                    self._say_what_is_waited_for(error)
+                    say, self._on_wait = self._on_wait, None
+                    if say is not None:
+                        say(f"waiting for MLflow at {place}, which is asked again for some minutes: {why[:200]}")
                     time.sleep(pause)
                     continue
-                raise StageError(self._explain(error)) from error
+                raise StageError(
+                    f"MLflow at {place} did not do it: {why[:400]}. The training is kept; run again when it answers "
+                    "(only publishing is repeated), or unset MLFLOW_TRACKING_URI to track under the home"
+                ) from error
         raise AssertionError("the last attempt returns or raises")
-
-    def _say_what_is_waited_for(self, error: Exception) -> None:
-        say, self._on_wait = self._on_wait, None
-        if say is not None:
-            why = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:200]
-            say(f"waiting for MLflow at {public_uri(self.uri)}, which is asked again for some minutes: {why}")
-
-    def _explain(self, error: Exception) -> str:
-        # All lines: often only the later ones say what failed.
-        text = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:400]
-        return (
-            f"MLflow at {public_uri(self.uri)} did not do it: {text}. The training is kept; run again when it answers "
-            "(only publishing is repeated), or unset MLFLOW_TRACKING_URI to track under the home"
-        )

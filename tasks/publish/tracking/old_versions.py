@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Any
 
 from tasks.publish.gate.history import TAG, champion_before, happened, read_history
@@ -54,16 +53,11 @@ def _remove(tracker: Tracker, version: ModelVersion, *, with_run: bool, dry_run:
         call(client.delete_logged_model, version.model_id)
     if run is not None:
         call(client.delete_run, version.run_id)
-        _delete_for_good(client, version.run_id)
-    own = [folder.resolve() for folder in tracker.own_folders()]
+        store: Any = client._tracking_client.store
+        if hasattr(store, "_hard_delete_run"):  # a database here; a server's own `mlflow gc` does it there
+            store._hard_delete_run(version.run_id)
+    roots = [folder.resolve() for folder in tracker.own_folders()]
     for folder in folders:
-        if any(Path(folder).is_relative_to(root) for root in own):
+        if any(folder.is_relative_to(root) for root in roots):
             shutil.rmtree(folder, ignore_errors=True)
     return size
-
-
-def _delete_for_good(client: Any, run_id: str) -> None:
-    """Remove a deleted run's rows where the store is a database here; a server's own `mlflow gc` does it there."""
-    store = client._tracking_client.store
-    if hasattr(store, "_hard_delete_run"):
-        store._hard_delete_run(run_id)

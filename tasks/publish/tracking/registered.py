@@ -63,10 +63,10 @@ class ModelVersion:
 
 def model_versions(registry: Registry, name: str) -> list[ModelVersion]:
     """Return all versions of a model, newest first. Raises RecipeError with the known names."""
-    known = registry.model_names()
-    if name not in known:
-        listed = f"there are {', '.join(known)}" if known else "none is registered"
-        raise RecipeError(f"no registered model {name!r}{did_you_mean(name, known)}; {listed}")
+    names = registry.model_names()
+    if name not in names:
+        listed = f"there are {', '.join(names)}" if names else "none is registered"
+        raise RecipeError(f"no registered model {name!r}{did_you_mean(name, names)}; {listed}")
     aliases: dict[str, list[str]] = {}
     for alias, version in registry.aliases(name).items():
         aliases.setdefault(version, []).append(alias)
@@ -79,17 +79,17 @@ def find_version(registry: Registry, reference: str) -> ModelVersion:
 
     Raises RecipeError: there is no such model, version or alias; the message names those that there are.
     """
-    name, _, wanted = reference.partition("@")
-    wanted = wanted or CHAMPION
+    name, _, asked = reference.partition("@")
+    asked = asked or CHAMPION
     versions = model_versions(registry, name)
     for one in versions:
-        if wanted == one.version or wanted in one.aliases:
+        if asked == one.version or asked in one.aliases:
             return one
     numbers = ", ".join(one.version for one in versions[:8]) + (", ..." if len(versions) > 8 else "")
     names = sorted({alias for one in versions for alias in one.aliases})
-    hint = f"; choose one: graphmill promote {name}@VERSION" if wanted == CHAMPION else ""
+    hint = f"; choose one: graphmill promote {name}@VERSION" if asked == CHAMPION else ""
     raise RecipeError(
-        f"{name} has no version or alias {wanted!r}{did_you_mean(wanted, names)}; versions: {numbers or 'none'}; "
+        f"{name} has no version or alias {asked!r}{did_you_mean(asked, names)}; versions: {numbers or 'none'}; "
         f"aliases: {', '.join(names) or 'none'}{hint}"
     )
 
@@ -118,7 +118,6 @@ def fetch_model(registry: Registry, version: ModelVersion) -> Path:
             place = _place(registry, version)
             registry.download(place, draft)
             _check_files(registry, version, place, draft)
-            shutil.rmtree(folder, ignore_errors=True)  # an earlier graphmill kept what had missed files
             draft.rename(folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
