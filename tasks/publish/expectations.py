@@ -48,9 +48,8 @@ class Reference:
 
     @property
     def profile(self) -> SnapshotSummary | None:
-        """What its data was like; None where it was published without."""
-        found = profile.read(self.folder)
-        return found if found is not None and "tables" in found else None
+        """What its data was like; None where that cannot be read."""
+        return profile.read(self.folder)
 
     def was_made_of(self, parent: Parent) -> bool:
         """Whether it was trained on this very artifact."""
@@ -95,11 +94,7 @@ def check_arrival(recipe: Recipe, ingest: Parent, reference: Reference | None, s
     before = None if reference is None else reference.profile
     same = reference is not None and reference.was_made_of(ingest)
     if reference is not None and before is None and not same:
-        compares = recipe.expect.rows is not None or recipe.expect.drift is not None
-        (warn if compares else say)(
-            f"{reference.name} was published without a profile of its tables: nothing tells whether this data is like "
-            "its own"
-        )
+        warn(f"the profile of {reference.name} cannot be read: nothing tells whether this data is like its own")
     _check_counts(recipe, counts, before, "" if reference is None else reference.name, None if same else warn)
 
 
@@ -155,8 +150,8 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
     if recipe.time_moment is not None:
         now = min(now, last_time(recipe.time_moment, unit) / scale)
     limit = int(now * scale) if recipe.time_moment is not None else None
-    newest = {name: found for name, table in tables.items() if (found := _newest(store, table, limit)) is not None}
-    ages = {name: now - found / scale for name, found in newest.items()}
+    newest = {name: last for name, table in tables.items() if (last := _newest(store, table, limit)) is not None}
+    ages = {name: now - last / scale for name, last in newest.items()}
     for name in expected if isinstance(expected, Mapping) else ():
         if name not in ages:
             raise RecipeError(f"expect.newest: {name} has no times; there are some in {listed(list(ages)) or 'none'}")
@@ -204,11 +199,11 @@ def check_drift(
     before = None if reference is None else reference.profile
     if reference is None or before is None or reference.was_made_of(parents["partition"]):
         return
-    found = profile.compare(before, profile.of_data(recipe, parents))
-    say(profile.text(found).replace("the champion's", f"that of {reference.name}"))
-    moved = {name: one["psi"] for name, one in found["drift"]["features"].items()}
-    moved |= {name: found["drift"][name]["psi"] for name in ("labels", "degrees") if found["drift"][name]}
-    limit = recipe.expect.drift
+    compared = profile.compare(before, profile.of_data(recipe, parents))
+    say(profile.text(compared).replace("the champion's", f"that of {reference.name}"))
+    drift, limit = compared["drift"], recipe.expect.drift
+    moved = {name: one["psi"] for name, one in drift["features"].items()}
+    moved |= {name: drift[name]["psi"] for name in ("labels", "degrees") if drift[name]}
     bound = _OTHER_POPULATION if limit is None else limit
     far = sorted((name for name, index in moved.items() if index > bound), key=lambda name: -moved[name])
     if not far:

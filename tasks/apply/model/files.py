@@ -113,10 +113,9 @@ CONTROL_README = """# {name}
 """
 
 
-def control_in_place(folder: Path, name: str, what: str, notes: Sequence[str] = ()) -> None:
+def control_in_place(folder: Path, name: str, what: str) -> None:
     """Put a README of a control where a model's files were replaced by those of one."""
-    readme = CONTROL_README.format(name=name, what=what) + "".join(f"\n{note}\n" for note in notes)
-    write_atomic(folder / "README.md", readme.encode())
+    write_atomic(folder / "README.md", CONTROL_README.format(name=name, what=what).encode())
     (folder / "row_ids.parquet").unlink(missing_ok=True)
 
 
