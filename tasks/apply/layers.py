@@ -159,16 +159,16 @@ def _places(store: ArtifactStore, former: LayersManifest | None) -> FormerLayers
     """Return where an earlier graph's layers lie, verified; None where they or the graph are damaged."""
     if former is None:
         return None
-    folders = {}
-    for name, key in _graph(former):
-        try:
-            if store.load(name, key, load_stage(name).manifest) is None:
-                return None
-        except IntegrityError:
-            return None
-        folders[name] = store.folder(name, key)
-        mark_used(folders[name])  # both are needed as long as the layers are
-    return FormerLayers(store.folder(LAYERS, former.key), folders["partition"], folders["ingest"])
+    try:
+        loaded = [store.load(name, key, load_stage(name).manifest) for name, key in _graph(former)]
+    except IntegrityError:
+        return None
+    if None in loaded:
+        return None
+    ingest, partition = (store.folder(name, key) for name, key in _graph(former))
+    mark_used(ingest)  # both are needed as long as the layers are
+    mark_used(partition)
+    return FormerLayers(store.folder(LAYERS, former.key), partition, ingest)
 
 
 def describe_kept(kept: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ order, so that they are known by their place among the earlier ones.
 from __future__ import annotations
 
 import glob
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -195,31 +196,22 @@ def _is_csv(config: DatabaseFilesConfig) -> bool:
 def _write(config: DatabaseFilesConfig, columns: Sequence[str], batches: Batches, folder: Path) -> dict[str, Any]:
     """Write batches, a file for each that they are of; return the options that read these."""
     folder.mkdir(parents=True)
-    is_csv, files, writer, last = _is_csv(config), list[Path](), None, None
-    try:
-        for path, batch in batches:
-            data = _as_texts(batch, config.missing_values) if is_csv else batch
-            if writer is None or path != last:
-                if writer is not None:
-                    writer.close()
-                files.append(folder / f"{len(files):06d}.{'csv' if is_csv else 'parquet'}")
-                writer, last = _open(files[-1], data.schema, is_csv), path
-            writer.write(data)
-    finally:
-        if writer is not None:
-            writer.close()
+    is_csv, files = _is_csv(config), list[Path]()
+    quoted = pc.WriteOptions(quoting_style="all_valid")
+    for _, group in itertools.groupby(batches, key=lambda one: one[0]):
+        files.append(folder / f"{len(files):06d}.{'csv' if is_csv else 'parquet'}")
+        parts = (_as_texts(batch, config.missing_values) if is_csv else batch for _, batch in group)
+        first = next(parts)
+        new = pc.CSVWriter(files[-1], first.schema, write_options=quoted) if is_csv else None
+        with new or pq.ParquetWriter(files[-1], first.schema) as writer:
+            for part in itertools.chain([first], parts):
+                writer.write(part)
     return {
         "files": tuple(glob.escape(str(file)) for file in files),
         "format": "csv" if is_csv else "parquet",
         "header": True,
         "delimiter": None,
     }
-
-
-def _open(path: Path, schema: pa.Schema, is_csv: bool) -> Any:
-    if is_csv:
-        return pc.CSVWriter(path, schema, write_options=pc.WriteOptions(quoting_style="all_valid"))
-    return pq.ParquetWriter(path, schema)
 
 
 def _as_texts(batch: pa.RecordBatch, missing: Sequence[str]) -> pa.RecordBatch:

@@ -55,20 +55,19 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
         for batch in intake.batches(labels, [labels.key], entities.nodes.texts(labels.key)):
             found = entities.nodes.look_up(batch, labels.key)
             named[entities.name][found[found >= 0]] = True
-    return {name: _in_files(table, *late[name], named[name]) for name, table in tables.items()}
+    found = {}
+    for name, table in tables.items():
+        newest = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time == table.time.max()
+        found[name] = LateRows(*(_in_files(table, rows) for rows in (*late[name], named[name], newest)))
+    return found
 
 
-def _in_files(table: TableRows, own: Array, both: Array, named: Array) -> LateRows:
-    newest = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time == table.time.max()
+def _in_files(table: TableRows, rows: Array) -> Array:
+    """Return flags of a table's rows as flags of its files' rows; those that ingest leaves out are False."""
     if table.kept is None:
-        return LateRows(own, both, named, newest)
-    own, both, named, last = (_spread(table.kept, rows) for rows in (own, both, named, newest))
-    return LateRows(own, both, named, last)
-
-
-def _spread(kept: Array, rows: Array) -> Array:
-    whole = np.zeros(len(kept), np.bool_)
-    whole[kept] = rows
+        return rows
+    whole = np.zeros(len(table.kept), np.bool_)
+    whole[table.kept] = rows
     return whole
 
 

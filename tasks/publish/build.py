@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,20 +50,17 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         RecipeError: the gate metric was not measured.
         StageError: MLflow cannot be reached; running again publishes what is there.
     """
-    run_context = current_run()
     files = context.work / _FILES
     # Before anything is stored: a mistake in the recipe must leave no half-published run.
     context.progress(0, _STEPS, "steps", "model")
     _write_files(context, recipe, parents, files)
-    evaluation = parents["evaluate"].manifest
-    metric = f"all/{evaluation.metric}"
-    if not recipe.is_layout:
-        metric = recipe.tracking.gate_metric or f"valid/{evaluation.metric}"
+    primary = parents["evaluate"].manifest.metric
+    metric = f"all/{primary}" if recipe.is_layout else recipe.tracking.gate_metric or f"valid/{primary}"
     challenge = Challenge(context, recipe, parents, files, metric)
-    new = candidate(recipe, parents, challenge)
+    new = candidate(challenge)
     context.progress(1, _STEPS, "steps", "connecting to MLflow")
     tracker = Tracker(context.home, recipe.tracking.experiment, on_wait=context.message)
-    tracker.open_run(parents["train"].manifest.key, recipe.name, run_context, trains=False)
+    tracker.open_run(parents["train"].manifest.key, recipe.name, current_run(), trains=False)
     try:
         with ending.closing(lambda: _close_quietly(tracker, "KILLED")), ending.undisguised():
             fields = _publish(challenge, tracker, new)
@@ -74,57 +70,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     tracker.close("FINISHED")
     context.progress(_STEPS, _STEPS, "steps", "done")
     return fields
-
-
-def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str, Any]:
-    context, recipe, parents = challenge.context, challenge.recipe, challenge.parents
-    log_run(tracker, recipe, parents)
-    context.progress(2, _STEPS, "steps", "model")
-    model_id = _log_model(challenge, tracker)
-    context.progress(3, _STEPS, "steps", "report")
-    maps = write_maps(context.work, recipe, parents, context.warn)
-    snapshot = _write_snapshot(context, recipe, parents)
-    name = recipe.tracking.model_name or recipe.name
-    judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
-    told: list[GateRecord] = []
-
-    def report(version: str, decision: Decision) -> None:
-        """Say all that is to be said: the champion's alias moves last, and then the run has its record of it."""
-        gate = judge.record(version, decision)
-        told.append(gate)
-        notes, data, evaluation = vector_notes(parents), parents["ingest"].manifest, parents["evaluate"].manifest
-        tracker.describe(describe(recipe, data, evaluation, version, gate, notes))
-        tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": gate.reason})
-        flow_run = current_run().flow_run_id, current_run().flow_run_url
-        publication = Publication(tracker.run_id, tracker.run_url, name, version, gate, *flow_run)
-        page = render(ReportedRun(recipe, parents, publication, snapshot), [context.work / file for file in maps])
-        (context.work / REPORT).write_text(page, encoding="utf-8")
-        for file in (REPORT, *maps):
-            tracker.log_artifact(context.work / file)
-        context.progress(4, _STEPS, "steps", "registry")
-
-    version, decision = _register(challenge, tracker, model_id, judge, report)
-    gate = told[-1]
-    shutil.rmtree(challenge.files)
-    _say_outcome(context, f"{name} version {version}", decision, gate)
-    return {
-        "mlflow_run_id": tracker.run_id,
-        "mlflow_run_url": tracker.run_url,
-        "model_name": name,
-        "model_version": version,
-        "champion": gate.promoted,
-        "gate": gate,
-        "report_file": REPORT,
-        "maps": maps,
-    }
-
-
-def _write_snapshot(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any] | None:
-    """Write down what a snapshot holds, and how it differs from the one before it."""
-    if recipe.snapshot.as_of is None:
-        return None
-    earlier = snapshots.previous(context.home, recipe)
-    return snapshots.write_snapshot(context.work / snapshots.FILE_NAME, snapshots.describe(recipe, parents), earlier)
 
 
 def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Parent], files: Path) -> None:
@@ -141,45 +86,73 @@ def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Paren
     write_row_ids(files, recipe.model, graph_facts(parents["partition"].manifest), dataset)
 
 
-def _log_model(challenge: Challenge, tracker: Tracker) -> str:
-    """Log the model's files, with the final metrics attached to them; return MLflow's id."""
-    parents, files = challenge.parents, challenge.files
+def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str, Any]:
+    context, recipe, parents = challenge.context, challenge.recipe, challenge.parents
+    log_run(tracker, recipe, parents)
+    context.progress(2, _STEPS, "steps", "model")
     train: RunResult = parents["train"].manifest
     params = {**flatten(train.model, "model"), "dataset": parents["ingest"].manifest.dataset, "seed": str(train.seed)}
-    model_id = tracker.log_model(files, challenge.recipe.name, model_digest(files), params)
+    model_id = tracker.log_model(challenge.files, recipe.name, model_digest(challenge.files), params)
     log_finals(tracker, parents, model_id)
-    return model_id
+    context.progress(3, _STEPS, "steps", "report")
+    maps = write_maps(context.work, recipe, parents, context.warn)
+    snapshot = None
+    if recipe.snapshot.as_of is not None:
+        now, earlier = snapshots.describe(recipe, parents), snapshots.previous(context.home, recipe)
+        snapshot = snapshots.write_snapshot(context.work / snapshots.FILE_NAME, now, earlier)
+    name, notes = recipe.tracking.model_name or recipe.name, vector_notes(parents)
+    judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
+    records: list[GateRecord] = []
 
+    def report(version: str, decision: Decision) -> None:
+        """Say all that is to be said: the champion's alias moves last, and then the run has its record of it."""
+        gate = judge.record(version, decision)
+        records.append(gate)
+        tracker.describe(describe(recipe, parents, notes, version, gate))
+        tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": gate.reason})
+        flow_run = current_run().flow_run_id, current_run().flow_run_url
+        publication = Publication(tracker.run_id, tracker.run_url, name, version, gate, *flow_run)
+        page = render(ReportedRun(recipe, parents, publication, snapshot), [context.work / file for file in maps])
+        (context.work / REPORT).write_text(page, encoding="utf-8")
+        for file in (REPORT, *maps):
+            tracker.log_artifact(context.work / file)
+        context.progress(4, _STEPS, "steps", "registry")
 
-def _register(
-    challenge: Challenge,
-    tracker: Tracker,
-    model_id: str,
-    judge: Judge,
-    report: Callable[[str, Decision], None],
-) -> tuple[str, Decision]:
-    """Register the model, let the gate decide on the version, `report` the decision, carry it out."""
-    recipe, train = challenge.recipe, challenge.parents["train"].manifest
-    tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
-    tags |= vector_tags(challenge.parents)
-    if not math.isnan(judge.new.value):  # MLflow's list of versions has a column of tags, and none of metrics
-        tags[metric_key(judge.new.metric)] = f"{judge.new.value:.4f}"
-    text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
-    if judge.new.control:
-        text = f"{controls_named([judge.new.control])}: a control of recipe {recipe.name}, in place of its model"
-    text = "\n\n".join([text, *vector_notes(challenge.parents)])
-    registry = ModelRegistry(tracker, judge.name)
-    return registry.publish(model_id, {**tags, **gate_tags(judge.new)}, text, judge, report)
-
-
-def _say_outcome(context: StageContext, name: str, decision: Decision, gate: GateRecord) -> None:
-    outcome = f"{name}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
+    registry, tags = ModelRegistry(tracker, name), _version_tags(train, recipe, parents, new)
+    version, decision = registry.publish(model_id, tags, _version_text(train, recipe, new, notes), judge, report)
+    shutil.rmtree(challenge.files)
+    gate = records[-1]
+    outcome = f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
     (context.warn if decision.loud else context.message)(outcome)
     if decision.compared is not None and decision.compared.other_graph:
         # What it goes on to say is for who wants to predict with the old one.
         context.message(decision.compared.why_not.partition(". ")[0])
     if gate.drift is not None:
         context.message(profile.text(gate.drift))
+    return {
+        "mlflow_run_id": tracker.run_id,
+        "mlflow_run_url": tracker.run_url,
+        "model_name": name,
+        "model_version": version,
+        "champion": gate.promoted,
+        "gate": gate,
+        "report_file": REPORT,
+        "maps": maps,
+    }
+
+
+def _version_tags(train: RunResult, recipe: Recipe, parents: dict[str, Parent], new: Candidate) -> dict[str, str]:
+    tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
+    if not math.isnan(new.value):  # MLflow's list of versions has a column of tags, and none of metrics
+        tags[metric_key(new.metric)] = f"{new.value:.4f}"
+    return {**tags, **vector_tags(parents), **gate_tags(new)}
+
+
+def _version_text(train: RunResult, recipe: Recipe, new: Candidate, notes: list[str]) -> str:
+    text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
+    if new.control:
+        text = f"{controls_named([new.control])}: a control of recipe {recipe.name}, in place of its model"
+    return "\n\n".join([text, *notes])
 
 
 def _close_quietly(tracker: Tracker, status: RunStatus) -> None:

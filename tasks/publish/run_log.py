@@ -58,8 +58,7 @@ def log_found(
     tracker.open_run(parents["train"].manifest.key, recipe.name, context, trains=False)
     log_run(tracker, recipe, dict(parents))
     log_finals(tracker, dict(parents))
-    notes, data, evaluation = vector_notes(parents), parents["ingest"].manifest, parents["evaluate"].manifest
-    tracker.describe(describe(recipe, data, evaluation, "", None, notes))
+    tracker.describe(describe(recipe, parents, vector_notes(parents)))
     tracker.set_tags({"graphmill.published_in": published_in, "graphmill.cached": "true"})
     tracker.close("FINISHED")
     return tracker.run_id, tracker.run_url

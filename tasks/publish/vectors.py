@@ -38,10 +38,16 @@ def with_versions(recipe: Recipe, home: Home) -> Recipe:
         RecipeError: there is no such model or version, or it has no vectors of nodes.
         StageError: the registry cannot be reached.
     """
-    transforms = recipe.preprocess.transforms
-    if not any(one.is_open for one in from_models(transforms)):
-        return recipe
-    return _with_transforms(recipe, [_with_version(one, home) for one in transforms])
+    taken = []
+    for config in recipe.preprocess.transforms:
+        if isinstance(config, EmbeddingConfig) and config.is_open:
+            from tasks.apply.vectors import vectors_key
+
+            with _about(config):
+                published = _published(str(config.model), home)
+                config = config.model_copy(update={"model": published.name, "vectors": vectors_key(published)})
+        taken.append(config)
+    return _with_transforms(recipe, taken)
 
 
 def with_recorded_versions(recipe: Recipe, former: Recipe) -> Recipe:
@@ -50,8 +56,6 @@ def with_recorded_versions(recipe: Recipe, former: Recipe) -> Recipe:
     `NAME@champion` may mean another one by now, whose vectors a model that was trained then has never seen.
     """
     transforms = recipe.preprocess.transforms
-    if not any(one.is_open for one in from_models(transforms)):
-        return recipe
     recorded = list(transforms)
     for place, (config, taken) in enumerate(zip(transforms, former.preprocess.transforms, strict=False)):
         if not isinstance(config, EmbeddingConfig) or not isinstance(taken, EmbeddingConfig):
@@ -66,6 +70,8 @@ def with_recorded_versions(recipe: Recipe, former: Recipe) -> Recipe:
 
 
 def _with_transforms(recipe: Recipe, transforms: list[ComponentConfig]) -> Recipe:
+    if transforms == list(recipe.preprocess.transforms):
+        return recipe
     preprocess = recipe.preprocess.model_copy(update={"transforms": tuple(transforms)})
     return recipe.model_copy(update={"preprocess": preprocess})
 
@@ -74,16 +80,6 @@ def versions_taken(asked: Recipe, recipe: Recipe) -> list[tuple[str, str]]:
     """Return how a recipe names the models that its features come from, and the version that was taken for each."""
     pairs = zip(from_models(asked.preprocess.transforms), from_models(recipe.preprocess.transforms), strict=True)
     return [(str(one.model), str(taken.model)) for one, taken in pairs]
-
-
-def _with_version(config: ComponentConfig, home: Home) -> ComponentConfig:
-    if not isinstance(config, EmbeddingConfig) or not config.is_open:
-        return config
-    from tasks.apply.vectors import vectors_key
-
-    with _about(config):
-        published = _published(str(config.model), home)
-        return config.model_copy(update={"model": published.name, "vectors": vectors_key(published)})
 
 
 def _published(reference: str, home: Home) -> Published:
@@ -176,10 +172,11 @@ def provide_vectors(
         DataError: the data of the model's training is gone, or has changed.
         StageError: the registry cannot be reached.
     """
-    made, missing = [], missing_vectors(recipe, home)
+    missing = missing_vectors(recipe, home)
     for config in missing if ingest is not None else ():
         with _about(config):
             _refuse_other_nodes(config, home, str(ingest))
+    made = []
     for config in missing:
         with _about(config):
             made.append(_make(config, home, listener or Listener(), map_shards))

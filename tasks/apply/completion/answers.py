@@ -129,16 +129,15 @@ class Completer:
         count, width = self._num_relations, max(self._model.config.relation_width, self._model.config.dim)
         heads, tails = self._rows(queries[:, 0]), self._rows(queries[:, 2])
         scores = np.empty((len(queries) * count, 1), np.float32)
+        pair, relation = np.divmod(np.arange(len(scores)), count)
         for part in blocks(len(scores), max(1, _PAIR_BYTES // (16 * width))):
-            pair, relation = np.divmod(np.arange(part.start, part.stop), count)
-            made = self._made_queries(heads[pair], relation, "tail")
-            made.score_own(float_rows(tails[pair]), scores[part])
+            made = self._made_queries(heads[pair[part]], relation[part], "tail")
+            made.score_own(float_rows(tails[pair[part]]), scores[part])
             scores[part] = made.printed(scores[part])
         check_finite(int(np.count_nonzero(~np.isfinite(scores))), len(scores))
         table = scores.reshape(-1, count)
         numbers = np.broadcast_to(np.arange(count), table.shape)
         if self._left_out is not None:
-            pair, relation = np.divmod(np.arange(table.size), count)
             known = self._left_out.contain(queries[pair, 0], relation, queries[pair, 2]).reshape(table.shape)
             table, numbers = np.where(known, -np.inf, table), np.where(known, NOBODY, numbers)
         order = np.argsort(-table, axis=1, kind="stable")[:, : self._k]  # ties by the smaller number

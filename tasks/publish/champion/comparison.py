@@ -36,7 +36,8 @@ from tasks.publish import profile
 from tasks.publish.champion.trained import trained_on
 from tasks.publish.gate.rules import Candidate, Compared, controls_of, recorded_value
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.registered import ModelVersion, fetch_model
+from tasks.publish.tracking.registered import fetch_model
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.publish.vectors import provide_vectors
 from tasks.stage import Parent, StageContext
 from tasks.storage.controls import CONTROLS

@@ -1,4 +1,4 @@
-"""The gate at work: asks for what the rule (`gate.py`) wants to know, and writes down what came of it."""
+"""The gate at work: asks for what the rules (`gate/rules.py`) want to know, and writes down what came of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from configs.schema import Recipe
 from tasks.publish.champion.comparison import Challenge, data_text
 from tasks.publish.gate.rules import (
     Candidate,
@@ -21,51 +20,48 @@ from tasks.publish.gate.rules import (
     higher_is_better,
 )
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.registered import ModelVersion, find_version
-from tasks.stage import Parent
+from tasks.publish.tracking.registered import find_version
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.manifests import EvalReport, GateRecord
 
 
-def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) -> Candidate:
+def candidate(challenge: Challenge) -> Candidate:
     """Return what the gate knows of a model before it has a version.
 
     Raises RecipeError: the gate metric was not measured.
     """
-    evaluation = parents["evaluate"].manifest
-    primary_higher = bool(evaluation.report.get("higher_is_better", True))
-    # Snapshots of one data set hold different data.
-    dataset = parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest
-    higher = higher_is_better(challenge.metric, evaluation.metric, primary_higher)
-    value, controls = challenge.measured_value()
-    control, which = "", recipe.tracking.gate_controls
+    recipe, parents, gate = challenge.recipe, challenge.parents, challenge.metric
+    evaluation, graph = parents["evaluate"].manifest, parents["partition"].manifest
+    higher = higher_is_better(gate, evaluation.metric, bool(evaluation.report.get("higher_is_better", True)))
+    value, measured = challenge.measured_value()
+    control = ""
     if recipe.tracking.publish == "best":
-        graph = parents["partition"].manifest
-        best, unable = best_control(challenge.metric, higher, value, controls, is_link=graph.task == "link")
+        best, unable = best_control(gate, higher, value, measured, is_link=graph.task == "link")
         control = "" if best is None or graph.heads else best
         if unable:
             challenge.context.warn(
                 f"{controls_named(unable)}: better than the model, and cannot be published in its place "
                 "(tracking.publish), for it scores no rows of other data"
             )
-    counted = {name: bar for name, bar in controls.items() if counts(name, which)}
+    controls = {name: bar for name, bar in measured.items() if counts(name, recipe.tracking.gate_controls)}
     if control:
-        counted = {recipe.model.name: value} | {name: bar for name, bar in counted.items() if name != control}
+        controls = {recipe.model.name: value} | {name: bar for name, bar in controls.items() if name != control}
         value = challenge.publish_control(control)
     # Equal ones are the same measurement: the prepared graph and split, and how they are evaluated.
-    evaluator = recipe.evaluate.evaluator.model_dump(mode="json")
-    prepared = [parents["partition"].manifest.digest, evaluation.stage_version, evaluator]
+    prepared = [graph.digest, evaluation.stage_version, recipe.evaluate.evaluator.model_dump(mode="json")]
     return Candidate(
         version="",
-        metric=challenge.metric,
+        metric=gate,
         value=value,
         higher_is_better=higher,
-        dataset=dataset,
+        # Snapshots of one data set hold different data.
+        dataset=parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest,
         prepared=hashlib.sha256(json.dumps(prepared, sort_keys=True).encode()).hexdigest(),
-        controls=counted,
-        doubtful=frozenset() if control else _hardly_beaten(challenge.metric, evaluation, counted),
+        controls=controls,
+        doubtful=frozenset() if control else _hardly_beaten(gate, evaluation, controls),
         control=control,
         as_of=recipe.snapshot.as_of or "",
-        unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
+        unit=graph.report.get("snapshot", {}).get("unit", "number"),
         is_layout=recipe.is_layout,
     )
 
@@ -76,8 +72,8 @@ def _hardly_beaten(gate: str, evaluation: EvalReport, controls: Mapping[str, flo
     intervals = evaluation.report.get("intervals", {}).get(split) if name == evaluation.metric else None
     if intervals is None:
         return frozenset()
-    own = intervals["metric"]
-    of_constants = {} if own is None else {name: [end - bar for end in own] for name, bar in controls.items()}
+    ends = intervals["metric"]
+    of_constants = {} if ends is None else {name: [end - bar for end in ends] for name, bar in controls.items()}
     above = of_constants | intervals["above"]
     return frozenset(name for name, (low, high) in above.items() if low <= 0 <= high)
 

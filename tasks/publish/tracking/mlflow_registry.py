@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 from configs.errors import RecipeError, StageError
 from tasks.processes import ending
 from tasks.publish.tracking.store_uris import local_path, public_uri, sqlite_file, tracking_uri
-from tasks.publish.tracking.version_tags import StoredVersion
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import file_lock
 from tasks.storage.database_templates import copy_template
 from tasks.storage.file_names import beside
@@ -130,10 +130,10 @@ class MlflowRegistry:
         """Return a model's own tags."""
         return dict(self.call(self.client.get_registered_model, name).tags)
 
-    def versions(self, name: str) -> list[StoredVersion]:
+    def versions(self, name: str) -> list[ModelVersion]:
         """Return a model's versions."""
         return [
-            StoredVersion(
+            ModelVersion(
                 str(one.name),
                 str(one.version),
                 str(one.source or ""),

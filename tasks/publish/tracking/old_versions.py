@@ -10,9 +10,10 @@ from typing import Any
 from tasks.publish.gate.history import TAG, champion_before, happened, read_history
 from tasks.publish.gate.rules import CHAMPION
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.registered import ModelVersion, model_versions
+from tasks.publish.tracking.registered import model_versions
 from tasks.publish.tracking.registry import open_tracker
 from tasks.publish.tracking.store_uris import local_path
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.home import Home
 
 
