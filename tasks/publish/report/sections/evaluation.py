@@ -1,36 +1,47 @@
-"""Tables of a report's evaluation: how surely the metrics hold, probabilities, and thresholds."""
+"""The evaluation: its pictures, how surely the metrics hold, probabilities, thresholds, each class in numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tasks.publish.plots import eval_plots
+from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 from tasks.storage.controls import CONTROLS
 from tasks.storage.manifests import EvalReport
 
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of texts."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    figures: int = 0
-    """How many of the last columns are numbers, flushed right."""
+ORDER = 60
+_MOST_CLASSES = 100
 
 
-def score_tables(evaluation: EvalReport) -> list[Table]:
-    """Return the tables that the evaluation has what for."""
-    split = str(evaluation.report.get("split"))
-    made = [_intervals(evaluation), _temperature(evaluation.report, split), _thresholds(evaluation.report, split)]
-    for name, found in evaluation.report.get("tasks", {}).items():
-        made += [_temperature(found, split, f"{name}: "), _thresholds(found, split, f"{name}: ")]
-    return [table for table in made if table is not None]
+def section(run: ReportedRun) -> Section | None:
+    """Say what the evaluation found beside its metrics."""
+    if "evaluate" not in run.parents:
+        return None
+    evaluation: EvalReport = run.parents["evaluate"].manifest
+    report = evaluation.report
+    made = Section("Evaluation in detail")
+    made.facts = [(f"note {n + 1}", note) for n, note in enumerate(report.get("notes", []))]
+    made.tables = [table for table in _tables(evaluation, str(report.get("split"))) if table is not None]
+    for _, caption, canvas in eval_plots.all_of(report):
+        made.draw(canvas, caption)
+    return made
 
 
-def _intervals(evaluation: EvalReport) -> Table | None:
+def _tables(evaluation: EvalReport, split: str) -> list[ReportTable | None]:
+    report = evaluation.report
+    made = [_intervals(evaluation), _temperature(report, split), _thresholds(report, split)]
+    for name, of_task in report.get("tasks", {}).items():
+        made += [_temperature(of_task, split, f"{name}: "), _thresholds(of_task, split, f"{name}: ")]
+    classes = [
+        (row["name"], f"{row['rows']:,}", *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")))
+        for row in report.get("per_class", [])[:_MOST_CLASSES]
+    ]
+    head = ("class", "rows", "precision", "recall", "F1")
+    return [*made, ReportTable("Every class in numbers", head, classes, figures=4, folded=True) if classes else None]
+
+
+def _intervals(evaluation: EvalReport) -> ReportTable | None:
     """The metric that judges the model, and how much it is above the controls', each with its 95 % interval."""
     rows = []
     for split, judged in evaluation.report.get("intervals", {}).items():
@@ -44,7 +55,7 @@ def _intervals(evaluation: EvalReport) -> Table | None:
     caption = (
         "How surely the rows tell: between what at least 95 % of draws of the split's rows lie (bootstrap, percentiles)"
     )
-    return Table(caption, ("", "value", "from", "to"), rows, figures=3) if rows else None
+    return ReportTable(caption, ("", "value", "from", "to"), rows, figures=3) if rows else None
 
 
 def _ends(interval: Sequence[float], *, sign: bool) -> tuple[str, str]:
@@ -52,7 +63,7 @@ def _ends(interval: Sequence[float], *, sign: bool) -> tuple[str, str]:
     return (f"{low:+.4f}", f"{high:+.4f}") if sign else (f"{low:.4f}", f"{high:.4f}")
 
 
-def _temperature(report: Mapping[str, Any], split: str, task: str = "") -> Table | None:
+def _temperature(report: Mapping[str, Any], split: str, task: str = "") -> ReportTable | None:
     found = report.get("temperature")
     if found is None:
         return None
@@ -62,10 +73,10 @@ def _temperature(report: Mapping[str, Any], split: str, task: str = "") -> Table
         f"{task}Probabilities on {split}: the temperature that fits the validation split, and what it "
         "does to the likelihood of the labels and to the mean distance of confidence from accuracy (ECE)"
     )
-    return Table(caption, ("probabilities", "negative log-likelihood", "ECE"), rows, figures=2)
+    return ReportTable(caption, ("probabilities", "negative log-likelihood", "ECE"), rows, figures=2)
 
 
-def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> Table | None:
+def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> ReportTable | None:
     found = report.get("thresholds")
     if not found:
         return None
@@ -88,4 +99,4 @@ def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> Table 
         f"probability (the model's own: graphmill predict --threshold) from which a row is called {positive}, rows "
         "called so, and the lift of precision over the share of such rows"
     )
-    return Table(caption, ("rule", "from", "rows", "precision", "recall", "lift"), rows, figures=5)
+    return ReportTable(caption, ("rule", "from", "rows", "precision", "recall", "lift"), rows, figures=5)

@@ -4,10 +4,10 @@
     trees-0.txt, ...    of a control that was published in place of a model: LightGBM's text of its trees
     model.json          the model's name and options, and the facts of the graph that size it
     model.py            where the model is the user's own: the file that it was trained with
-    data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/apply/needs.py`)
+    data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/apply/model/needs.py`)
     profile.json        what its training data looked like (`tasks/publish/profile.py`)
     trained.json, .npy  hashes of the ids of its training rows (`tasks/publish/champion/trained.py`)
-    row_ids.parquet     ids of the rows that it learnt a vector of, if any (`tasks/apply/row_ids.py`)
+    row_ids.parquet     ids of the rows that it learnt a vector of, if any (`tasks/apply/model/row_ids.py`)
     recipe.json         the whole recipe        lineage.json   digests of all artifacts, code version
     README.md           how to load it
 
@@ -55,7 +55,7 @@ A graph model trained by graphmill. Weights: `model.safetensors`; nothing here i
 
 ```python
 from pathlib import Path
-from tasks.apply.model_files import load_published
+from tasks.apply.model.files import load_published
 
 model = load_published(Path("."){trust})   # a torch.nn.Module in evaluation mode
 ```
@@ -113,10 +113,9 @@ CONTROL_README = """# {name}
 """
 
 
-def control_in_place(folder: Path, name: str, what: str, notes: Sequence[str] = ()) -> None:
+def control_in_place(folder: Path, name: str, what: str) -> None:
     """Put a README of a control where a model's files were replaced by those of one."""
-    readme = CONTROL_README.format(name=name, what=what) + "".join(f"\n{note}\n" for note in notes)
-    write_atomic(folder / "README.md", readme.encode())
+    write_atomic(folder / "README.md", CONTROL_README.format(name=name, what=what).encode())
     (folder / "row_ids.parquet").unlink(missing_ok=True)
 
 
@@ -159,16 +158,15 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
 
 def _load_control(folder: Path, described: dict[str, Any], weights: dict[str, Tensor]) -> Rule:
     from models.facts import GraphFacts
-    from tasks.apply.needs import DataNeeds, recoding_of
+    from tasks.apply.model.needs import DataNeeds, recoding_of
     from tasks.evaluate.controls.published import PublishedControl
 
     facts = of_kind(GraphFacts, described["facts"], f"{folder / MODEL}: facts")
     state = {name: tensor.numpy() for name, tensor in weights.items()}
 
     def codes(dataset: DatasetStore) -> dict[str, Any]:
-        needs = DataNeeds.read(folder)
-        found = None if needs is None else recoding_of(needs, dataset)
-        return {} if found is None else {column: one["codes"] for column, one in found.nodes.items()}
+        recoding = recoding_of(DataNeeds.read(folder), dataset)
+        return {} if recoding is None else {column: one["codes"] for column, one in recoding.nodes.items()}
 
     return PublishedControl(str(described["control"]), facts, state, folder, codes)
 
@@ -226,8 +224,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     with _open_weights(path) as file:
         tensors: dict[str, Tensor] = file.get_tensors()
-    # An earlier graphmill ordered tensors by name, so that some may be misaligned.
-    return {name: x if x.data_ptr() % x.element_size() == 0 else x.clone() for name, x in tensors.items()}
+    return tensors
 
 
 @contextlib.contextmanager
