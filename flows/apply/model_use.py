@@ -25,16 +25,17 @@ from flows.records.tables import stage_text
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import ReporterListener, current_reporter
 from tasks.apply.layers import check_keeps, describe_kept
-from tasks.apply.needs import check_options
-from tasks.apply.published import Published, model_recipe, read_published
+from tasks.apply.model.needs import check_options
+from tasks.apply.model.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import ParentGoneError, StageRecord, expected_key, find_stage, load_parents, load_stage
-from tasks.ingest.tables.split_options import SplitConfig
+from tasks.ingest.graph_tables.split_options import SplitConfig
 from tasks.markdown import plain_markdown
 from tasks.processes import ending
 from tasks.publish.expectations import Reference
-from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
+from tasks.publish.tracking.registered import fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.publish.vectors import with_recorded_versions
 from tasks.stage import Parent
 from tasks.storage.artifacts import output_errors

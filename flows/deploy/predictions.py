@@ -11,7 +11,7 @@ from configs.source_files import user_path
 from flows.deploy.deployments import DeploymentPage, DeployRequest, check_moments, make_schedule, save
 from flows.deploy.form import prediction_form
 from flows.records.use_options import UseOptions
-from tasks.apply.published import read_published
+from tasks.apply.model.published import read_published
 from tasks.publish.tracking.registered import fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry
 from tasks.storage.file_names import file_name

@@ -44,9 +44,8 @@ def conclude(home: Home, record: RunRecord) -> None:
         record.report = str(folder / published.report_file)
         record.map = str(folder / published.maps[0]) if published.maps else ""
         word = "champion" if published.champion else "not champion"
-        reason = f", {published.gate['reason']}" if published.gate else ""
         record.becoming = ""
-        record.champion = f"{published.model_name} version {published.model_version}: {word}{reason}"
+        record.champion = f"{published.model_name} version {published.model_version}: {word}, {published.gate.reason}"
 
 
 def manifest_of(home: Home, record: RunRecord, stage: str) -> Any:

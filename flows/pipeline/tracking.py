@@ -61,7 +61,7 @@ def settle_champion(home: Home, record: RunRecord) -> None:
     name, _, version = record.becoming.rpartition("@")
     if not name:
         return
-    from tasks.publish.champion.gate import CHAMPION
+    from tasks.publish.gate.rules import CHAMPION
     from tasks.publish.tracking.registry import open_registry
 
     with contextlib.suppress(Exception):
@@ -87,7 +87,7 @@ def log_cached_publication(home: Home, recipe: Recipe, record: RunRecord) -> Non
     """
     if not record.deployment or "publish" not in record.stages or record.has_run("publish"):
         return
-    from tasks.publish.tracking.run_states import log_found
+    from tasks.publish.run_log import log_found
 
     stage, published_in = load_stage("publish"), record.mlflow_run_id or ""
     try:

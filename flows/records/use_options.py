@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from configs.errors import RecipeError
 from configs.layout_options import LayoutOptions
 from configs.load import flatten_errors
-from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.run import OutputKind, OutputRequest
 
 
@@ -74,7 +74,7 @@ class UseOptions(BaseModel):
             self.format,
             {name: path for name, path in files.items() if path is not None},
             self.node_type,
-            Asked(**{one.name: getattr(self, one.name) for one in fields(Asked)}),
+            CompletionRequest(**{one.name: getattr(self, one.name) for one in fields(CompletionRequest)}),
             self.keep_layers,
             layout_options(self.layout),
             self.threshold,

@@ -18,9 +18,9 @@ from flows.commands.outputs.use import UseRequest, requested_use
 from flows.commands.runs.runs import RunFilter, find_run, list_runs, metric_of
 from flows.commands.runs.versions import list_versions, promote, roll_back
 from flows.records.use_options import UseOptions
-from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
-from tasks.apply.model_files import MODEL, WEIGHTS, load_published, read_tensors
-from tasks.apply.published import read_published
+from tasks.apply.model.files import MODEL, WEIGHTS, load_published, read_tensors
+from tasks.apply.model.published import read_published
+from tasks.apply.vector_files.formats import ENDINGS, HAS_IDS_BESIDE
 from tasks.storage.home import Home
 from tests.apply.test_needs import EVERY_TRANSFORM, N, write_tables
 from tests.apply.test_vector_formats import read as read_vectors

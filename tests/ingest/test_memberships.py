@@ -12,8 +12,8 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.registry import DATASETS
-from tasks.apply.needs import label_columns
-from tasks.ingest.tables import memberships
+from tasks.apply.model.needs import label_columns
+from tasks.ingest.graph_tables import memberships
 from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import SPLIT, save

@@ -106,7 +106,7 @@ def show_model(
     from flows.commands.outputs.cli import recipe_and_overrides
     from flows.commands.outputs.use import UseRequest, use_model
     from flows.records.use_options import UseOptions
-    from tasks.publish.layouts import map_points, write_picture
+    from tasks.publish.map.of_run import map_points, write_picture
 
     check_method(options.get("method"))
     outputs = places(output, model.replace("@", "-"))

@@ -57,10 +57,9 @@ def show_leaks(found: LeakCheck) -> None:
     """Print what was found; leaks to stderr."""
     console = out()
     moments = ", ".join(_text(moment, found.unit) for moment in found.moments)
-    what = "the tables' rows (other cells, some gone, some new)" if found.own_files else "all cells, edges"
     console.print(
-        f"{'changed':<8} {what} and labels from {moments} on; inputs of {found.seeds:,} seeds of then and before "
-        "compared to the bit",
+        f"{'changed':<8} the tables' rows (other cells, some gone, some new) and labels from {moments} on; inputs of "
+        f"{found.seeds:,} seeds of then and before compared to the bit",
         markup=False,
     )
     if found.timeless:
