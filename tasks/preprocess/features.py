@@ -33,7 +33,7 @@ from tasks.preprocess.feature_jobs import (
     transform_rows,
 )
 from tasks.preprocess.feature_matrices import FeatureMatrices
-from tasks.preprocess.layout import Layout, union_of_features
+from tasks.preprocess.id_space import IdSpace, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform
@@ -43,7 +43,7 @@ from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
 
-_SCALING = frozenset({"standardize", "min_max", "log1p", "rank_gauss", "normalize_rows"})
+_SCALING = frozenset({"standardize", "min_max", "log1p", "normalize_rows"})
 _LARGE, _SHOWN = 100.0, 3
 
 
@@ -57,17 +57,17 @@ class FeatureBuilder:
         self,
         context: StageContext,
         store: DatasetStore,
-        layout: Layout,
+        ids: IdSpace,
         config: PreprocessConfig,
         graph: GraphView,
         train_rows: Array | None,
         snapshot: Snapshot | None = None,
     ) -> None:
-        self.context, self.store, self.layout, self.config = context, store, layout, config
+        self.context, self.store, self.ids, self.config = context, store, ids, config
         self.graph, self.train_rows, self.snapshot = graph, train_rows, snapshot
         at_moments = store.manifest.fit_before is not None
-        target = layout.type_index(store.manifest.target_type)
-        self.fitted_types = set(range(len(layout.node_types))) if at_moments else {target}
+        target = ids.type_index(store.manifest.target_type)
+        self.fitted_types = set(range(len(ids.node_types))) if at_moments else {target}
         """Types whose training rows transforms learn from; columns that only others have are learned from all rows."""
         self.ranges = self._table_ranges()
         self.tracks = [
@@ -80,8 +80,8 @@ class FeatureBuilder:
 
     def _table_ranges(self) -> list[RowRange]:
         ranges = []
-        for t, name in enumerate(self.layout.node_types):
-            first = self.layout.type_offsets[t]
+        for t, name in enumerate(self.ids.node_types):
+            first = self.ids.type_offsets[t]
             for shard in self.store.shards(f"nodes/{name}"):
                 kept = None if self.snapshot is None else self.snapshot.kept_rows(t, shard.first_row, shard.num_rows)
                 if kept is not None and len(kept) == shard.num_rows:
@@ -120,7 +120,7 @@ class FeatureBuilder:
                 f"preprocess.transforms: {transform.config.name} adds a column {column.name!r}, and there is one by "
                 "that name already; list the transform once, or rename the table's column"
             )
-        types = tuple(range(len(self.layout.node_types)))
+        types = tuple(range(len(self.ids.node_types)))
         self.tracks.append(Track(column, column, types, origin=transform.config.name))
         self.described.append({"transform": transform.config.name, "columns": [column.name], "width": column.dim})
         self.structure[transform.config.name] = transform
@@ -199,11 +199,9 @@ class FeatureBuilder:
         return [replace(job.shard, sha256=job.name, computed=job) for job in jobs]
 
     def _write(self, writer: ArrayWriter) -> dict[str, Any]:
-        numeric = [track for track in self.tracks if track.column.kind == "numeric"]
-        cast = bool(numeric) and all(track.column.dtype == "float16" for track in numeric)
-        dtype = "float16" if cast else self.config.feature_dtype
+        dtype = self.config.feature_dtype
         by_type = self.store.manifest.fit_before is not None
-        out = FeatureMatrices(self.tracks, self.layout, writer, dtype, by_type=by_type)
+        out = FeatureMatrices(self.tracks, self.ids, writer, dtype, by_type=by_type)
         for group in _grouped(self.tracks):
             self._fill(group, out, dtype)
         self._warn_of_large_numbers(out.largest)

@@ -23,7 +23,7 @@ from tasks.arrays import Array, blocks
 from tasks.pair_set import PairSet
 from tasks.preprocess.transforms.configs import EmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.vectors import NodeVectors, vectors_of
+from tasks.preprocess.transforms.vectors import NodeVectors, vectors_of
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, TaskKind
 

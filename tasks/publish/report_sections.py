@@ -230,9 +230,6 @@ def partition_section(parents: Mapping[str, Parent]) -> Section:
         ("edge cut", f"{100 * manifest.edge_cut:.2f} % of the edges join two parts"),
         ("balance", balance),
     ]
-    if manifest.halo_sizes:
-        share = 100 * sum(manifest.halo_sizes) / max(1, manifest.num_nodes)
-        section.facts.append(("halo", f"{sum(manifest.halo_sizes):,} copies of nodes, {share:.1f} % of the graph"))
     section.draw(
         run_plots.cut_matrix(manifest.report), "Edges between each pair of parts; the diagonal is within a part"
     )

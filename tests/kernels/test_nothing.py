@@ -12,7 +12,7 @@ from models.kernels.dense.dropout import dropout, elu_dropout, relu_dropout
 from models.kernels.dense.linear import linear
 from tasks.components.afforest import connected_components
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.partition.kernels.quality import count_cut, cut_matrix, halos
+from tasks.partition.kernels.quality import count_cut, cut_matrix
 from tasks.partition.kernels.reorder import order_by_part
 from tasks.partition.kernels.undirected import is_simple
 from tasks.preprocess.edges.coo import coo_to_csr
@@ -35,7 +35,6 @@ def test_graphs_without_edges(num_nodes: int) -> None:
     assert is_simple(indptr, NO_EDGES)
     assert count_cut(indptr, NO_EDGES, part) == 0
     assert not cut_matrix(indptr, NO_EDGES, part, 2).any()
-    assert [len(halo) for halo in halos(indptr, NO_EDGES, np.array([0, num_nodes]), 1)] == [0]
     assert order_by_part(part, 2, np.dtype(np.int32)) is not None
     count_labels(indptr, NO_EDGES, np.full(num_nodes, -1, np.int64), np.zeros((num_nodes, 0), np.float32))
 

@@ -19,7 +19,7 @@ from tasks.ingest.database.relation_names import check_fanouts
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
 
 # Transforms that count edges of all times, those behind a seed's moment too.
-_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding", "random_walk_pe"})
+_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding"})
 
 
 @DATASETS.options("database", "database.dataset")

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from tasks.arrays import Array
-from tasks.partition.base import Graph, Parts
+from tasks.partition.base import Parts, WeightedCsr
 from tasks.partition.kernels.moves import has_room, move
 
 # Neighbours that a node looks at in the first round, when every label is still new. Looking at all of them took 20 %
@@ -73,19 +73,19 @@ def _bits(number: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def propagate(graph: Graph, clusters: Parts, group: Array, order: Array, rounds: int, seed: int, rating: Array) -> None:
+def propagate(graph: WeightedCsr, clusters: Parts, order: Array, rounds: int, seed: int, rating: Array) -> None:
     """Move every node to the cluster that most of its edge weight leads to, as long as that has room.
 
     Ties are broken at random: without that, grids fall into stripes. After the first round only nodes with a moved
     neighbour are looked at again.
 
-    Clusters are named by node ids, each node its own at first, and stay within a `group`, int32 (n,) or empty (the
-    parts of an earlier partition). `order`, ids (n,), is that of the visits; `rating`, zeros (n,), is working memory.
+    Clusters are named by node ids, each node its own at first. `order`, ids (n,), is that of the visits; `rating`,
+    zeros (n,), is working memory.
     """
     indptr, indices, edge_weight = graph
     label = clusters.part
     n = len(label)
-    weighted, grouped = len(edge_weight) > 0, len(group) > 0
+    weighted = len(edge_weight) > 0
     active = np.ones(n, np.bool_)
     max_degree = 0
     for v in range(n):
@@ -123,8 +123,6 @@ def propagate(graph: Graph, clusters: Parts, group: Array, order: Array, rounds:
                 rating[c] = 0
                 if rated == 0 or rated < best_rating or not has_room(v, c, clusters):
                     continue
-                if grouped and group[c] != group[v]:
-                    continue
                 if rated > best_rating:
                     best, best_rating, ties = c, rated, 1
                 else:
@@ -142,7 +140,7 @@ def propagate(graph: Graph, clusters: Parts, group: Array, order: Array, rounds:
 
 
 @njit(cache=True, nogil=True)
-def join_two_hop(graph: Graph, clusters: Parts, rating: Array, host: Array) -> None:
+def join_two_hop(graph: WeightedCsr, clusters: Parts, rating: Array, host: Array) -> None:
     """Join nodes that stayed alone and favour the same cluster, which had no room for them (leaves of a hub).
 
     Nodes without edges join each other. `host` is ids (n,), -1 everywhere: working memory.

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from tasks.arrays import Array
-from tasks.partition.base import Graph, Parts
+from tasks.partition.base import Parts, WeightedCsr
 from tasks.partition.kernels.moves import best_move, best_move_by_table, move
 
 # A local search may hold so many candidates and moves; beyond that it stops growing.
@@ -16,14 +16,14 @@ _FREE, _QUEUED, _MOVED, _DONE = 0, 1, 2, 3
 
 
 @njit(cache=True, nogil=True)
-def _best(v: int, graph: Graph, parts: Parts, table: Array, link: Array, near: Array) -> tuple[int, int]:
+def _best(v: int, graph: WeightedCsr, parts: Parts, table: Array, link: Array, near: Array) -> tuple[int, int]:
     if len(table) > 0:
         return best_move_by_table(v, table, parts)
     return best_move(v, graph, parts, link, near)
 
 
 @njit(cache=True, nogil=True)
-def fill_table(graph: Graph, part: Array, table: Array) -> None:
+def fill_table(graph: WeightedCsr, part: Array, table: Array) -> None:
     """Add up the edge weight from each node to each part; `table` holds zeros, (n, k)."""
     indptr, indices, edge_weight = graph
     weighted = len(edge_weight) > 0
@@ -33,7 +33,7 @@ def fill_table(graph: Graph, part: Array, table: Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _move(v: int, new: int, graph: Graph, parts: Parts, table: Array) -> None:
+def _move(v: int, new: int, graph: WeightedCsr, parts: Parts, table: Array) -> None:
     """Move node v to part `new`, and note it in the table."""
     old = parts.part[v]
     move(v, new, parts)
@@ -91,7 +91,7 @@ def _drop_top(heap: Array, key: Array, position: Array, length: int) -> int:
 
 @njit(cache=True, nogil=True)
 def search(
-    graph: Graph,
+    graph: WeightedCsr,
     parts: Parts,
     table: Array,
     order: Array,

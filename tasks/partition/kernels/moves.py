@@ -8,7 +8,7 @@ from numba import njit
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
-from tasks.partition.base import Graph, Parts
+from tasks.partition.base import Parts, WeightedCsr
 
 
 @njit(cache=True, nogil=True)
@@ -34,7 +34,7 @@ def move(v: int, p: int, parts: Parts) -> None:
 
 
 @njit(cache=True, nogil=True)
-def best_move(v: int, graph: Graph, parts: Parts, link: Array, near: Array) -> tuple[int, int]:
+def best_move(v: int, graph: WeightedCsr, parts: Parts, link: Array, near: Array) -> tuple[int, int]:
     """Return (gain, part) of the best neighbouring part with room; part -1 where there is none.
 
     `link`, int64 zeros (k,), and `near`, int64 (k,), are working memory.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,8 @@ from tasks.arrays import Array, blocks, row_blocks
 from tasks.preprocess.edges import coo
 from tasks.preprocess.edges.edge_data import EdgeData
 from tasks.preprocess.edges.shard_kernels import Runs, expand_edges, sort_and_compress
-from tasks.preprocess.layout import Layout
+from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.shards import ShardJob, result, run_jobs
-from tasks.preprocess.splits.held_out import HeldOut
-from tasks.preprocess.splits.snapshot import EdgeFilter
 from tasks.preprocess.transforms.base import State
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
@@ -87,14 +85,14 @@ class EdgeRules:
     """Which edges the graph has, and in which ids."""
 
     config: PreprocessConfig
-    layout: Layout
+    ids: IdSpace
     """The graph's."""
-    source: Layout
+    source: IdSpace
     """The data set's own: shards are sorted in its ids, once for all snapshots."""
-    existing: EdgeFilter | None = None
+    existing: Callable[[Runs, ShardRef], Runs] | None = None
     """Leaves the edges that are in a snapshot."""
-    held_out: HeldOut | None = None
-    """Takes out, on link tasks, what is to be predicted."""
+    held_out: Callable[[Runs, int], Runs] | None = None
+    """Takes out, on link tasks, what is to be predicted; the number is the relation's."""
     codes: Mapping[str, State] = field(default_factory=dict)
     """Categorical columns whose codes become those of a model's training (`ReadsAsTrained.edge_codes`)."""
 
@@ -118,11 +116,11 @@ class _Merge:
     def __init__(
         self, context: StageContext, store: DatasetStore, writer: ArrayWriter, rules: EdgeRules, scratch: Path
     ) -> None:
-        config, layout, source = rules.config, rules.layout, rules.source
-        self.context, self.layout, self.config, self.writer = context, layout, config, writer
+        config, ids, source = rules.config, rules.ids, rules.source
+        self.context, self.ids, self.config, self.writer = context, ids, config, writer
         self.existing, self.held_out = rules.existing, rules.held_out
         self.scratch = ArrayWriter(scratch)
-        self.data = EdgeData(store, layout, config.feature_dtype, self.scratch, rules.codes)
+        self.data = EdgeData(store, ids, config.feature_dtype, self.scratch, rules.codes)
         self.threads = config.workers or os.cpu_count() or 1
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
@@ -132,25 +130,25 @@ class _Merge:
                 src_offset=source.offset(edge_type.source),
                 dst_offset=source.offset(edge_type.target),
                 bits=source.id_bits,
-                symmetrize=layout.symmetrize,
+                symmetrize=ids.symmetrize,
                 drop_loops=config.self_loops != "keep",
-                merge=config.deduplicate and not layout.carries_data,
-                keep_rows=layout.carries_data,
+                merge=config.deduplicate and not ids.carries_data,
+                keep_rows=ids.carries_data,
             )
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
                 self.jobs.append(ShardJob(sort_edge_shard, SORT_VERSION, shard, vars(plan), context.cache, plan))
-                self.bases.append(int(layout.table_starts[index]) + shard.first_row)
+                self.bases.append(int(ids.table_starts[index]) + shard.first_row)
 
     def run(self) -> dict[str, Any]:
         """Count, place, sort, merge; then the data and the other direction."""
-        layout = self.layout
+        ids = self.ids
         indptr, report = self._count()
         indices, eids = self._place(indptr)
         coo.over_rows(coo.sort_rows, self.threads, indptr, indices, eids)
         out_indptr, out_eids = self._emit(indptr, indices, eids)
         num_edges = int(out_indptr[-1])
-        added = layout.num_nodes if layout.add_loops else 0
+        added = ids.num_nodes if ids.add_loops else 0
         report["num_merged"] += int(indptr[-1]) - (num_edges - added)
         if self.existing is not None:  # shards count what they hold, which is not what exists
             report = {}
@@ -161,7 +159,7 @@ class _Merge:
 
     def _count(self) -> tuple[Array, dict[str, Any]]:
         """First sight of every shard: edges of each row, before merging over shards."""
-        indptr = np.zeros(self.layout.num_nodes + 1, np.int64)
+        indptr = np.zeros(self.ids.num_nodes + 1, np.int64)
         loops = merged = 0
         for job, found in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
             runs = self._runs_of(found, job)
@@ -181,10 +179,10 @@ class _Merge:
     def _place(self, indptr: Array) -> tuple[Array, Array]:
         """Put every shard's runs into their rows."""
         size = int(indptr[-1])
-        layout = self.layout
-        indices = self.scratch.create("indices", (size,), layout.id_type)
-        eid_type = id_dtype(int(layout.table_starts[-1]) + 1)
-        eids = self.scratch.create("eids", (size if layout.carries_data else 0,), eid_type)
+        ids = self.ids
+        indices = self.scratch.create("indices", (size,), ids.id_type)
+        eid_type = id_dtype(int(ids.table_starts[-1]) + 1)
+        eids = self.scratch.create("eids", (size if ids.carries_data else 0,), eid_type)
         cursor = indptr[:-1].copy()
         for job, base in zip(self.jobs, self.bases, strict=True):
             coo.place_runs(self._runs_of(result(job), job), base, cursor, np.asarray(indices), np.asarray(eids))
@@ -193,16 +191,16 @@ class _Merge:
 
     def _emit(self, indptr: Array, indices: Array, eids: Array) -> tuple[Array, Array]:
         """Write the merged rows; returns the final indptr and each edge's table row (-1: an added self-loop)."""
-        config, layout = self.config, self.layout
-        out_indptr = np.zeros(layout.num_nodes + 1, np.int64)
-        edges = coo.Unmerged(indices, eids, layout.table_starts, config.deduplicate, layout.add_loops)
+        config, ids = self.config, self.ids
+        out_indptr = np.zeros(ids.num_nodes + 1, np.int64)
+        edges = coo.Unmerged(indices, eids, ids.table_starts, config.deduplicate, ids.add_loops)
         coo.over_rows(coo.count_merged, self.threads, indptr, edges, out_indptr[1:])
         np.cumsum(out_indptr, out=out_indptr)
         size = int(out_indptr[-1])
-        out_indices = self.writer.create("csc_indices", (size,), layout.id_type)
-        out_eids = self.scratch.create("out_eids", (size if layout.carries_data else 0,), eids.dtype)
+        out_indices = self.writer.create("csc_indices", (size,), ids.id_type)
+        out_eids = self.scratch.create("out_eids", (size if ids.carries_data else 0,), eids.dtype)
         raw_weight = out_weight = np.empty(0, np.float32)
-        if "weight" in layout.edge_columns:
+        if "weight" in ids.edge_columns:
             raw_weight = self.data.raw_weight()
             out_weight = self.writer.create("edge_weight", (size,), np.float32)
         out = coo.Merged(out_indptr, *(np.asarray(array) for array in (out_indices, out_eids, out_weight)))
@@ -214,17 +212,17 @@ class _Merge:
 
     def _other_direction(self, indptr: Array) -> None:
         """CSR unless the graph is symmetric, and where edges carry data the way from CSR to CSC positions."""
-        layout, size = self.layout, int(indptr[-1])
-        want_rows = not layout.symmetrize
-        if not want_rows and not layout.carries_data:
+        ids, size = self.ids, int(indptr[-1])
+        want_rows = not ids.symmetrize
+        if not want_rows and not ids.carries_data:
             return
         indices = np.asarray(self.writer.read("csc_indices"))
-        csr_indptr = np.zeros(layout.num_nodes + 1, np.int64)
+        csr_indptr = np.zeros(ids.num_nodes + 1, np.int64)
         coo.count_columns(indices, csr_indptr[1:])
         np.cumsum(csr_indptr, out=csr_indptr)
         empty = np.empty(0, np.int64)
-        out_indices = self.writer.create("csr_indices", (size,), layout.id_type) if want_rows else empty
-        out_eids = self.writer.create("csr_eids", (size,), np.int64) if layout.carries_data else empty
+        out_indices = self.writer.create("csr_indices", (size,), ids.id_type) if want_rows else empty
+        out_eids = self.writer.create("csr_eids", (size,), np.int64) if ids.carries_data else empty
         transpose(indptr, indices, csr_indptr[:-1].copy(), np.asarray(out_indices), np.asarray(out_eids))
         if want_rows:
             self.writer.write("csr_indptr", csr_indptr)

@@ -16,7 +16,7 @@ from numba import njit
 
 from configs.errors import DataError
 from tasks.arrays import Array, blocks, offsets
-from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
+from tasks.preprocess.id_space import LOOP_TYPE, IdSpace, union_of_features
 from tasks.preprocess.transforms.base import State, check_codes
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
@@ -63,7 +63,7 @@ class EdgeData:
     def __init__(
         self,
         store: DatasetStore,
-        layout: Layout,
+        ids: IdSpace,
         feature_dtype: str,
         scratch: ArrayWriter,
         recoded: Mapping[str, State] | None = None,
@@ -72,7 +72,7 @@ class EdgeData:
 
         `recoded`: see `EdgeRules.codes`.
         """
-        self.store, self.layout, self.scratch = store, layout, scratch
+        self.store, self.ids, self.scratch = store, ids, scratch
         self.recoded = recoded or {}
         self.feature_dtype = np.dtype(feature_dtype)
         self.features = union_of_features(store.manifest.edge_types)
@@ -87,7 +87,7 @@ class EdgeData:
 
     def relation_columns(self) -> dict[str, TypeColumns]:
         """Return the columns of each relation, and of its reverse; none where there is one relation."""
-        if len(self.layout.edge_types) == 1:
+        if len(self.ids.edge_types) == 1:
             return {}
         starts = {
             kind: dict(zip([f.column for f in found], offsets([f.dim for f in found]).tolist(), strict=False))
@@ -99,8 +99,8 @@ class EdgeData:
             for feature in edge_type.features:
                 first = starts[feature.kind][feature.column]
                 own[feature.kind] += range(first, first + feature.dim)
-            relations = {index, self.layout.reverse_type(index)} if self.layout.symmetrize else {index}
-            columns |= {self.layout.edge_types[i]: TypeColumns.model_validate(own) for i in relations}
+            relations = {index, self.ids.reverse_type(index)} if self.ids.symmetrize else {index}
+            columns |= {self.ids.edge_types[i]: TypeColumns.model_validate(own) for i in relations}
         return columns
 
     def _tables_with(self, column: str) -> list[str]:
@@ -116,10 +116,10 @@ class EdgeData:
 
         `codes`: how many there are of each of the `dim` values. Raises DataError where the column has others.
         """
-        raw = np.asarray(self.scratch.create(f"raw_{column}", (int(self.layout.table_starts[-1]), dim), dtype))
+        raw = np.asarray(self.scratch.create(f"raw_{column}", (int(self.ids.table_starts[-1]), dim), dtype))
         having = self._tables_with(column)
         for index, edge_type in enumerate(self.store.manifest.edge_types):
-            place, table = int(self.layout.table_starts[index]), f"edges/{edge_type.name}"
+            place, table = int(self.ids.table_starts[index]), f"edges/{edge_type.name}"
             if table not in having:
                 raw[place : place + edge_type.num_edges] = absent
                 continue
@@ -137,11 +137,11 @@ class EdgeData:
     def follow(self, indptr: Array, eids: Array, writer: ArrayWriter) -> None:
         """Write `edge_time`, `edge_type`, `edge_feat` and `edge_feat_cat` in CSC order (weights are merged before)."""
         size = int(indptr[-1])
-        if "time" in self.layout.edge_columns:
+        if "time" in self.ids.edge_columns:
             absent = 0 if self.store.manifest.fit_before is None else ALWAYS
             time = self._raw("time", np.int64, absent)[:, 0]
             _gather(eids, time, writer.create("edge_time", (size,), np.int64), 0)
-        if len(self.layout.edge_types) > 1:
+        if len(self.ids.edge_types) > 1:
             self._write_types(indptr, eids, writer.create("edge_type", (size,), np.int16))
         if self.numeric:
             out = writer.create("edge_feat", (size, self.feature_dim), self.feature_dtype)
@@ -175,7 +175,7 @@ class EdgeData:
         num_types = len(self.store.manifest.edge_types)
         for feature in self.categorical:
             known = feature.cardinalities or self._count_codes(feature)
-            somewhere_absent = self.layout.add_loops or len(self._tables_with(feature.column)) < num_types
+            somewhere_absent = self.ids.add_loops or len(self._tables_with(feature.column)) < num_types
             codes[feature.column] = known
             cardinalities += [count + somewhere_absent for count in self._as_trained(feature.column, known)]
         out = writer.create("edge_feat_cat", (size, len(cardinalities)), np.int32)
@@ -195,16 +195,16 @@ class EdgeData:
         return tuple(int(count) for count in top)
 
     def _write_types(self, indptr: Array, eids: Array, out: Array) -> None:
-        layout, types = self.layout, self.store.manifest.edge_types
-        indices = [layout.type_index(edge_type.target) for edge_type in types]
-        first = np.array([layout.type_offsets[i] for i in indices], np.int64)
-        last = np.array([layout.type_offsets[i + 1] for i in indices], np.int64)
+        ids, types = self.ids, self.store.manifest.edge_types
+        indices = [ids.type_index(edge_type.target) for edge_type in types]
+        first = np.array([ids.type_offsets[i] for i in indices], np.int64)
+        last = np.array([ids.type_offsets[i + 1] for i in indices], np.int64)
         forward = np.arange(len(types))
-        reverse = np.array([layout.reverse_type(i) if layout.symmetrize else i for i in range(len(types))])
-        loop_type = layout.edge_types.index(LOOP_TYPE) if layout.add_loops else -1
-        within_type = any(one.source == one.target and layout.has_reverse(one) for one in types)
-        targets = self._raw("dst", np.int64, 0)[:, 0] if within_type and layout.symmetrize else np.empty(0, np.int64)
-        starts = layout.table_starts
+        reverse = np.array([ids.reverse_type(i) if ids.symmetrize else i for i in range(len(types))])
+        loop_type = ids.edge_types.index(LOOP_TYPE) if ids.add_loops else -1
+        within_type = any(one.source == one.target and ids.has_reverse(one) for one in types)
+        targets = self._raw("dst", np.int64, 0)[:, 0] if within_type and ids.symmetrize else np.empty(0, np.int64)
+        starts = ids.table_starts
         edge_types(indptr, eids, starts, forward, reverse, first, last, targets, loop_type, np.asarray(out))
 
 

@@ -32,7 +32,7 @@ from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS
 
-Rule = Literal["hold_out", "first_split", "keep"]
+PairRule = Literal["hold_out", "first_split", "keep"]
 _CHUNK_ROWS = 1 << 20
 # Marks of a held-out pair: in which splits it stands, and whether messages would have passed along it.
 _IN = {"train": 1, "valid": 2, "test": 4}
@@ -43,7 +43,7 @@ class HeldOut:
     """Takes the pairs of a link task's validation and test splits out of the rest."""
 
     def __init__(
-        self, writer: ArrayWriter, num_nodes: int, rule: Rule, *, directed: bool, num_relations: int = 0
+        self, writer: ArrayWriter, num_nodes: int, rule: PairRule, *, directed: bool, num_relations: int = 0
     ) -> None:
         """Settle which split each pair belongs to; `directed`: a pair and its reverse are two.
 

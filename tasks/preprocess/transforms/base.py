@@ -29,8 +29,6 @@ from tasks.storage.manifests import DatasetManifest
 State = dict[str, Any]
 """Arrays and plain values: what a transform learned."""
 
-FLOAT16_MAX = 65504.0
-
 
 @dataclass(frozen=True)
 class Column:
@@ -42,8 +40,6 @@ class Column:
     dim: int
     cardinalities: tuple[int, ...] = ()
     """Codes of each of the `dim` values; categorical only."""
-    dtype: Literal["float32", "float16"] = "float32"
-    """Precision that a numeric column has been cast to."""
     gaps: bool = False
     """Whether NaN stands where a cell was empty; `fill_mean` goes before every other transform."""
 
@@ -167,7 +163,7 @@ class StructureTransform:
 
 def numeric(column: Column, dim: int | None = None) -> Column:
     """The column as numbers, with another width where one is given."""
-    return replace(column, kind="numeric", dim=dim or column.dim, cardinalities=(), dtype="float32")
+    return replace(column, kind="numeric", dim=dim or column.dim, cardinalities=())
 
 
 def summary(values: Any, digits: int = 6) -> Any:

@@ -49,7 +49,7 @@ class _Vocabulary(ColumnTransform):
             where = f" in column {column!r}" if column else ""
             raise RecipeError(
                 f"preprocess.transforms: {self.config.name} found more than max_categories={limit} categories{where}; "
-                "raise max_categories, name other columns, or cut numbers with the bucket transform first"
+                "raise max_categories, or name other columns"
             )
 
     def describe(self, column: Column, state: State) -> dict[str, Any]:

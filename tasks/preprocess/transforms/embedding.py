@@ -15,7 +15,7 @@ from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, StructureTransform
 from tasks.preprocess.transforms.configs import EmbeddingConfig, ServedEmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.vectors import matching_digests, vectors_of
+from tasks.preprocess.transforms.vectors import matching_digests, vectors_of
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.file_names import file_name

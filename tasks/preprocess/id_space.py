@@ -2,7 +2,7 @@
 
 Types lie end to end in the manifest's order: node v of type t is node type_offsets[t] + v of the graph. Relations
 become numbers (`edge_type`). When the graph is symmetrised, the reverse of a relation within one type counts as that
-relation, but in databases (`Layout.has_reverse`); the reverse of `author__writes__paper` is a relation of its own,
+relation, but in databases (`IdSpace.has_reverse`); the reverse of `author__writes__paper` is a relation of its own,
 `paper__rev_writes__author`.
 """
 
@@ -24,7 +24,7 @@ LOOP_TYPE = "self_loop"
 
 
 @dataclass(frozen=True)
-class Layout:
+class IdSpace:
     """Ids and types of the graph to be made."""
 
     manifest: DatasetManifest

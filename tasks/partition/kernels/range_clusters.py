@@ -1,8 +1,8 @@
-"""Kernels that choose new clusters or parts for a range of nodes, from what all nodes had when the wave began.
+"""Kernels that choose new clusters for a range of nodes, from what all nodes had when the wave began.
 
-Each reads the rows of its own range and writes to an array of its own, so that ranges may be looked at by several
-threads, processes or machines at once, and what comes out does not depend on how many there are. Within a range a node
-sees what the nodes before it chose. Letters: v, u nodes; c cluster; p part; n nodes of the range; N of the graph.
+Each reads the rows of its own range and writes to an array of its own, so that threads may look at several ranges at
+once, and what comes out does not depend on how many there are. Within a range a node sees what the nodes before it
+chose. Letters: v, u nodes; c cluster; n nodes of the range; N of the graph.
 
 Source: Meyerhenke, Sanders, Schulz, Parallel Graph Partitioning for Complex Networks, IPDPS 2015 (label propagation by
 ranges of nodes, with labels and sizes exchanged in phases).
@@ -20,11 +20,12 @@ from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.counter_random import mix
 
+RANGES_PER_WAVE = 16
 # Neighbours that a node looks at in the first round, when every label is still new (see `clustering`).
 _FIRST_ROUND_SAMPLE = 32
 
 
-class Rows(NamedTuple):
+class RangeRows(NamedTuple):
     """The rows of a range of nodes."""
 
     first: int
@@ -32,15 +33,6 @@ class Rows(NamedTuple):
     """int64 (n + 1,): node first + i has the entries indptr[i] - indptr[0] to indptr[i + 1] - indptr[0]."""
     indices: Array
     """id (m,): the range's entries."""
-
-
-class Draw(NamedTuple):
-    """What sets a round of label propagation apart from others."""
-
-    key: int
-    """Names the round, for ties."""
-    sample: bool
-    """Look at some of the neighbours of large nodes only."""
 
 
 @njit(cache=True, nogil=True)
@@ -62,55 +54,46 @@ def _table_size(entries: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _longest(indptr: Array) -> int:
-    longest = 0
-    for i in range(len(indptr) - 1):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    return longest
-
-
-@njit(cache=True, nogil=True)
-def choose_clusters(rows: Rows, label: Array, size: Array, cap: int, sharers: int, draw: Draw, own: Array) -> int:
+def choose_clusters(
+    rows: RangeRows, label: Array, size: Array, cap: int, key: int, sample: bool, chosen: Array
+) -> None:
     """Choose for each node of a range the cluster that most neighbours are in, as long as that has room.
 
-    Ties are broken at random. A cluster takes (cap - size) / sharers nodes of a range at most, and one while it has
-    room, so that the ranges of a wave together exceed `cap` by few.
+    Ties are broken at random. A cluster takes (cap - size) / RANGES_PER_WAVE nodes of a range at most, and one while it
+    has room, so that the ranges of a wave together exceed `cap` by few.
 
     Args:
         rows: the range.
         label, size: id (N,), int32 (N,): each node's cluster, named by a node, and each cluster's nodes; not changed.
         cap: largest cluster.
-        sharers: ranges of a wave.
-        draw: what is random.
-        own: id (n,), filled with the clusters chosen.
-
-    Returns:
-        How many nodes chose another cluster.
+        key: names the round, for ties.
+        sample: look at some of the neighbours of large nodes only.
+        chosen: id (n,), filled with the clusters chosen.
     """
     first, indptr, indices = rows
-    n, longest, end = len(own), _longest(indptr), len(indices)
+    n, longest, end = len(chosen), 0, len(indices)
     last = first + n
     for i in range(n):
-        own[i] = label[first + i]
+        chosen[i] = label[first + i]
+        longest = max(longest, indptr[i + 1] - indptr[i])
     near, slots = np.empty(longest, label.dtype), np.empty(longest, np.int64)
     keys = np.full(_table_size(longest), -1, label.dtype)
     counts = np.zeros(len(keys), np.int32)
     # A range's arrivals stay in the second-level cache, where an array as long as the nodes would not.
     arrival_keys = np.full(_table_size(n), -1, label.dtype)
     arrivals = np.zeros(len(arrival_keys), np.int32)
-    moved = 0
     for i in range(n):
         low, high = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
         if low == high:
             continue
         step = 1
-        if draw.sample and high - low > _FIRST_ROUND_SAMPLE:
+        if sample and high - low > _FIRST_ROUND_SAMPLE:
             step = (high - low + _FIRST_ROUND_SAMPLE - 1) // _FIRST_ROUND_SAMPLE
         num_near = 0
         for e in range(low, high, step):
             prefetch_item(label, np.int64(indices[min(e + AHEAD, end - 1)]))
             u = indices[e]
-            near[num_near] = own[u - first] if first <= u < last else label[u]
+            near[num_near] = chosen[u - first] if first <= u < last else label[u]
             num_near += 1
         mask = _table_size(num_near) - 1
         distinct = 0
@@ -121,16 +104,16 @@ def choose_clusters(rows: Rows, label: Array, size: Array, cap: int, sharers: in
                 slots[distinct] = s
                 distinct += 1
             counts[s] += 1
-        old = own[i]
+        old = chosen[i]
         s = _slot(keys, mask, old)
         best, best_count, ties = old, counts[s] if keys[s] == old else 0, 1
-        state = mix(np.uint64(draw.key) ^ mix(np.uint64(first + i)))
+        state = mix(np.uint64(key) ^ mix(np.uint64(first + i)))
         for j in range(distinct):
             s = slots[j]
             c, count = keys[s], counts[s]
             keys[s], counts[s] = -1, 0
             room = cap - size[c] if count >= best_count and c != old else 0
-            if room <= 0 or arrivals[_slot(arrival_keys, len(arrival_keys) - 1, c)] >= max(1, room // sharers):
+            if room <= 0 or arrivals[_slot(arrival_keys, len(arrival_keys) - 1, c)] >= max(1, room // RANGES_PER_WAVE):
                 continue
             if count > best_count:
                 best, best_count, ties = c, count, 1
@@ -140,68 +123,15 @@ def choose_clusters(rows: Rows, label: Array, size: Array, cap: int, sharers: in
             if (state >> np.uint64(11)) % np.uint64(ties) == 0:
                 best = c
         if best != old:
-            own[i] = best
-            moved += 1
+            chosen[i] = best
             s = _slot(arrival_keys, len(arrival_keys) - 1, best)
             arrival_keys[s] = best
             arrivals[s] += 1
-    return moved
-
-
-@njit(cache=True, nogil=True)
-def choose_parts(rows: Rows, part: Array, size: Array, cap: int, sharers: int, own: Array) -> int:
-    """Choose for each node of a range the part that most neighbours are in, where that cuts fewer edges than its own.
-
-    A part takes (cap - size) / sharers nodes of a range at most, so that the ranges of a wave together keep to `cap`.
-
-    Args:
-        rows: the range.
-        part, size: int32 (N,), int64 (k,): each node's part, and each part's nodes; not changed.
-        cap: largest part.
-        sharers: ranges of a wave.
-        own: int32 (n,), filled with the parts chosen.
-
-    Returns:
-        How many nodes chose another part.
-    """
-    first, indptr, indices = rows
-    n, num_parts, end = len(own), len(size), len(indices)
-    last = first + n
-    link, near = np.zeros(num_parts, np.int64), np.empty(num_parts, np.int64)
-    room = np.empty(num_parts, np.int64)
-    for p in range(num_parts):
-        room[p] = max(0, cap - size[p]) // sharers
-    for i in range(n):
-        own[i] = part[first + i]
-    moved = 0
-    for i in range(n):
-        count = 0
-        for e in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
-            prefetch_item(part, np.int64(indices[min(e + AHEAD, end - 1)]))
-            u = indices[e]
-            p = own[u - first] if first <= u < last else part[u]
-            if link[p] == 0:
-                near[count] = p
-                count += 1
-            link[p] += 1
-        old = own[i]
-        best, best_link = old, link[old]
-        for j in range(count):
-            p = near[j]
-            if p != old and link[p] > best_link and room[p] > 0:
-                best, best_link = p, link[p]
-            link[p] = 0
-        if best != old:
-            own[i] = best
-            room[best] -= 1
-            room[old] += 1
-            moved += 1
-    return moved
 
 
 @njit(cache=True, nogil=True)
 def apply_changes(nodes: Array, chosen: Array, label: Array, size: Array) -> None:
-    """Take over the clusters or parts that nodes chose, (m,) each: `label` and `size` are changed."""
+    """Take over the clusters that nodes chose, (m,) each: `label` and `size` are changed."""
     for i in range(len(nodes)):
         v, new = nodes[i], chosen[i]
         size[label[v]] -= 1
