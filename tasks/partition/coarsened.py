@@ -11,7 +11,7 @@ from configs.registry import PARTITIONERS
 from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, Partitioner, Parts
 from tasks.partition.configs import CoarsenedPartitionerConfig
-from tasks.partition.kernels import clustering, local_search, refinement
+from tasks.partition.kernels import local_search, refinement
 from tasks.partition.levels import Level, Limits, coarsen, finest_level, sums
 from tasks.partition.metis import MetisOptions, part_graph
 
@@ -105,22 +105,18 @@ def _split(level: Level, limits: Limits, config: CoarsenedPartitionerConfig, *, 
 
 def refine(level: Level, parts: Parts, seed: int, *, fine: bool) -> None:
     """Improve the partition of a level in place; `fine`: it is the graph itself, where reading edges costs most."""
-    graph, num_parts = level.graph, len(parts.size)
+    graph = level.graph
     if (parts.size > parts.cap).any() or (parts.train_size > parts.train_cap).any():
         refinement.rebalance(graph, parts)
     refinement.descend(graph, parts, 4 if fine else 6)
     cut = refinement.weighted_cut(graph, parts.part) // 2
     work, rate = (_FINE_WORK, _FINE_RATE) if fine else (_COARSE_WORK, _COARSE_RATE)
-    # With a table of k numbers a node, a candidate costs k reads, not its degree; small dense graphs gain by that.
-    tabled = not fine and 2 * level.num_edges >= num_parts * level.num_nodes
-    table = np.zeros((level.num_nodes if tabled else 0, num_parts), graph.edge_weight.dtype)
-    local_search.fill_table(graph, parts.part, table)
-    max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes + num_parts
-    order = np.arange(level.num_nodes, dtype=graph.indices.dtype)
-    for i in range(_SEARCH_PASSES):
-        clustering.shuffle_blocks(order, level.num_nodes, seed + i)
+    max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes
+    order, random = np.arange(level.num_nodes, dtype=graph.indices.dtype), np.random.default_rng(seed)
+    for _ in range(_SEARCH_PASSES):
+        random.shuffle(order)
         reads = (work * level.num_edges, level.num_edges // 4)
-        gain = local_search.search(graph, parts, table, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
+        gain = local_search.search(graph, parts, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
         if gain < 1e-3 * cut:
             break
         cut -= gain

@@ -18,7 +18,6 @@ from tasks.partition.kernels.contraction import close_gaps, contract_rows, group
 from tasks.partition.waves import cluster_by_ranges
 from tasks.storage.graph_store import create_array, id_dtype
 
-_BLOCK = 1024  # nodes that are shuffled among each other: random enough for ties, near enough for caches
 # Graphs of clusters with room for more entries lie in scratch files: the kernel may take their memory back.
 MAPPED_ENTRIES = 1 << 25
 _RANGES_PER_THREAD = 8
@@ -82,31 +81,17 @@ def coarsen(level: Level, limits: Limits, seed: int, threads: int, scratch: Path
     Returns:
         The cluster of each node, ids (n,), and the graph of clusters.
     """
-    ids, graph = level.graph.indices.dtype, level.graph
-    if len(graph.edge_weight) or len(level.train):
-        clusters = _cluster_in_order(level, limits, seed)
-    else:  # all nodes and edges count one
-        label, size = cluster_by_ranges(Csr(graph.indptr, graph.indices), limits.cluster_cap, _ROUNDS, seed, threads)
-        clusters = Parts(label, level.weight, level.train, size, level.train, limits.cluster_cap, 0)
-    members = np.full(level.num_nodes, -1, ids)
-    clustering.join_two_hop(graph, clusters, np.zeros(level.num_nodes, graph.edge_weight.dtype), members)
+    graph, n, ids = level.graph, level.num_nodes, level.graph.indices.dtype
+    caps = (limits.cluster_cap, limits.cluster_train_cap)
+    label = np.arange(n, dtype=ids)
+    clusters = Parts(label, level.weight, level.train, level.weight.copy(), level.train.copy(), *caps)
+    cluster_by_ranges(graph, clusters, _ROUNDS, seed, threads)
+    members = np.full(n, -1, ids)
+    clustering.join_two_hop(graph, clusters, np.zeros(n, graph.edge_weight.dtype), members)
     members[:] = -1
-    label = clusters.part
     num_clusters = clustering.number_clusters(label, members)
     del clusters
     return label, _contract(level, label, num_clusters, members, threads, scratch)
-
-
-def _cluster_in_order(level: Level, limits: Limits, seed: int) -> Parts:
-    """Label propagation one node after the other, from those with few neighbours to the hubs."""
-    n, ids = level.num_nodes, level.graph.indices.dtype
-    order, label = np.empty(n, ids), np.arange(n, dtype=ids)
-    clustering.degree_order(level.graph.indptr, order)
-    clustering.shuffle_blocks(order, _BLOCK, seed)
-    caps = (limits.cluster_cap, limits.cluster_train_cap)
-    clusters = Parts(label, level.weight, level.train, level.weight.copy(), level.train.copy(), *caps)
-    clustering.propagate(level.graph, clusters, order, _ROUNDS, seed, np.zeros(n, level.graph.edge_weight.dtype))
-    return clusters
 
 
 def _contract(

@@ -27,15 +27,7 @@ class FeatureMatrices:
     def __init__(
         self, tracks: Sequence[Track], ids: IdSpace, writer: ArrayWriter, dtype: Any, *, by_type: bool
     ) -> None:
-        """Create the arrays.
-
-        Args:
-            tracks: the columns, with their final kinds.
-            ids: of the graph.
-            writer: of the graph's arrays.
-            dtype: of numbers.
-            by_type: whether each type has matrices of its own.
-        """
+        """Create the arrays of columns that have their final kinds; `by_type`: each type has matrices of its own."""
         self._ids, self._by_type = ids, by_type
         self.width, self._places = dict.fromkeys(_NAMES.values(), 0), dict[str, int]()
         for kind, name in _NAMES.items():
@@ -45,16 +37,21 @@ class FeatureMatrices:
             self.width[name] = starts[-1]
         self.largest: dict[str, float] = {}
         """Of numbers of types that have matrices of their own: the largest magnitude, by column."""
-        self.columns = self._columns_of_types(tracks)
+        self.columns: list[dict[str, list[int]]] = [{"feat": [], "feat_cat": []} for _ in ids.node_types]
         """The columns of each type."""
+        for track in tracks:
+            start = self._places[track.source.name]
+            for index in track.types:
+                self.columns[index][_NAMES[track.column.kind]] += range(start, start + track.column.dim)
         kinds = {"feat": dtype, "feat_cat": "int32"}
         self._out: dict[str, Array] = {}
         for name in kinds:
             if by_type:
-                for number, own in enumerate(self.columns):
-                    if own[name]:
+                starts = (*ids.type_offsets[: len(ids.node_types)], ids.num_nodes)
+                for number, columns in enumerate(self.columns):
+                    if columns[name]:
                         array = array_of_type(name, ids.node_types[number])
-                        shape = self._num_rows(number), len(own[name])
+                        shape = int(starts[number + 1] - starts[number]), len(columns[name])
                         self._out[array] = writer.create(array, shape, kinds[name])
             elif self.width[name]:
                 self._out[name] = writer.create(name, (ids.num_nodes, self.width[name]), kinds[name])
@@ -80,21 +77,9 @@ class FeatureMatrices:
         if len(names) == 1:
             return {}
         return {
-            name: TypeColumns(numeric=tuple(own["feat"]), categorical=tuple(own["feat_cat"]))
-            for name, own in zip(names, self.columns, strict=True)
+            name: TypeColumns(numeric=tuple(columns["feat"]), categorical=tuple(columns["feat_cat"]))
+            for name, columns in zip(names, self.columns, strict=True)
         }
-
-    def _num_rows(self, number: int) -> int:
-        starts = (*self._ids.type_offsets[: len(self._ids.node_types)], self._ids.num_nodes)
-        return int(starts[number + 1] - starts[number])
-
-    def _columns_of_types(self, tracks: Sequence[Track]) -> list[dict[str, list[int]]]:
-        found: list[dict[str, list[int]]] = [{"feat": [], "feat_cat": []} for _ in self._ids.node_types]
-        for track in tracks:
-            start = self._places[track.source.name]
-            for index in track.types:
-                found[index][_NAMES[track.column.kind]] += range(start, start + track.column.dim)
-        return found
 
     def _take_absent(self, tracks: Sequence[Track]) -> tuple[int, ...]:
         """Give types that lack a categorical column of a shared matrix its last code; return all columns' codes."""

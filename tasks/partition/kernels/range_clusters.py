@@ -19,9 +19,10 @@ from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.counter_random import mix
+from tasks.partition.base import Parts
 
 RANGES_PER_WAVE = 16
-# Neighbours that a node looks at in the first round, when every label is still new (see `clustering`).
+# Neighbours that a node looks at in the first round, when every label is still new.
 _FIRST_ROUND_SAMPLE = 32
 
 
@@ -33,6 +34,8 @@ class RangeRows(NamedTuple):
     """int64 (n + 1,): node first + i has the entries indptr[i] - indptr[0] to indptr[i + 1] - indptr[0]."""
     indices: Array
     """id (m,): the range's entries."""
+    edge_weight: Array
+    """int (m,), or empty: every edge counts 1."""
 
 
 @njit(cache=True, nogil=True)
@@ -54,23 +57,22 @@ def _table_size(entries: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def choose_clusters(
-    rows: RangeRows, label: Array, size: Array, cap: int, key: int, sample: bool, chosen: Array
-) -> None:
-    """Choose for each node of a range the cluster that most neighbours are in, as long as that has room.
+def choose_clusters(rows: RangeRows, clusters: Parts, key: int, sample: bool, chosen: Array) -> None:
+    """Choose for each node of a range the cluster that most of its edge weight leads to, as long as that has room.
 
-    Ties are broken at random. A cluster takes (cap - size) / RANGES_PER_WAVE nodes of a range at most, and one while it
-    has room, so that the ranges of a wave together exceed `cap` by few.
+    Ties are broken at random. Of a cluster's room a range takes a share of 1 / RANGES_PER_WAVE, and one node while
+    there is any, so that the ranges of a wave together exceed the cap by few.
 
     Args:
         rows: the range.
-        label, size: id (N,), int32 (N,): each node's cluster, named by a node, and each cluster's nodes; not changed.
-        cap: largest cluster.
+        clusters: of all nodes, each named by a node; not changed.
         key: names the round, for ties.
         sample: look at some of the neighbours of large nodes only.
         chosen: id (n,), filled with the clusters chosen.
     """
-    first, indptr, indices = rows
+    first, indptr, indices, edge_weight = rows
+    label, weight, train, size, train_size, cap, train_cap = clusters
+    weighted, trained = len(edge_weight) > 0, len(train) > 0
     n, longest, end = len(chosen), 0, len(indices)
     last = first + n
     for i in range(n):
@@ -78,10 +80,10 @@ def choose_clusters(
         longest = max(longest, indptr[i + 1] - indptr[i])
     near, slots = np.empty(longest, label.dtype), np.empty(longest, np.int64)
     keys = np.full(_table_size(longest), -1, label.dtype)
-    counts = np.zeros(len(keys), np.int32)
+    counts = np.zeros(len(keys), np.int64)
     # A range's arrivals stay in the second-level cache, where an array as long as the nodes would not.
     arrival_keys = np.full(_table_size(n), -1, label.dtype)
-    arrivals = np.zeros(len(arrival_keys), np.int32)
+    arrivals, train_arrivals = np.zeros((2, len(arrival_keys)), np.int64)
     for i in range(n):
         low, high = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
         if low == high:
@@ -103,17 +105,24 @@ def choose_clusters(
                 keys[s] = near[j]
                 slots[distinct] = s
                 distinct += 1
-            counts[s] += 1
+            counts[s] += edge_weight[low + j * step] if weighted else 1
         old = chosen[i]
         s = _slot(keys, mask, old)
         best, best_count, ties = old, counts[s] if keys[s] == old else 0, 1
+        w, t = weight[first + i], train[first + i] if trained else 0
         state = mix(np.uint64(key) ^ mix(np.uint64(first + i)))
         for j in range(distinct):
             s = slots[j]
             c, count = keys[s], counts[s]
             keys[s], counts[s] = -1, 0
             room = cap - size[c] if count >= best_count and c != old else 0
-            if room <= 0 or arrivals[_slot(arrival_keys, len(arrival_keys) - 1, c)] >= max(1, room // RANGES_PER_WAVE):
+            if room < w:
+                continue
+            a = _slot(arrival_keys, len(arrival_keys) - 1, c)
+            if arrivals[a] + w > max(w, room // RANGES_PER_WAVE):
+                continue
+            train_room = train_cap - train_size[c] if t > 0 else t
+            if train_room < t or train_arrivals[a] + t > max(t, train_room // RANGES_PER_WAVE):
                 continue
             if count > best_count:
                 best, best_count, ties = c, count, 1
@@ -124,16 +133,7 @@ def choose_clusters(
                 best = c
         if best != old:
             chosen[i] = best
-            s = _slot(arrival_keys, len(arrival_keys) - 1, best)
-            arrival_keys[s] = best
-            arrivals[s] += 1
-
-
-@njit(cache=True, nogil=True)
-def apply_changes(nodes: Array, chosen: Array, label: Array, size: Array) -> None:
-    """Take over the clusters that nodes chose, (m,) each: `label` and `size` are changed."""
-    for i in range(len(nodes)):
-        v, new = nodes[i], chosen[i]
-        size[label[v]] -= 1
-        size[new] += 1
-        label[v] = new
+            a = _slot(arrival_keys, len(arrival_keys) - 1, best)
+            arrival_keys[a] = best
+            arrivals[a] += w
+            train_arrivals[a] += t

@@ -72,8 +72,8 @@ def rebalance(graph: WeightedCsr, parts: Parts) -> None:
                     nodes[count], cost[count] = v, -gain / max(1, weight[v])
                     count += 1
             for v in nodes[np.argsort(cost)]:
-                own = part[v]
-                if (train_size[own] <= train_cap) if constraint == 1 else (size[own] <= cap):
+                here = part[v]
+                if (train_size[here] <= train_cap) if constraint == 1 else (size[here] <= cap):
                     continue
                 _gain, p = best_move(v, graph, parts, link, near)
                 if p < 0:

@@ -25,7 +25,7 @@ from configs.schema import PreprocessConfig
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.preprocess.edges import coo
 from tasks.preprocess.edges.edge_data import EdgeData
-from tasks.preprocess.edges.shard_kernels import Runs, expand_edges, sort_and_compress
+from tasks.preprocess.edges.shard_kernels import Packing, Runs, expand_edges, sort_and_compress, sort_rows
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.shards import ShardJob, result, run_jobs
 from tasks.preprocess.transforms.base import State
@@ -43,11 +43,7 @@ _MERGE_MODES = {"sum": 0, "max": 1, "first": 2}
 class ShardPlan:
     """How a shard's edges enter the graph; everything here decides the shard's result."""
 
-    src_offset: int
-    dst_offset: int
-    bits: int
-    symmetrize: bool
-    drop_loops: bool
+    packing: Packing
     merge: bool
     """Merge repeated edges within the shard; only where edges carry no data."""
     keep_rows: bool
@@ -55,29 +51,21 @@ class ShardPlan:
 
 
 def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
-    """Return the arrays of a shard's `Runs` by name, `loops` (self-loops met) and `merged` (repetitions left out)."""
-    size = shard.num_rows * (2 if plan.symmetrize else 1)
+    """Return the arrays of a shard's `Runs` by name, `loops` (self-loops met) and `merged` (repetitions left out).
+
+    A row group is in memory at a time. Raises IntegrityError where the file does not fit the manifest.
+    """
+    size = shard.num_rows * (2 if plan.packing.symmetrize else 1)
     # NumPy's large arrays get huge pages; fresh small ones would take longer than the sort.
     keys, table_rows = np.empty(size, np.uint64), np.empty(size if plan.keep_rows else 0, id_dtype(shard.num_rows))
-    count, loops = expand_shard(shard, plan, keys, 0, table_rows)
-    runs = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
-    return {**runs._asdict(), "loops": loops, "merged": count - len(runs.cols)}
-
-
-def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, table_rows: Array) -> tuple[int, int]:
-    """Append a shard's edges to keys[:count], a row group in memory at a time; `table_rows` is empty or follows.
-
-    Returns:
-        the number of keys now, and of self-loops met. Raises IntegrityError where the file does not fit the manifest.
-    """
-    options = (plan.src_offset, plan.dst_offset, plan.symmetrize, plan.drop_loops, plan.bits)
-    loops = first_row = 0
+    count = loops = first_row = 0
     for group in iter_row_groups(shard, ["src", "dst"]):
         src, dst = group.column("src").to_numpy(), group.column("dst").to_numpy()
-        count, met = expand_edges(src, dst, *options, keys, count, table_rows, first_row)
+        count, met = expand_edges(src, dst, plan.packing, keys, count, table_rows, first_row)
         loops += met
         first_row += len(src)
-    return count, loops
+    runs = sort_and_compress(keys[:count], table_rows[:count], plan.packing.bits, plan.merge)
+    return {**runs._asdict(), "loops": loops, "merged": count - len(runs.cols)}
 
 
 @dataclass(frozen=True)
@@ -126,15 +114,9 @@ class _Merge:
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
         self.relations: dict[ShardRef, int] = {}  # number of each shard's table
         for index, edge_type in enumerate(store.manifest.edge_types):
-            plan = ShardPlan(
-                src_offset=source.offset(edge_type.source),
-                dst_offset=source.offset(edge_type.target),
-                bits=source.id_bits,
-                symmetrize=ids.symmetrize,
-                drop_loops=config.self_loops != "keep",
-                merge=config.deduplicate and not ids.carries_data,
-                keep_rows=ids.carries_data,
-            )
+            offsets = source.offset(edge_type.source), source.offset(edge_type.target)
+            packing = Packing(*offsets, source.id_bits, ids.symmetrize, config.self_loops != "keep")
+            plan = ShardPlan(packing, config.deduplicate and not ids.carries_data, ids.carries_data)
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
                 self.jobs.append(ShardJob(sort_edge_shard, SORT_VERSION, shard, vars(plan), context.cache, plan))
@@ -145,7 +127,7 @@ class _Merge:
         ids = self.ids
         indptr, report = self._count()
         indices, eids = self._place(indptr)
-        coo.over_rows(coo.sort_rows, self.threads, indptr, indices, eids)
+        coo.over_rows(sort_rows, self.threads, indptr, indices, eids)
         out_indptr, out_eids = self._emit(indptr, indices, eids)
         num_edges = int(out_indptr[-1])
         added = ids.num_nodes if ids.add_loops else 0
@@ -161,17 +143,17 @@ class _Merge:
         """First sight of every shard: edges of each row, before merging over shards."""
         indptr = np.zeros(self.ids.num_nodes + 1, np.int64)
         loops = merged = 0
-        for job, found in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
-            runs = self._runs_of(found, job)
+        for job, sorted_shard in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
+            runs = self._runs_of(sorted_shard, job)
             indptr[1:][runs.rows] += runs.counts  # a row occurs once a shard
-            loops += found["loops"]
-            merged += found["merged"]
+            loops += sorted_shard["loops"]
+            merged += sorted_shard["merged"]
         np.cumsum(indptr, out=indptr)
         return indptr, {"num_self_loops": loops, "num_merged": merged}
 
-    def _runs_of(self, found: dict[str, Any], job: ShardJob) -> Runs:
+    def _runs_of(self, sorted_shard: dict[str, Any], job: ShardJob) -> Runs:
         """Return a shard's runs in the graph's ids, without what is not in the graph."""
-        runs = Runs(*(found[name] for name in Runs._fields))
+        runs = Runs(*(sorted_shard[name] for name in Runs._fields))
         if self.existing is not None:
             runs = self.existing(runs, job.shard)
         return runs if self.held_out is None else self.held_out(runs, self.relations[job.shard])
@@ -205,8 +187,14 @@ class _Merge:
             out_weight = self.writer.create("edge_weight", (size,), np.float32)
         out = coo.Merged(out_indptr, *(np.asarray(array) for array in (out_indices, out_eids, out_weight)))
         coo.over_rows(coo.emit_merged, self.threads, indptr, edges, raw_weight, _MERGE_MODES[config.merge_weights], out)
-        if config.merge_weights == "sum":
-            _refuse_infinite(out.weight)
+        chunks = blocks(len(out.weight), _CHUNK_EDGES) if config.merge_weights == "sum" else ()
+        num_infinite = sum(np.count_nonzero(~np.isfinite(out.weight[rows])) for rows in chunks)
+        if num_infinite:
+            raise DataError(
+                f"the weights of parallel edges add up to more than float32 holds (3.4e38) on {num_infinite:,} merged "
+                "edges; set preprocess.merge_weights to max or first, or write smaller weights, such as all divided by "
+                "the largest"
+            )
         self.writer.write("csc_indptr", out_indptr)
         return out_indptr, out.eids
 
@@ -226,16 +214,6 @@ class _Merge:
         transpose(indptr, indices, csr_indptr[:-1].copy(), np.asarray(out_indices), np.asarray(out_eids))
         if want_rows:
             self.writer.write("csr_indptr", csr_indptr)
-
-
-def _refuse_infinite(weight: Array) -> None:
-    """Refuse weights, float32 (E,), whose sum was too large. Raises DataError."""
-    count = sum(np.count_nonzero(~np.isfinite(weight[rows])) for rows in blocks(len(weight), _CHUNK_EDGES))
-    if count:
-        raise DataError(
-            f"the weights of parallel edges add up to more than float32 holds (3.4e38) on {count:,} merged edges; set "
-            "preprocess.merge_weights to max or first, or write smaller weights, such as all divided by the largest"
-        )
 
 
 def check_within_graphs(indptr: Array, indices: Array, graph_offsets: Array) -> None:

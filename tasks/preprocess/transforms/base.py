@@ -98,19 +98,19 @@ class ColumnTransform:
     def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
         """Return the names of the columns to work on. Raises RecipeError for one that is absent or of another kind."""
         named: tuple[str, ...] = self.config.columns
-        known = {column.name: column for column in columns}
+        by_name = {column.name: column for column in columns}
         for name in named:
-            if name not in known:
+            if name not in by_name:
                 raise RecipeError(
-                    f"preprocess.transforms: {self.config.name} names column {name!r}{did_you_mean(name, known)}; "
-                    f"there are {', '.join(known) or 'none'}"
+                    f"preprocess.transforms: {self.config.name} names column {name!r}{did_you_mean(name, by_name)}; "
+                    f"there are {', '.join(by_name) or 'none'}"
                 )
-            if known[name].kind not in self.takes:
+            if by_name[name].kind not in self.takes:
                 raise RecipeError(
                     f"preprocess.transforms: {self.config.name} works on {' or '.join(self.takes)} columns, and "
-                    f"{name!r} is {known[name].kind} at that point; leave it out of `columns`"
+                    f"{name!r} is {by_name[name].kind} at that point; leave it out of `columns`"
                 )
-        return named or tuple(name for name, column in known.items() if column.kind in self.takes)
+        return named or tuple(name for name, column in by_name.items() if column.kind in self.takes)
 
     def partial(self, x: Array) -> State:
         """Summarise the training rows (n, dim) of one shard."""

@@ -120,10 +120,12 @@ class EmbeddingConfig(ComponentConfig):
 
     @model_validator(mode="after")
     def _either(self) -> EmbeddingConfig:
-        own, others = ("model", OF_METHODS) if self.model is not None else ("method", OF_MODELS)
+        chosen, others = ("model", OF_METHODS) if self.model is not None else ("method", OF_MODELS)
         for name in others:
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
-                raise ValueError(f"{name} is no option of embedding with {own}={getattr(self, own)}; leave it out")
+                raise ValueError(
+                    f"{name} is no option of embedding with {chosen}={getattr(self, chosen)}; leave it out"
+                )
         if self.model is None:
             self._check_method(str(self.method))
         else:
@@ -179,7 +181,7 @@ def _methods() -> list[str]:
     return [name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "factors"]
 
 
-@TRANSFORMS.options("normalize_rows", "row_norm")
+@TRANSFORMS.options("normalize_rows", "scaling")
 class NormalizeRowsConfig(TransformConfig):
     """x / ||x||: each node's row of a column to length 1 (bags of words, as Kipf and Welling); rows of zeros stay."""
 

@@ -1,4 +1,4 @@
-"""Transforms that move and scale numbers: standardize, min_max, log1p."""
+"""Transforms that move and scale numbers: standardize, min_max, normalize_rows, log1p."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from configs.errors import DataError
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, summary
-from tasks.preprocess.transforms.configs import Log1pConfig, MinMaxConfig, StandardizeConfig
+from tasks.preprocess.transforms.configs import Log1pConfig, MinMaxConfig, NormalizeRowsConfig, StandardizeConfig
 
 _CHUNK_ROWS = 1 << 16
 _FLOAT16_MAX = 65504.0
@@ -98,6 +98,18 @@ class MinMax(ColumnTransform):
     def describe(self, column: Column, state: State) -> dict[str, Any]:
         """Smallest and largest value."""
         return {"min": summary(state["min"]), "max": summary(state["min"] + state["range"])}
+
+
+@TRANSFORMS.register("normalize_rows")
+class NormalizeRows(ColumnTransform):
+    """x / ||x||: each node's row of a column to length 1 (bags of words, as Kipf and Welling); rows of zeros stay."""
+
+    Config = NormalizeRowsConfig
+
+    def apply(self, x: Array, state: State) -> Array:
+        """Divide each row, (n, D), by its norm."""
+        length = np.linalg.norm(x.astype(np.float64), ord=1 if self.config.norm == "l1" else 2, axis=1, keepdims=True)
+        return (x / np.where(length > 0, length, 1.0)).astype(np.float32)
 
 
 @TRANSFORMS.register("log1p")
