@@ -123,7 +123,7 @@ def settle_champion(home: Home, record: RunRecord) -> None:
     name, _, version = record.becoming.rpartition("@")
     if not name:
         return
-    from tasks.publish.champion.gate import CHAMPION
+    from tasks.publish.gate.rules import CHAMPION
     from tasks.publish.tracking.registry import open_registry
 
     with contextlib.suppress(Exception):

@@ -30,8 +30,8 @@ from flows.terminal.progress import ReporterListener, current_reporter
 from flows.watched_data import DataWatch
 from tasks.apply.completion.asked import Asked
 from tasks.apply.layers import check_keeps, describe_kept
-from tasks.apply.needs import check_options
-from tasks.apply.published import Published, model_recipe, read_published
+from tasks.apply.model.needs import check_options
+from tasks.apply.model.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import ParentGoneError, expected_key, find_stage, load_parents, load_stage, mark_used, stage_record
 from tasks.ingest.tables.split_options import SplitConfig

@@ -104,7 +104,7 @@ def show_model(
     import pyarrow.parquet as pq
 
     from flows.commands.outputs import recipe_and_overrides, use_model
-    from tasks.publish.layouts import map_points, write_picture
+    from tasks.publish.map.of_run import map_points, write_picture
 
     check_method(options.get("method"))
     outputs = places(output, model.replace("@", "-"))

@@ -14,9 +14,9 @@ from configs.matching import did_you_mean
 from configs.source_files import user_path
 from flows.terminal.console import out, table
 from tasks.apply.given import read_ids
-from tasks.apply.neighbors import Metric, Neighbors, nearest
 from tasks.apply.run import check_place
-from tasks.apply.vector_file import VectorFile
+from tasks.apply.vector_files.neighbors import Metric, Neighbors, nearest
+from tasks.apply.vector_files.reader import VectorFile
 from tasks.readers.columns import is_text
 from tasks.storage.artifacts import output_errors
 from tasks.storage.parquet_output import ParquetOutput

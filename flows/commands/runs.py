@@ -13,7 +13,7 @@ from configs.matching import did_you_mean
 from flows.run_records import RunRecord, all_runs, settled
 from flows.terminal.ages import parse_age
 from flows.terminal.console import format_seconds, out, table
-from tasks.publish.champion.gate import higher_is_better
+from tasks.publish.gate.rules import higher_is_better
 from tasks.storage.home import Home
 
 STATES = ("running", "completed", "failed", "cancelled")

@@ -10,7 +10,7 @@ from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.source_files import user_path
 from flows.deploy.deployments import PREDICTIONS, DeployRequest, Place, check_moments, make_schedule, save
 from flows.deploy.form import prediction_form
-from tasks.apply.published import read_published
+from tasks.apply.model.published import read_published
 from tasks.apply.run import OutputRequest
 from tasks.publish.tracking.registered import fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry

@@ -20,7 +20,7 @@ class ServeJob(ScoringJob):
 
     what: Literal["predictions", "embeddings", "relations", "layout"]
     format: str
-    """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
+    """Of `vector_files.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
     model: Path
     """Folder of the model's files."""
     graph: Path

@@ -14,8 +14,8 @@ from typing import Any
 
 from configs.errors import IntegrityError, RecipeError
 from models.kernels.processor import instructions
-from tasks.apply.model_files import MODEL, WEIGHTS
-from tasks.apply.published import Published
+from tasks.apply.model.files import MODEL, WEIGHTS
+from tasks.apply.model.published import Published
 from tasks.calls import load_stage, mark_used
 from tasks.inference.former_layers import FormerLayers, KeepJob
 from tasks.processes.code_version import code_digest, code_version

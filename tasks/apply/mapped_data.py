@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import IntegrityError, RecipeError
-from tasks.apply.published import Published
+from tasks.apply.model.published import Published
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, PartitionManifest

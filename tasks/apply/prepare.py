@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from configs.schema import Recipe
-from tasks.apply.published import Published
+from tasks.apply.model.published import Published
 from tasks.calls import load_stage, mark_used
 from tasks.stage import Listener, Parent, StageContext, run_stage, stage_key
 from tasks.storage.dataset_store import DatasetStore

@@ -17,13 +17,13 @@ from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import Asked
-from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
 from tasks.apply.job import ServeJob
 from tasks.apply.layers import keeping
 from tasks.apply.mapped_data import MappedData
-from tasks.apply.needs import label_columns, label_order
-from tasks.apply.published import Published
+from tasks.apply.model.needs import label_columns, label_order
+from tasks.apply.model.published import Published
 from tasks.apply.threshold import split_threshold, threshold_of
+from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import FULL_DISK, file_lock, output_errors

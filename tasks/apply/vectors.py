@@ -15,9 +15,9 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
-from tasks.apply.fit import check_facts
-from tasks.apply.outputs import ParquetVectors
-from tasks.apply.published import Published
+from tasks.apply.model.fit import check_facts
+from tasks.apply.model.published import Published
+from tasks.apply.vector_files.writers import ParquetVectors
 from tasks.apply.worker import finite
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.inference.opened import Opened, ScoringJob, open_model
@@ -99,7 +99,7 @@ class VectorsJob(ScoringJob):
 def write_vectors(job: VectorsJob) -> dict[str, Any]:
     """Write the vectors of all nodes and what the training saw; returns fields of VectorsManifest."""
     from models.vectors import VectorModel
-    from tasks.apply.model_files import load_published
+    from tasks.apply.model.files import load_published
 
     opened = open_model(job, job.graph, lambda: load_published(job.model))
     check_facts(opened.model, opened.store.manifest)

@@ -16,19 +16,19 @@ from typing import Any
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
-from tasks.apply.model_files import model_digest, write_model
-from tasks.apply.needs import DataNeeds
-from tasks.apply.row_ids import write_row_ids
+from tasks.apply.model.files import model_digest, write_model
+from tasks.apply.model.needs import DataNeeds
+from tasks.apply.model.row_ids import write_row_ids
 from tasks.processes import ending
 from tasks.processes.code_version import code_version
 from tasks.processes.run_context import current_run
 from tasks.publish import profile, snapshots
 from tasks.publish.champion.comparison import Challenge
-from tasks.publish.champion.gate import Candidate, Decision, controls_named, gate_name
 from tasks.publish.champion.judge import Judge, candidate
 from tasks.publish.champion.trained import write_trained
-from tasks.publish.layouts import write_maps
-from tasks.publish.report import Published, render
+from tasks.publish.gate.rules import Candidate, Decision, controls_named, gate_name
+from tasks.publish.map.of_run import write_maps
+from tasks.publish.report.page import Published, render
 from tasks.publish.tracking.description import describe, parameters
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry

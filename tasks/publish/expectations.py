@@ -19,7 +19,7 @@ from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit, last_time
 from configs.schema import Recipe
 from tasks.publish import profile
-from tasks.publish.champion.gate import CHAMPION
+from tasks.publish.gate.rules import CHAMPION
 from tasks.publish.snapshots import SnapshotSummary
 from tasks.publish.tracking.registered import fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry

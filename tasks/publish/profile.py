@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from configs.schema import Recipe
-from tasks.apply.needs import category_names
+from tasks.apply.model.needs import category_names
 from tasks.preprocess.splits.snapshot_report import label_shares
 from tasks.publish import snapshots
 from tasks.publish.snapshots import SnapshotSummary

@@ -21,7 +21,7 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import VECTORS, DatasetManifest, VectorsManifest
 
 if TYPE_CHECKING:
-    from tasks.apply.published import Published
+    from tasks.apply.model.published import Published
 
 READ_VECTORS = frozenset({"preprocess", "publish"})
 """Stages that read vectors: publishing asks preprocess what its transforms learnt."""
@@ -88,7 +88,7 @@ def _with_version(config: ComponentConfig, home: Home) -> ComponentConfig:
 
 def _published(reference: str, home: Home) -> Published:
     """Return the files of the model version that a reference means now."""
-    from tasks.apply.published import read_published
+    from tasks.apply.model.published import read_published
     from tasks.publish.tracking.registered import fetch_model, find_version
     from tasks.publish.tracking.registry import open_registry
 

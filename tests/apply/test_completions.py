@@ -19,9 +19,9 @@ from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
 from tasks.apply.completion.asked import Asked
 from tasks.apply.completion.queries import read_queries
-from tasks.apply.formats import ENDINGS
-from tasks.apply.model_files import load_published, write_model
-from tasks.apply.neighbors import nearest
+from tasks.apply.model.files import load_published, write_model
+from tasks.apply.vector_files.formats import ENDINGS
+from tasks.apply.vector_files.neighbors import nearest
 from tasks.arrays import Array
 from tasks.inference.triples import TripleSplits
 from tasks.stage import Parent

@@ -15,7 +15,7 @@ from configs.errors import DataError, IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.registry import TRANSFORMS
 from configs.schema import Recipe
-from tasks.apply.needs import DataNeeds, adapted_recipe, label_order
+from tasks.apply.model.needs import DataNeeds, adapted_recipe, label_order
 from tasks.calls import load_stage
 from tasks.stage import Parent, StageContext, run_stage
 from tasks.storage.caching import PickleCache

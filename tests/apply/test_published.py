@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from configs.errors import IntegrityError, RecipeError
-from tasks.apply.model_files import load_published, write_tensors
-from tasks.apply.published import model_recipe, read_published
+from tasks.apply.model.files import load_published, write_tensors
+from tasks.apply.model.published import model_recipe, read_published
 from tasks.storage.file_names import beside
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -93,7 +93,7 @@ def test_a_folder_with_anything_else_is_not_replaced(model: Path, tmp_path: Path
 _CUT = """
 import resource, signal, sys
 from pathlib import Path
-from tasks.apply.published import read_published
+from tasks.apply.model.published import read_published
 published = read_published(Path(sys.argv[1]), "x@1")
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))

@@ -17,9 +17,9 @@ from flows.commands.neighbors import find_neighbors, write_neighbors
 from flows.commands.runs import RunFilter, find_run, list_runs, metric_of
 from flows.commands.versions import list_versions, promote, roll_back
 from flows.model_use import requested_use
-from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
-from tasks.apply.model_files import MODEL, WEIGHTS, load_published, read_tensors
-from tasks.apply.published import read_published
+from tasks.apply.model.files import MODEL, WEIGHTS, load_published, read_tensors
+from tasks.apply.model.published import read_published
+from tasks.apply.vector_files.formats import ENDINGS, HAS_IDS_BESIDE
 from tasks.storage.home import Home
 from tests.apply.test_needs import EVERY_TRANSFORM, N, write_tables
 from tests.apply.test_vector_formats import read as read_vectors

@@ -21,10 +21,10 @@ from configs.registry import MODELS
 from flows.commands.clean import clean_home
 from flows.commands.runs import RunFilter, list_runs, show_runs
 from flows.run_records import RunRecord, now_text
-from tasks.apply.model_files import load_published, read_tensors, tensor_shapes, write_model
-from tasks.apply.published import read_published
-from tasks.apply.states import write_values
-from tasks.publish.champion.history import read_history
+from tasks.apply.model.files import load_published, read_tensors, tensor_shapes, write_model
+from tasks.apply.model.published import read_published
+from tasks.apply.model.states import write_values
+from tasks.publish.gate.history import read_history
 from tasks.publish.tracking.version_tags import candidate_of
 from tasks.storage.artifacts import MANIFEST_NAME, ArtifactStore
 from tasks.storage.graph_facts import graph_facts

@@ -110,7 +110,7 @@ def torch_file(path: str) -> Any:
 
 def vectors(path: str) -> Any:
     """Return the nearest of the first row of a file of vectors."""
-    from tasks.apply.vector_file import VectorFile
+    from tasks.apply.vector_files.reader import VectorFile
 
     file = VectorFile(Path(path))
     return repr([(ids.to_pylist(), rows.tolist()) for _, ids, rows in file.chunks()])

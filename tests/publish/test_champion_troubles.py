@@ -12,12 +12,12 @@ from configs import trust
 from configs.errors import IntegrityError, RecipeError, StageError
 from configs.registry import MODELS
 from flows.commands.versions import list_versions, promote, version_json
-from tasks.apply.model_files import WEIGHTS
+from tasks.apply.model.files import WEIGHTS
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish import build as publish_build
 from tasks.publish.champion import comparison
 from tasks.publish.champion.comparison import Challenge
-from tasks.publish.champion.gate import Candidate, Compared
+from tasks.publish.gate.rules import Candidate, Compared
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.registered import fetch_model, find_version, model_versions
 from tasks.publish.tracking.registry import open_tracker

@@ -18,9 +18,9 @@ from flows import cli
 from flows.commands import trust as trust_commands
 from flows.model_use import Data, ModelUse
 from flows.terminal.options import global_options
-from tasks.apply.model_files import write_tensors
+from tasks.apply.model.files import write_tensors
 from tasks.apply.run import OutputKind, OutputRequest
-from tasks.publish.champion.gate import Decision
+from tasks.publish.gate.rules import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.storage.home import Home

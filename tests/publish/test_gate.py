@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from configs.errors import RecipeError
-from tasks.publish.champion.gate import (
+from tasks.publish.gate.rules import (
     Candidate,
     Compared,
     controls_of,

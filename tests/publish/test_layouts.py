@@ -16,8 +16,8 @@ from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.evaluate.layouts.columns import told, type_names
 from tasks.evaluate.layouts.points_file import write_points
-from tasks.publish.layouts import cannot_color, edges_of, first_color, map_points, write_maps
 from tasks.publish.map.columns import MAX_CATEGORIES
+from tasks.publish.map.of_run import cannot_color, edges_of, first_color, map_points, write_maps
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore

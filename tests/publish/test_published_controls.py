@@ -17,7 +17,7 @@ from tasks.apply.run import OutputRequest, write_outputs
 from tasks.evaluate.controls.suite import Controls
 from tasks.publish.champion import judge
 from tasks.publish.champion.comparison import champion_files
-from tasks.publish.champion.gate import best_control
+from tasks.publish.gate.rules import best_control
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext

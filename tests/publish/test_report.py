@@ -16,8 +16,8 @@ from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
 from tasks.publish.plots import eval_plots
 from tasks.publish.plots import run_plots as plots
-from tasks.publish.report import Published, recipe_rows, render, result_table, stage_rows
-from tasks.publish.report_sections import data_section, training_section
+from tasks.publish.report.page import Published, recipe_rows, render, result_table, stage_rows
+from tasks.publish.report.sections import data_section, training_section
 from tasks.stage import Parent
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult

@@ -20,8 +20,8 @@ from configs.load import build_recipe, load_recipe
 from configs.schema import Recipe
 from flows.commands.clean import needed_artifacts
 from flows.run_records import new_record
+from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
-from tasks.apply.published import Published, read_published
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.registered import fetch_model, find_version
@@ -368,7 +368,7 @@ def test_pairs_are_found_by_their_ids(line: Reuse, folder: Path) -> None:
 
 
 def test_a_leak_that_is_wanted_is_shown(line: Reuse, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.publish import report
+    from tasks.publish.report import page as report
 
     monkeypatch.setattr("tasks.publish.build.render", report.render)
     made = line.run(link(folder, embedding("walks@1", allow_leak=True)))

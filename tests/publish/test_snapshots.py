@@ -13,7 +13,7 @@ import pytest
 from configs.load import build_recipe, dump_recipe
 from tasks.publish import snapshots
 from tasks.publish.plots import snapshot_plots
-from tasks.publish.report import Published, render
+from tasks.publish.report.page import Published, render
 from tasks.storage.home import Home
 from tests.publish.test_report import NASTY, Page
 

@@ -30,13 +30,13 @@ from configs.errors import (
 from configs.metric_names import EVEN_METRICS
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob
-from tasks.apply.model_files import control_in_place, model_digest
-from tasks.apply.needs import DataNeeds, label_columns
+from tasks.apply.model.files import control_in_place, model_digest
+from tasks.apply.model.needs import DataNeeds, label_columns
+from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
-from tasks.apply.published import Published, read_published
 from tasks.publish import profile
-from tasks.publish.champion.gate import Candidate, Compared, controls_of, recorded_value
 from tasks.publish.champion.trained import trained_on
+from tasks.publish.gate.rules import Candidate, Compared, controls_of, recorded_value
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import ModelVersion, fetch_model
 from tasks.publish.vectors import provide_vectors

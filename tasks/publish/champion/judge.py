@@ -10,7 +10,7 @@ from typing import Any
 from configs.schema import Recipe
 from tasks.publish import profile
 from tasks.publish.champion.comparison import Challenge, data_text, prepared_digest
-from tasks.publish.champion.gate import (
+from tasks.publish.gate.rules import (
     Candidate,
     Compared,
     Decision,

@@ -9,8 +9,7 @@ from pathlib import Path
 from configs.errors import RecipeError
 from tasks.processes import ending
 from tasks.processes.run_context import current_run
-from tasks.publish.champion.gate import CHAMPION, Decision
-from tasks.publish.champion.history import (
+from tasks.publish.gate.history import (
     TAG,
     Move,
     MoveReason,
@@ -20,6 +19,7 @@ from tasks.publish.champion.history import (
     was_rolled_back,
     with_move,
 )
+from tasks.publish.gate.rules import CHAMPION, Decision
 from tasks.publish.tracking.mlflow_registry import named
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.version_tags import decision_tags

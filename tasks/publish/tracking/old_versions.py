@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from tasks.publish.champion.gate import CHAMPION
-from tasks.publish.champion.history import TAG, champion_before, happened, read_history
+from tasks.publish.gate.history import TAG, champion_before, happened, read_history
+from tasks.publish.gate.rules import CHAMPION
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import ModelVersion, model_versions
 from tasks.publish.tracking.registry import open_tracker

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from tasks.apply.model_files import MODEL
-from tasks.publish.champion.gate import CHAMPION, Candidate
+from tasks.apply.model.files import MODEL
+from tasks.publish.gate.rules import CHAMPION, Candidate
 from tasks.publish.tracking.store_uris import local_path, public_uri
 from tasks.publish.tracking.version_tags import StoredVersion, candidate_of
 from tasks.storage.artifacts import file_lock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from tasks.publish.champion.gate import Candidate, Decision
+from tasks.publish.gate.rules import Candidate, Decision
 
 _MAX_CHARACTERS = 4900  # of a tag's value; MLflow's column holds 5,000
 

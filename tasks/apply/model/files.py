@@ -4,10 +4,10 @@
     trees-0.txt, ...    of a control that was published in place of a model: LightGBM's text of its trees
     model.json          the model's name and options, and the facts of the graph that size it
     model.py            where the model is the user's own: the file that it was trained with
-    data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/apply/needs.py`)
+    data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/apply/model/needs.py`)
     profile.json        what its training data looked like (`tasks/publish/profile.py`)
     trained.json, .npy  hashes of the ids of its training rows (`tasks/publish/champion/trained.py`)
-    row_ids.parquet     ids of the rows that it learnt a vector of, if any (`tasks/apply/row_ids.py`)
+    row_ids.parquet     ids of the rows that it learnt a vector of, if any (`tasks/apply/model/row_ids.py`)
     recipe.json         the whole recipe        lineage.json   digests of all artifacts, code version
     README.md           how to load it
 
@@ -55,7 +55,7 @@ A graph model trained by graphmill. Weights: `model.safetensors`; nothing here i
 
 ```python
 from pathlib import Path
-from tasks.apply.model_files import load_published
+from tasks.apply.model.files import load_published
 
 model = load_published(Path("."){trust})   # a torch.nn.Module in evaluation mode
 ```
@@ -159,7 +159,7 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
 
 def _load_control(folder: Path, described: dict[str, Any], weights: dict[str, Tensor]) -> Rule:
     from models.facts import GraphFacts
-    from tasks.apply.needs import DataNeeds, recoding_of
+    from tasks.apply.model.needs import DataNeeds, recoding_of
     from tasks.evaluate.controls.published import PublishedControl
 
     facts = of_kind(GraphFacts, described["facts"], f"{folder / MODEL}: facts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from configs.registry import TRANSFORMS
-from tasks.apply.states import states_of
+from tasks.apply.model.states import states_of
 from tasks.preprocess.transforms.configs import HopsConfig
 from tasks.preprocess.transforms.hops import Hops
 from tasks.storage.graph_store import Array

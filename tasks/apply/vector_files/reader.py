@@ -16,9 +16,9 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from configs.source_files import is_file
-from tasks.apply.formats import ENDINGS
-from tasks.apply.vector_rows import ParquetRows, VectorRows, npy_rows, safetensors_rows
-from tasks.apply.word_rows import BinaryRows, TextRows
+from tasks.apply.vector_files.formats import ENDINGS
+from tasks.apply.vector_files.rows import ParquetRows, VectorRows, npy_rows, safetensors_rows
+from tasks.apply.vector_files.word_rows import BinaryRows, TextRows
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.readers.columns import is_text
 from tasks.readers.limits import BATCH_BYTES

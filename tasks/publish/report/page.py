@@ -16,10 +16,10 @@ from configs.metric_names import telling
 from configs.schema import Recipe
 from tasks.publish import snapshots
 from tasks.publish.champion import judge
-from tasks.publish.evaluation_tables import Table
 from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import compact
-from tasks.publish.report_sections import Section, sections, snapshot_section
+from tasks.publish.report.evaluation_tables import Table
+from tasks.publish.report.sections import Section, sections, snapshot_section
 from tasks.stage import Parent
 from tasks.storage.controls import CONTROLS
 from tasks.storage.manifests import EvalReport, is_at_once, rows_text

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
-from tasks.apply.states import keep_states, states_of
+from tasks.apply.model.states import keep_states, states_of
 from tasks.preprocess.transforms.base import Column, ColumnTransform, ReadsAsTrained, State
 from tasks.storage.graph_store import Array
 from tasks.storage.manifests import DatasetManifest, EdgeType, Table
@@ -159,7 +159,7 @@ def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
         if one.states is None:
             configs.append(TRANSFORMS.config(_served(one.config)))
         elif one.config["name"] == "hops":
-            from tasks.apply import learned_hops  # noqa: F401  # registers it
+            from tasks.apply.model import learned_hops  # noqa: F401  # registers it
 
             configs.append(TRANSFORMS.config({**one.config, "name": "learned_hops", "sha256": keep_states(one.states)}))
         else:

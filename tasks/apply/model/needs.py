@@ -18,9 +18,9 @@ from configs.base import cache_view
 from configs.errors import DataError, RecipeError
 from configs.registry import MODELS
 from configs.schema import Recipe
-from tasks.apply.fit import refuse_computed_vectors
-from tasks.apply.learned import Learned, Recoding, learned_transforms, recode_transform
-from tasks.apply.states import read_values, write_values
+from tasks.apply.model.fit import refuse_computed_vectors
+from tasks.apply.model.learned import Learned, Recoding, learned_transforms, recode_transform
+from tasks.apply.model.states import read_values, write_values
 from tasks.preprocess.stage import snapshot_view
 from tasks.preprocess.transforms.base import State
 from tasks.stage import Parent, StageContext
@@ -66,7 +66,7 @@ class DataNeeds:
         """
         ingest: DatasetManifest = parents["ingest"].manifest
         store = DatasetStore(parents["ingest"].folder, ingest)
-        from tasks.apply.learning import learn
+        from tasks.apply.model.learning import learn
 
         learned = tuple(learn(context, recipe, parents))
         return cls(

@@ -1,6 +1,6 @@
 """Vectors in Parquet files and in matrices, `.npy` and `.safetensors`, with the ids of their rows: some rows at a time.
 
-`tasks/apply/word_rows.py` reads word2vec's two formats likewise.
+`tasks/apply/vector_files/word_rows.py` reads word2vec's two formats likewise.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_file
-from tasks.apply.formats import ids_path
-from tasks.apply.outputs import VECTOR
+from tasks.apply.vector_files.formats import ids_path
+from tasks.apply.vector_files.writers import VECTOR
 from tasks.readers.columns import is_text
 from tasks.readers.npy import NpyFile, NpyHeader, check_row
 from tasks.readers.parquet import open_parquet, read_parquet

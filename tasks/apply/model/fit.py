@@ -41,7 +41,7 @@ def refuse_node_embeddings(model: GraphModel) -> None:
     from tasks.train.embeddings.host_tables import HostEmbedding
 
     if model.facts.fanouts:
-        return  # it finds its rows by their ids (`tasks.apply.row_ids`)
+        return  # it finds its rows by their ids (`tasks.apply.model.row_ids`)
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | HostEmbedding):
             refuse_rows(model.config.name, name, module.num_embeddings, model.facts.num_nodes, model.facts.task)

@@ -10,9 +10,9 @@ import numpy as np
 
 from configs.layout_options import LAYOUT
 from tasks.publish import snapshots
-from tasks.publish.evaluation_tables import Table, score_tables
 from tasks.publish.plots import eval_plots, run_plots, snapshot_plots, triple_plots
 from tasks.publish.plots.figures import Canvas, compact
+from tasks.publish.report.evaluation_tables import Table, score_tables
 from tasks.publish.tracking.records import read_records
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore

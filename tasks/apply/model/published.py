@@ -15,9 +15,9 @@ from configs.load import build_recipe, stored_options
 from configs.moved import upgraded
 from configs.registry import MODELS
 from configs.schema import Recipe
-from tasks.apply.fit import refuse_embedding_shapes
-from tasks.apply.model_files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
-from tasks.apply.needs import DataNeeds, adapted_recipe
+from tasks.apply.model.files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
+from tasks.apply.model.fit import refuse_embedding_shapes
+from tasks.apply.model.needs import DataNeeds, adapted_recipe
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
 from tasks.storage.ids import class_names

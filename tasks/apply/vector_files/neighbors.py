@@ -1,6 +1,6 @@
 """The nearest of exported vectors: exact, in chunks, in bounded memory.
 
-A pass over the file (`tasks/apply/vector_file.py`) serves some thousand queries.
+A pass over the file (`tasks/apply/vector_files/reader.py`) serves some thousand queries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
-from tasks.apply.vector_file import VectorFile
+from tasks.apply.vector_files.reader import VectorFile
 from tasks.storage.graph_store import Array
 
 Metric = Literal["cosine", "dot"]

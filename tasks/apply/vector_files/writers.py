@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
-from tasks.apply.formats import ids_path
+from tasks.apply.vector_files.formats import ids_path
 from tasks.evaluators.metrics import probabilities, sigmoid
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.storage.graph_store import Array, create_array
@@ -148,7 +148,7 @@ Vectors = ParquetVectors | NpyVectors | SafetensorsVectors | Word2vecVectors
 
 
 def open_vectors(path: Path, format: str, rows: int, dim: int) -> Vectors:
-    """Return the writer of a format of `tasks.apply.formats`."""
+    """Return the writer of a format of `tasks.apply.vector_files.formats`."""
     if format == "parquet":
         return ParquetVectors(path)
     if format == "npy":

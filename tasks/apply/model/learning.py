@@ -8,7 +8,7 @@ import numpy as np
 
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig, Recipe
-from tasks.apply.learned import Learned, unfitted
+from tasks.apply.model.learned import Learned, unfitted
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits.arrays import training_rows
