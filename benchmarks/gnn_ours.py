@@ -16,8 +16,8 @@ from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
 from configs.schema import Recipe
 from models.kernels.sparse.adjacency import Adjacency
 from tasks.train import loop
+from tasks.train.gradients.pipeline import Pipeline
 from tasks.train.job import Job
-from tasks.train.pipeline import Pipeline
 from tasks.train.strategies.base import Ranks
 
 _NEVER = 1_000_000

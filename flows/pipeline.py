@@ -252,7 +252,7 @@ class _Run:
         keys = self.record.parent_keys(("ingest", "preprocess"))
         check_labels(self.recipe, keys, self.home)
         if getattr(self.recipe.train, "class_weight", "none") != "none":
-            from tasks.train.class_weights import check_class_weights
+            from tasks.train.labels.class_weights import check_class_weights
 
             check_class_weights(self.recipe, keys, self.home)
 

@@ -199,7 +199,7 @@ def _preprocess(
 
 def _weigh_classes(recipe: Recipe, graph: GraphStore, dataset: DatasetStore, found: DataCheck) -> None:
     """Note the weights of classes, where the recipe has some. Raises RecipeError."""
-    from tasks.train.class_weights import class_weights
+    from tasks.train.labels.class_weights import class_weights
 
     option: Any = getattr(recipe.train, "class_weight", "none")
     class_weights(option, graph, class_names(dataset), found.notes.append)

@@ -22,7 +22,7 @@ from tasks.inference.predictor import Predictor
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import BEST
-from tasks.train.label_scale import label_scale, training_facts
+from tasks.train.labels.scale import label_scale, training_facts
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm import warm_weights

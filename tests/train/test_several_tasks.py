@@ -29,7 +29,7 @@ from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.heads import head_manifest, head_views
 from tasks.storage.manifests import TaskHead
 from tasks.train.job import BEST
-from tasks.train.label_scale import training_facts
+from tasks.train.labels.scale import training_facts
 from tasks.train.stage import _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
 from tests.shop_graph import shop_graph

@@ -16,8 +16,8 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import SparseEmbedding, coalesce
 from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
+from tasks.train.gradients.model import build_model
 from tasks.train.job import BEST, LAST, Job
-from tasks.train.model import build_model
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.train.in_process import make_job, make_trainer, own_settings

@@ -23,7 +23,7 @@ from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import FeatureColumn
-from tasks.train.label_scale import column_moments
+from tasks.train.labels.scale import column_moments
 
 if TYPE_CHECKING:
     from tasks.evaluate.controls.entities import EntityRows

@@ -28,7 +28,7 @@ from tasks.ranking.ranks import Ranks
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
 from tasks.storage.graph_facts import reads_tables
 from tasks.storage.graph_store import GraphStore
-from tasks.train.label_scale import label_scale
+from tasks.train.labels.scale import label_scale
 
 _MOST_ASSOCIATED = 2000
 """Triples of a split whose ends are ranked by association."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.sizes import Counts
+from tasks.train.gradients.weights import Weights
 from tasks.train.strategies.configs import PartitionedConfig
-from tasks.train.weights import Weights
 
 _NUMBERING_BYTES = 8
 """A node of the whole graph and rank: local numbers, and once as many where validation finds what borders on a part."""

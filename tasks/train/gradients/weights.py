@@ -19,7 +19,7 @@ from tasks.storage.home import Home
 from tasks.storage.stored import of_kind, read_json
 
 _TABLE = "encoder.embedding.weight"
-_MODELS = Path(__file__).resolve().parents[2] / "models"
+_MODELS = Path(__file__).resolve().parents[3] / "models"
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Ranges
 from tasks.train.job import AnyJob
 from tasks.train.ranks.collectives import from_main
+from tasks.train.state.validation import Validation
 from tasks.train.strategies.base import Ranks
-from tasks.train.validation import Validation
 
 
 class PartValidation(Validation):

@@ -11,11 +11,11 @@ from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
+from tasks.train.gradients.part_sizes import largest_graph, part_bytes
+from tasks.train.gradients.weights import Weights, count_weights
 from tasks.train.loaders.config_base import LoaderConfig
 from tasks.train.loaders.configs import AutoConfig
-from tasks.train.parts.sizes import largest_graph, part_bytes
 from tasks.train.strategies.configs import PartitionedConfig
-from tasks.train.weights import Weights, count_weights
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks

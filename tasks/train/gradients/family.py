@@ -13,11 +13,10 @@ from tasks.sizes import Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
+from tasks.train.gradients import row_probes, self_training
 from tasks.train.job import GnnJob
 from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
 from tasks.train.loaders.configs import AutoConfig
-from tasks.train.parts import row_probes
-from tasks.train.self_training import rounds as self_training
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks, Strategy
@@ -77,15 +76,15 @@ def trainings(job: GnnJob) -> list[GnnJob]:
 
 def train(job: GnnJob, ranks: Ranks) -> None:
     """Train one rank to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    from tasks.train.loop import train as run
+    from tasks.train.gradients.engine import train as run
 
     run(job, ranks)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
     """Return the model's weights, in words, and a training's peak memory on this machine's CPU in bytes."""
-    from tasks.train.sizes import training_bytes
-    from tasks.train.weights import known_weights
+    from tasks.train.gradients.sizes import training_bytes
+    from tasks.train.gradients.weights import known_weights
 
     assert isinstance(recipe.train, TrainConfig)
     weights = known_weights(home, recipe.model, recipe.train, facts)

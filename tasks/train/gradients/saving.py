@@ -11,8 +11,8 @@ from tasks.sampling.parts.ranges import Ranges
 from tasks.train.embeddings.host_tables import TABLE, take_tables
 from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.embeddings.shards import read_shards, remove_others, whole_tables, write_shards
+from tasks.train.gradients.steps import Optimization
 from tasks.train.job import BEST, LAST, GnnJob
-from tasks.train.optimization.steps import Optimization
 from tasks.train.ranks.collectives import from_main, wait_for_all
 from tasks.train.state import checkpoint
 from tasks.train.state.journal import Progress

@@ -20,35 +20,35 @@ from tasks.processes.device import choose_device, use_threads, wait_for
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
-from tasks.train.batches import Batches
 from tasks.train.embeddings.later_rows import clear_later_rows
-from tasks.train.job import LAST, GnnJob
-from tasks.train.label_scale import training_facts
-from tasks.train.loaders.base import Loader, TrainingData
-from tasks.train.loaders.config_base import resolve_loader
-from tasks.train.meter import Meter
-from tasks.train.model import build_model
-from tasks.train.optimization.optimizers import describe_rate
-from tasks.train.optimization.precision import (
+from tasks.train.gradients import row_probes
+from tasks.train.gradients.batches import Batches
+from tasks.train.gradients.meter import Meter
+from tasks.train.gradients.model import build_model
+from tasks.train.gradients.optimizers import describe_rate
+from tasks.train.gradients.part_validation import PartValidation
+from tasks.train.gradients.pipeline import Pipeline, pipeline_sizes
+from tasks.train.gradients.precision import (
     check_precision,
     feature_dtype,
     set_determinism,
     set_kernels,
     step_products,
 )
-from tasks.train.optimization.steps import Optimization, count_labels
-from tasks.train.parts import row_probes
-from tasks.train.parts.validation import PartValidation
-from tasks.train.pipeline import Pipeline, pipeline_sizes
+from tasks.train.gradients.saving import Checkpoints
+from tasks.train.gradients.steps import Optimization, count_labels
+from tasks.train.job import LAST, GnnJob
+from tasks.train.labels.scale import training_facts
+from tasks.train.loaders.base import Loader, TrainingData
+from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.ranks.collectives import from_main, joined, largest, sum_over_ranks, wait_for_all
 from tasks.train.state import checkpoint
 from tasks.train.state.journal import Journal, Progress
-from tasks.train.state.saving import Checkpoints
+from tasks.train.state.validation import Validation
 from tasks.train.strategies.base import Ranks, Strategy
-from tasks.train.validation import Validation
 
 if TYPE_CHECKING:
-    from tasks.train.optimization.whole_step import WholeStep
+    from tasks.train.gradients.whole_step import WholeStep
 
 _RECORDS_AN_EPOCH = 20
 _MOST_STEPS = 1e9  # between two looks at the clock
@@ -132,7 +132,7 @@ class Trainer:
         self.meter = Meter(self.progress, self.config.learning_rate)
         self.whole: WholeStep | None = None
         if self.config.cuda_graph:
-            from tasks.train.optimization.whole_step import WholeStep
+            from tasks.train.gradients.whole_step import WholeStep
 
             self.whole = WholeStep(self.model, loader, self.optimization)
             self.meter.counted_edges = self.whole.edges
@@ -148,7 +148,7 @@ class Trainer:
         """Return the graph with the labels that are learnt from, a teacher's predictions among them."""
         if self.job.teacher is None:
             return store
-        from tasks.train.self_training.predicted_labels import with_predicted_labels
+        from tasks.train.labels.predicted import with_predicted_labels
 
         assert self.config.self_training is not None
         return with_predicted_labels(store, self.job.teacher, self.config.self_training.min_probability)

@@ -18,10 +18,10 @@ from torch import Tensor
 from configs.errors import RecipeError
 from models.base import GraphModel
 from tasks.sampling.rows.labels import targets
+from tasks.train.gradients.steps import Optimization
 from tasks.train.loaders.base import Array, Loader
 from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.loaders.on_device import DeviceNeighborhoods
-from tasks.train.optimization.steps import Optimization
 
 _STEPS_BEFORE = 3
 """Steps that are launched one by one: as many as torch's own examples take."""

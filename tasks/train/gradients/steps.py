@@ -14,10 +14,10 @@ from models.base import GraphModel
 from models.block import StepBatch
 from models.losses import LOSSES, loss_of_several
 from tasks.train.embeddings.host_tables import sparse_embedding
+from tasks.train.gradients.optimizers import make_optimizer, make_scheduler
+from tasks.train.gradients.precision import autocast
+from tasks.train.gradients.weighting import WEIGHTED_LOSSES
 from tasks.train.job import ClassWeights
-from tasks.train.optimization.optimizers import make_optimizer, make_scheduler
-from tasks.train.optimization.precision import autocast
-from tasks.train.optimization.weighting import WEIGHTED_LOSSES
 from tasks.train.ranks.collectives import average_, sum_over_ranks
 from tasks.train.strategies.base import Ranks
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from configs.registry import EMBEDDINGS
 from models.base import GraphModel
 from models.facts import GraphFacts
+from tasks.train.gradients.sizes import refuse_excess
 from tasks.train.job import GnnJob
-from tasks.train.sizes import refuse_excess
 from tasks.train.strategies.base import Ranks
 
 if TYPE_CHECKING:
