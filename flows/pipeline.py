@@ -43,7 +43,8 @@ from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
 from flows.vectors import make_vectors
 from flows.watched_data import DataWatch
-from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
+from tasks.calls import ParentGoneError, calling, find_stage, load_stage, mark_used, stage_record
+from tasks.kinds.prepared import check_labels
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from

@@ -217,7 +217,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/splits.py: folder / f'{split}.csv.gz'",
         "flows/commands/data_check.py: place / stage",
         "tasks/processes/memory.py: Path(f'{root}{place}')",
-        "tasks/evaluate/controls/pairs.py: graph.scratch / str(number)",
+        "tasks/controls/pairs.py: graph.scratch / str(number)",
         "tasks/preprocess/transforms/hops.py: self.scratch / f'{name}.npy'",
         "tasks/apply/model/files.py: folder / file",
         "tasks/apply/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",

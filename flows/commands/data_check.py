@@ -12,10 +12,10 @@ import numpy as np
 
 from configs.errors import RecipeError, UserError
 from configs.schema import Recipe
-from tasks.evaluators.measurable import check_graph, split_labels
 from tasks.ingest.labels import has_label
 from tasks.ingest.stage import checked_fields, open_dataset, refuse_too_large
 from tasks.ingest.tables.problems import TableError
+from tasks.kinds.measurable import check_graph, split_labels
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import describe_files
 from tasks.storage.caching import PickleCache

@@ -227,8 +227,8 @@ class Measuring:
         from dataclasses import asdict
 
         from tasks.apply.model.files import MODEL, WEIGHTS, write_tensors
-        from tasks.evaluate.controls.published import description, fitted_state, state_tensors, write_trees
-        from tasks.evaluate.controls.suite import Controls
+        from tasks.controls.published import description, fitted_state, state_tensors, write_trees
+        from tasks.controls.suite import Controls
 
         with fitted_controls(self.first, self.job.work) as controls:
             assert isinstance(controls, Controls)

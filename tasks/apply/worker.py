@@ -25,9 +25,9 @@ from tasks.apply.model.row_ids import find_rows as find_learnt_rows
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.vector_files.writers import NpyVectors, as_probabilities, open_vectors
 from tasks.evaluate.predictions import FILE_NAME, PredictionWriter
-from tasks.evaluate.ranked import list_length
 from tasks.inference.opened import open_model
 from tasks.inference.rule import Rule
+from tasks.kinds.diagnosis.lists import list_length
 from tasks.storage.csv_output import as_csv
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_facts import relations_of

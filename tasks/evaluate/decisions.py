@@ -202,7 +202,7 @@ def _nll(label: Array, logits: Floats) -> float:
 
 
 def _ece(label: Array, logits: Floats) -> float:
-    from tasks.evaluate.diagnostics import calibration
+    from tasks.kinds.diagnosis.classes import calibration
 
     confidence = metrics.probabilities(logits).max(axis=1)
     return float(calibration(confidence, logits.argmax(axis=1) == label)["ece"])

@@ -10,9 +10,9 @@ from typing import Any
 
 from configs.errors import DataError
 from configs.registry import EVALUATORS
-from tasks.evaluate.controls.features import ControlledGraph
-from tasks.evaluate.controls.several import SeveralControls
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.features import ControlledGraph
+from tasks.controls.several import SeveralControls
+from tasks.controls.suite import Controls
 from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.evaluate.predictions import PredictionWriter
-from tasks.evaluate.ranked import list_length, recommended
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.opened import Opened
 from tasks.inference.predictor import link_relations
+from tasks.kinds.diagnosis.lists import list_length, recommended
 from tasks.sampling.relational.links import ranked_links
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.ids import relation_names

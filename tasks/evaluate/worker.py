@@ -16,19 +16,19 @@ from typing import Any
 from configs.errors import GraphmillError, UserError, error_of, kind_of
 from configs.layout_options import LayoutOptions
 from configs.registry import EVALUATORS
-from tasks.evaluate.controls.several import SeveralControls
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.degree_rule import DegreeRule
+from tasks.controls.several import SeveralControls
+from tasks.controls.suite import Controls
 from tasks.evaluate.decisions import DecisionsSeen
-from tasks.evaluate.degree_rule import DegreeRule
-from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.intervals import SureOfEach
 from tasks.evaluate.measuring import fitted_controls, measure, secondary_evaluators
-from tasks.evaluate.ranked import diagnose_ranked
 from tasks.evaluate.scored_splits import ScoredSplits
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import SeveralTasks, of_head
 from tasks.inference.opened import ScoringJob, open_model
+from tasks.kinds.diagnosis.classes import diagnose
+from tasks.kinds.diagnosis.lists import diagnose_ranked
 from tasks.processes.mapped import rows_at_random
 from tasks.storage.controls import CONSTANT_CONTROLS
 from tasks.storage.graph_facts import relations_of
@@ -223,7 +223,7 @@ class Evaluation:
     def _diagnosed(self, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return what there is to draw about a split."""
         from models.knowledge import KnowledgeModel
-        from tasks.evaluate.triples import diagnose_triples
+        from tasks.kinds.diagnosis.triples import diagnose_triples
 
         manifest = self.store.manifest
         if prediction.ranked is not None:

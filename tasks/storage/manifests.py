@@ -456,7 +456,7 @@ class EvalReport(Manifest):
     metrics: dict[str, dict[str, float]]
     """Split to metric to value, as the field prints it (RMSE positive, accuracy in 0..1)."""
     controls: dict[str, dict[str, dict[str, float]]] = {}
-    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/evaluate/controls`
+    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/controls`
     says which there are."""
     predictions: InnerPath | None = None
     """Parquet under the users' own ids."""

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.registry import EVALUATORS
-from tasks.evaluate.controls.features import ControlledGraph
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.features import ControlledGraph
+from tasks.controls.suite import Controls
 from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
 from tasks.evaluators.evaluators import Prediction, evaluator_for
 from tasks.evaluators.making import make_evaluator

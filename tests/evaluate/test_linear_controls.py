@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tasks.arrays import sample_rows
-from tasks.evaluate.controls import features as own
-from tasks.evaluate.controls import linear
-from tasks.evaluate.controls.features import MOST_CODES, OwnFeatures, read_rows, training_sample
+from tasks.controls import features as own
+from tasks.controls import linear
+from tasks.controls.features import MOST_CODES, OwnFeatures, read_rows, training_sample
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.artifacts import describe_files
 from tasks.storage.dataset_store import DatasetStore

@@ -14,11 +14,12 @@ import pytest
 from configs.errors import DataError, RecipeError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
-from tasks.calls import check_labels, load_stage
+from tasks.calls import load_stage
 from tasks.evaluate.measuring import secondary_evaluators
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.making import make_evaluator
-from tasks.evaluators.measurable import check_graph, check_splits, representatives
+from tasks.kinds.measurable import check_graph, check_splits, representatives
+from tasks.kinds.prepared import check_labels
 from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore

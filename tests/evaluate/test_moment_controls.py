@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.evaluate.controls import boosting
-from tasks.evaluate.controls.boosting import Goal, Sample
-from tasks.evaluate.controls.entities import EntityRows
-from tasks.evaluate.controls.entity_vectors import DIM, moments_of, vectors_before
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls import boosting
+from tasks.controls.boosting import Goal, Sample
+from tasks.controls.entities import EntityRows
+from tasks.controls.entity_vectors import DIM, moments_of, vectors_before
+from tasks.controls.suite import Controls
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
 from tasks.sampling.relational.batches import sorted_edges

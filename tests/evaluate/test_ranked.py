@@ -10,7 +10,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
-from tasks.evaluate.controls.recommendation import RecommendationControls
+from tasks.controls.recommendation import RecommendationControls
 from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction

@@ -14,7 +14,7 @@ from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.apply.prepare import prepare_for
 from tasks.apply.run import OutputRequest, write_outputs
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.suite import Controls
 from tasks.publish.champion import judge
 from tasks.publish.champion.comparison import champion_files
 from tasks.publish.gate.rules import best_control

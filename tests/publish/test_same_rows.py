@@ -19,7 +19,7 @@ from configs.schema import Recipe
 from tasks.apply.measure import Rows, as_classes, predict
 from tasks.apply.prepare import prepare_for
 from tasks.apply.run import OutputRequest, write_outputs
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.suite import Controls
 from tasks.publish.champion.comparison import Challenge, champion_files
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker

@@ -19,10 +19,11 @@ from models.facts import GraphFacts
 from tasks.apply.model.files import load_published, write_model
 from tasks.evaluators.metrics import rmse
 from tasks.inference.predictor import Predictor
+from tasks.sampling.rows.moments import label_scale
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import BEST
-from tasks.train.labels.scale import label_scale, training_facts
+from tasks.train.labels.scale import training_facts
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm import warm_weights

@@ -16,8 +16,8 @@ from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.registry import EVALUATORS
 from models.losses import LOSSES, loss_of_several
-from tasks.evaluate.controls.features import ControlledGraph
-from tasks.evaluate.controls.several import SeveralControls
+from tasks.controls.features import ControlledGraph
+from tasks.controls.several import SeveralControls
 from tasks.evaluate.measuring import measure, secondary_evaluators
 from tasks.evaluate.predictions import PredictionWriter
 from tasks.evaluators.making import make_evaluator
@@ -158,8 +158,8 @@ def test_the_constant_of_an_absolute_error_is_the_median(tmp_path: Path, monkeyp
     parent = graph_of_several(tmp_path)
     heads = (*HEADS[:2], HEADS[2].model_copy(update={"metric": "mae"}))
     store = GraphStore(parent.folder, parent.manifest.model_copy(update={"heads": heads}))
-    monkeypatch.setattr("tasks.evaluate.controls.suite.fit_controls", lambda *_: {})
-    monkeypatch.setattr("tasks.evaluate.controls.several.EntityRows", lambda *_: None)
+    monkeypatch.setattr("tasks.controls.suite.fit_controls", lambda *_: {})
+    monkeypatch.setattr("tasks.controls.several.EntityRows", lambda *_: None)
     nothing: Any = None
     dataset = SimpleNamespace(manifest=SimpleNamespace(tables={}))
     controls = SeveralControls(ControlledGraph(store, dataset, nothing, nothing, tmp_path))  # type: ignore[arg-type]

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from tasks.arrays import Array, sample_rows
-from tasks.edge_ends import ANY
-from tasks.evaluate.controls import linear
-from tasks.evaluate.controls.features import (
+from tasks.controls import linear
+from tasks.controls.features import (
     ControlledGraph,
     OwnFeatures,
     own_columns,
@@ -24,9 +23,10 @@ from tasks.evaluate.controls.features import (
     read_rows,
     training_sample,
 )
+from tasks.edge_ends import ANY
 from tasks.evaluators.prediction import Prediction
+from tasks.sampling.links.negatives import NegativeSampler
 from tasks.storage.graph_store import create_array, slices
-from tasks.train.loaders.links.negatives import NegativeSampler
 
 _MOST_NUMBERS = 20_000_000_000
 """Pairs of a split times columns; so many take about a minute."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.evaluate.controls import linear
-from tasks.evaluate.controls.features import (
+from tasks.controls import linear
+from tasks.controls.features import (
     ControlledGraph,
     OwnFeatures,
     own_columns,

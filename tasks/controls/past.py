@@ -8,7 +8,7 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.evaluate.controls.features import ControlledGraph
+from tasks.controls.features import ControlledGraph
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.controls import LAST_VALUE_CONTROL, OWN_MEAN_CONTROL
 

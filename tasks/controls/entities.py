@@ -17,7 +17,7 @@ import torch
 from models.kernels.sparse.segment import segment_reduce
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
-from tasks.evaluate.controls import entity_vectors
+from tasks.controls import entity_vectors
 from tasks.sampling.relational.batches import SeedMoments, ages, sorted_edges
 from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation

@@ -9,9 +9,9 @@ import numpy as np
 
 from models.kernels.threads import num_threads
 from tasks.arrays import Array, sample_rows
-from tasks.evaluate.controls import boosting, linear
-from tasks.evaluate.controls.entities import EntityRows
-from tasks.evaluate.controls.features import ControlledGraph, OwnFeatures, training_sample
+from tasks.controls import boosting, linear
+from tasks.controls.entities import EntityRows
+from tasks.controls.features import ControlledGraph, OwnFeatures, training_sample
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.controls import (
     BOOSTED_CONTROL,

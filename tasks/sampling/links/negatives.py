@@ -28,12 +28,12 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
+from tasks.arrays import Array
 from tasks.counter_random import below, bits
 from tasks.edge_ends import EdgeEnds, end_at, ends_of, never_joined
 from tasks.sampling.neighborhoods.lookup import find_edge, frozen
 from tasks.sampling.walks.alias import alias_table, chosen
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loaders.base import Array
 
 # A draw hits an edge with a probability equal to the graph's density, so that more tries hardly ever matter.
 TRIES = 16

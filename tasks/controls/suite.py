@@ -10,25 +10,25 @@ import numpy as np
 from configs.metric_names import hits_of
 from models.vectors import VectorModel
 from tasks.arrays import sample_rows
-from tasks.evaluate.controls.association import AssociationControl
-from tasks.evaluate.controls.edge_bank import EdgeBank
-from tasks.evaluate.controls.features import ControlledGraph, has_vectors
-from tasks.evaluate.controls.moments import MomentControl, fit_controls
-from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
-from tasks.evaluate.controls.pairs import PairControl
-from tasks.evaluate.controls.past import PastControl, past_controls
-from tasks.evaluate.controls.recommendation import RecommendationControls
-from tasks.evaluate.controls.rows import RowControl
-from tasks.evaluate.controls.triples import FrequencyControl
-from tasks.evaluate.controls.vectors import scores_by_vectors
+from tasks.controls.association import AssociationControl
+from tasks.controls.edge_bank import EdgeBank
+from tasks.controls.features import ControlledGraph, has_vectors
+from tasks.controls.moments import MomentControl, fit_controls
+from tasks.controls.neighborhoods import NeighborhoodControl
+from tasks.controls.pairs import PairControl
+from tasks.controls.past import PastControl, past_controls
+from tasks.controls.recommendation import RecommendationControls
+from tasks.controls.rows import RowControl
+from tasks.controls.triples import FrequencyControl
+from tasks.controls.vectors import scores_by_vectors
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.ranking.ranks import Ranks
+from tasks.sampling.rows.moments import label_scale
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
 from tasks.storage.graph_facts import reads_tables
 from tasks.storage.graph_store import GraphStore
-from tasks.train.labels.scale import label_scale
 
 _MOST_ASSOCIATED = 2000
 """Triples of a split whose ends are ranked by association."""

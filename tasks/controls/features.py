@@ -19,14 +19,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from tasks.arrays import Array, sample_rows
+from tasks.sampling.rows.moments import column_moments
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import FeatureColumn
-from tasks.train.labels.scale import column_moments
 
 if TYPE_CHECKING:
-    from tasks.evaluate.controls.entities import EntityRows
+    from tasks.controls.entities import EntityRows
     from tasks.inference.predictor import Predictor
 
 MOST_CODES = 64

@@ -16,15 +16,15 @@ import torch
 from configs.errors import IntegrityError
 from models.facts import GraphFacts
 from tasks.arrays import Array
-from tasks.evaluate.controls import boosting, linear
-from tasks.evaluate.controls.entities import EntityRows
-from tasks.evaluate.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows
-from tasks.evaluate.controls.moments import BoostedControl, LinearControl, MomentControl
-from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
-from tasks.evaluate.controls.past import PastControl
-from tasks.evaluate.controls.recommendation import RecommendationControls
-from tasks.evaluate.controls.rows import RowControl
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls import boosting, linear
+from tasks.controls.entities import EntityRows
+from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows
+from tasks.controls.moments import BoostedControl, LinearControl, MomentControl
+from tasks.controls.neighborhoods import NeighborhoodControl
+from tasks.controls.past import PastControl
+from tasks.controls.recommendation import RecommendationControls
+from tasks.controls.rows import RowControl
+from tasks.controls.suite import Controls
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.predictor import Predictor
 from tasks.inference.ranked import Lists, ranked_by

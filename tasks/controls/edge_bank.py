@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.evaluate.controls.features import ControlledGraph
+from tasks.controls.features import ControlledGraph
 from tasks.pair_set import pair_numbers
 
 

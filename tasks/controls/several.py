@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tasks.evaluate.controls.entities import EntityRows
-from tasks.evaluate.controls.features import ControlledGraph
-from tasks.evaluate.controls.moments import held_rows
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.entities import EntityRows
+from tasks.controls.features import ControlledGraph
+from tasks.controls.moments import held_rows
+from tasks.controls.suite import Controls
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import of_head
 from tasks.sampling.relational.batches import share_edges
