@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.label_types import LabelType
 from tasks.evaluators.metrics import Array
 
 _ROUNDS, _PATIENCE = 500, 25
@@ -62,8 +63,7 @@ class Sample:
 class Goal:
     """What is predicted, and by what it is judged."""
 
-    task_type: str
-    """`binary`, `multiclass`, `multilabel` or `regression`."""
+    label_type: LabelType
     num_scores: int
     metric: str
     threads: int
@@ -84,13 +84,12 @@ def fit_columns(train: Sample, valid: Sample, categories: list[int], goal: Goal)
     """Fit trees to each column of the labels; see `fit`. `goal` is that of all columns."""
     if train.label.ndim == 1 or train.label.shape[1] == 1:
         return fit(train, valid, categories, goal)
-    kind = "binary" if goal.task_type == "multilabel" else goal.task_type
-    one = replace(goal, task_type=kind, num_scores=1)
-    found = []
+    one = replace(goal, label_type=goal.label_type.of_a_column, num_scores=1)
+    columns = []
     for column in range(train.label.shape[1]):
         samples = [Sample(sample.x, sample.label[:, column]) for sample in (train, valid)]
-        found.append(fit(samples[0], samples[1], categories, one))
-    return BoostedColumns(tuple(found))
+        columns.append(fit(samples[0], samples[1], categories, one))
+    return BoostedColumns(tuple(columns))
 
 
 def fit(train: Sample, valid: Sample, categories: list[int], goal: Goal) -> Boosted:
@@ -109,9 +108,9 @@ def fit(train: Sample, valid: Sample, categories: list[int], goal: Goal) -> Boos
 
 
 def _objective(goal: Goal) -> dict[str, Any]:
-    if goal.task_type == "multiclass":
+    if goal.label_type.one_of_many:
         return {"objective": "multiclass", "num_class": goal.num_scores}
-    if goal.task_type == "binary":
+    if goal.label_type.is_yes_or_no:
         return {"objective": "binary"}
     return {"objective": "regression_l1" if goal.metric == "mae" else "regression"}
 
@@ -119,9 +118,9 @@ def _objective(goal: Goal) -> dict[str, Any]:
 def _constant(label: Array, goal: Goal) -> Boosted:
     """Return the mean, or the most frequent class, of labels (n,)."""
     scores = np.zeros(goal.num_scores)
-    if goal.task_type == "regression":
+    if goal.label_type.is_number:
         scores[:] = label.mean() if len(label) else 0.0
-    elif goal.task_type == "binary":
+    elif goal.label_type.is_yes_or_no:
         scores[:] = 1.0 if len(label) and label.mean() >= 0.5 else -1.0
     elif len(label):
         scores[np.bincount(label.astype(np.int64)).argmax()] = 1.0

@@ -8,7 +8,6 @@ is known: a payment's customer and merchant, how many payments each of them had 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ import torch
 from models.kernels.sparse.segment import segment_reduce
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
-from tasks.controls import entity_vectors
 from tasks.sampling.relational.batches import SeedMoments, ages, sorted_edges
 from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation
@@ -36,7 +34,7 @@ class EntityRows:
 
     def __init__(self, store: GraphStore, rows: Array, scratch: Path) -> None:
         """Compute them for labelled nodes, int64 (n,) ascending; `scratch` takes the files."""
-        self.rows, self._scratch = rows, scratch
+        self.rows = rows
         self._store, self._facts = store, graph_facts(store.manifest)
         self._numbers_of, self._codes_of = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
         self._moments = SeedMoments(store, self._facts)
@@ -65,16 +63,6 @@ class EntityRows:
         """int32 (n, E): categories of the ends, -1 where there is none."""
         for part in slices(len(rows), _CHUNK_ROWS):
             self._fill(part)
-
-    @cached_property
-    def vectors(self) -> Array | None:
-        """float32 (n, DIM): vectors of the entities from the graph at their moments; None: it is too large for that."""
-        if len(self._edges.entries) > entity_vectors.MOST_EDGES:
-            return None
-        found = create_array(self._scratch / "entity-vectors.npy", (len(self.rows), entity_vectors.DIM), np.float32)
-        entities, cuts = self._moments.entities(self.rows), self._moments.cuts(self.rows)
-        entity_vectors.fill_vectors(self._edges, entities, cuts, found)
-        return found
 
     def places(self, rows: Array) -> Array:
         """Return the places of labelled nodes, int64 (n,)."""

@@ -3,9 +3,6 @@
 Numbers stay numbers, categories become one column for each of their most frequent codes. Empty cells (`missing: mean`)
 have their column's mean over the training rows, as in training. A graph has the means over its nodes. Other transforms
 have no part in it, for some of them read the graph (degree, hops, random walks).
-
-Where vectors of a registered model are features, which a GNN should make better use of than a linear model, another
-control sees the features after preprocess (`prepared_features`).
 """
 
 from __future__ import annotations
@@ -162,21 +159,6 @@ class OwnFeatures:
         numbers = np.asarray(self._numbers[rows])
         numbers = np.where(np.isnan(numbers), self._filling, numbers)
         return np.concatenate([numbers, *shown], axis=1, dtype=np.float32)
-
-
-def has_vectors(store: GraphStore) -> bool:
-    """Whether a registered model's vectors are among the features of the graph's nodes (transform `embedding`)."""
-    return bool(store.manifest.report.get("vectors")) and store.get("feat") is not None
-
-
-def prepared_columns(store: GraphStore) -> tuple[FeatureColumn, ...]:
-    """Return the numeric features after preprocess as columns."""
-    return (FeatureColumn(column="feat", kind="numeric", dim=store.manifest.feature_dim),)
-
-
-def prepared_features(store: GraphStore) -> OwnFeatures:
-    """Return the numeric features after preprocess, of the graph's nodes; not fitted yet."""
-    return OwnFeatures(store["feat"], np.empty((store.manifest.num_nodes, 0), np.int32))
 
 
 def _most_frequent(codes: Array) -> Array:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from configs.label_types import LabelType
 from tasks.evaluators.metrics import Array
 
 _ITERATIONS = 200
@@ -28,13 +29,13 @@ class Linear:
         return (x @ self.weight + self.bias).astype(np.float32)
 
 
-def fit(x: Array, label: Array, task_type: str, num_scores: int) -> Linear:
+def fit(x: Array, label: Array, kind: LabelType, num_scores: int) -> Linear:
     """Fit to rows; takes one thread, so that the same rows give the same bits.
 
     Args:
         x: float32 (n, D), standardized.
         label: int (n,) of one class a row, -1 for none; or float (n, T), NaN for none.
-        task_type: chooses the loss.
+        kind: type of the label, which chooses the loss.
         num_scores: columns of the scores: classes, or labels.
     """
     from sklearn.exceptions import ConvergenceWarning
@@ -42,12 +43,12 @@ def fit(x: Array, label: Array, task_type: str, num_scores: int) -> Linear:
 
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a control that is nearly fitted is one
-        if task_type == "multiclass":
+        if kind.one_of_many:
             return _classes(x, label.reshape(len(x)), num_scores)
         columns = label.reshape(len(x), -1).astype(np.float64)
         if np.issubdtype(label.dtype, np.integer):
             columns[columns < 0] = np.nan
-        one = _values if task_type == "regression" else _yes_or_no
+        one = _values if kind.is_number else _yes_or_no
         found = [one(x[known], column[known]) for column in columns.T for known in [~np.isnan(column)]]
         return Linear(np.stack([weight for weight, _ in found], 1), np.array([bias for _, bias in found]))
 

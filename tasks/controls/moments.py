@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,7 @@ from tasks.controls import boosting, linear
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, training_sample
 from tasks.evaluators.prediction import Prediction
-from tasks.storage.controls import (
-    BOOSTED_CONTROL,
-    BOOSTED_NEARBY_CONTROL,
-    BOOSTED_VECTORS_CONTROL,
-    FEATURES_CONTROL,
-)
+from tasks.storage.controls import BOOSTED_CONTROL, FEATURES_CONTROL
 from tasks.storage.graph_store import GraphStore, slices
 from tasks.storage.manifests import FeatureColumn
 
@@ -27,14 +22,6 @@ _MOST_ROWS = 200_000
 _MOST_COLUMNS = 30
 """Labels a row, for each of which trees are fitted."""
 _CHUNK_ROWS = 1 << 16
-
-Seen = Literal["rows", "nearby", "vectors"]
-"""What trees see: the entity's own row, besides what lies one key away, besides a vector of its place in the graph."""
-_TREES: dict[str, Seen] = {
-    BOOSTED_CONTROL: "rows",
-    BOOSTED_NEARBY_CONTROL: "nearby",
-    BOOSTED_VECTORS_CONTROL: "vectors",
-}
 
 
 @dataclass(frozen=True)
@@ -48,6 +35,10 @@ class MomentControl:
     def features(self, places: Array) -> Array:
         """Return what the model reads of some rows, float32 (n, D)."""
         raise AssertionError(f"{type(self).__name__} defines no features")
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what it learnt, see `tasks.controls.suite.Controls.state`."""
+        raise AssertionError(f"{type(self).__name__} learns nothing")
 
     def predict(self, split: str, prediction: Prediction) -> Prediction:
         """Score a split's rows."""
@@ -66,6 +57,10 @@ class LinearControl(MomentControl):
 
     own: OwnFeatures
 
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what standardizes features, and the model's weights."""
+        return self.own.state() | {"weight": self.model.weight, "bias": self.model.bias}, []
+
     def features(self, places: Array) -> Array:
         """Return them standardized, categories as columns of their own."""
         return np.concatenate([x for _, x in self.own.parts(places)] or [np.empty((0, self.own.width), np.float32)])
@@ -73,24 +68,23 @@ class LinearControl(MomentControl):
 
 @dataclass(frozen=True)
 class BoostedControl(MomentControl):
-    """Trees over the entity's own row and age, and what else they see."""
-
-    seen: Seen
+    """Trees over the entity's own row and age, and what lies one key away."""
 
     def features(self, places: Array) -> Array:
         """Return them as they are."""
-        return tree_features(self.entities, places, self.seen)
+        return tree_features(self.entities, places)
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return LightGBM's texts of the trees, one a label, and the constants of labels that have none."""
+        columns = self.model.columns if isinstance(self.model, boosting.BoostedColumns) else (self.model,)
+        constants = {f"constant-{i}": np.array(one.constant) for i, one in enumerate(columns) if one.trees is None}
+        texts = ["" if one.trees is None else one.trees.model_to_string() for one in columns]
+        return constants | {"num_scores": np.array([columns[0].num_scores])}, texts
 
 
-def tree_features(entities: EntityRows, places: Array, seen: Seen) -> Array:
-    """Return codes, with `nearby` also the ends', then numbers, the relations' columns, the vectors: float32 (n, D)."""
-    parts = [entities.codes, entities.numbers]
-    if seen != "rows":
-        parts[1:1] = [entities.end_codes]
-        parts.append(entities.nearby)
-    if seen == "vectors":
-        assert entities.vectors is not None
-        parts.append(entities.vectors)
+def tree_features(entities: EntityRows, places: Array) -> Array:
+    """Return codes of the rows and of their ends, then numbers, then the relations' columns: float32 (n, D)."""
+    parts = [entities.codes, entities.end_codes, entities.numbers, entities.nearby]
     return np.concatenate([np.asarray(part[places], np.float32) for part in parts], axis=1)
 
 
@@ -100,25 +94,23 @@ def held_rows(store: GraphStore) -> Array:
     return np.unique(np.concatenate([np.asarray(store[name], np.int64) for name in names if name in store]))
 
 
-def fit_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentControl]:
+def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentControl]:
     """Fit all of them to the training split, the trees' number to the validation split."""
     store, manifest = graph.store, graph.store.manifest
     held = {split: np.asarray(store[f"{split}_idx"], np.int64) for split in manifest.splits if f"{split}_idx" in store}
     entities = graph.entities or EntityRows(store, held_rows(store), graph.scratch)
-    found: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
+    controls: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
     if manifest.num_tasks <= _MOST_COLUMNS:
-        for name, seen in _TREES.items():
-            if seen == "vectors" and entities.vectors is None:
-                continue
-            goal = boosting.Goal(manifest.task_type, num_scores, manifest.metric, num_threads())
-            samples = [
-                _sample(graph, entities, sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS), seen)
-                for split in ("train", "valid")
-            ]
-            codes = entities.codes.shape[1] + (0 if seen == "rows" else entities.end_codes.shape[1])
-            trees = boosting.fit_columns(samples[0], samples[1], list(range(codes)), goal)
-            found[name] = BoostedControl(graph, entities, trees, seen)
-    return found
+        goal = boosting.Goal(manifest.label_type, num_scores, manifest.metric, num_threads())
+        samples = []
+        for split in ("train", "valid"):
+            rows = sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS)
+            x = tree_features(entities, entities.places(rows))
+            samples.append(boosting.Sample(x, np.asarray(store["label"][rows])))
+        codes = entities.codes.shape[1] + entities.end_codes.shape[1]
+        trees = boosting.fit_columns(samples[0], samples[1], list(range(codes)), goal)
+        controls[BOOSTED_CONTROL] = BoostedControl(graph, entities, trees)
+    return controls
 
 
 def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scores: int) -> LinearControl:
@@ -133,10 +125,5 @@ def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scor
     own.fit(places)
     x = np.concatenate([part for _, part in own.parts(places)])
     label = np.asarray(graph.store["label"][sample])
-    model = linear.fit(x, label, graph.store.manifest.task_type, num_scores)
+    model = linear.fit(x, label, graph.store.manifest.label_type, num_scores)
     return LinearControl(graph, entities, model, own)
-
-
-def _sample(graph: ControlledGraph, entities: EntityRows, rows: Array, seen: Seen) -> boosting.Sample:
-    x = tree_features(entities, entities.places(rows), seen)
-    return boosting.Sample(x, np.asarray(graph.store["label"][rows]))

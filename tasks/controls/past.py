@@ -35,8 +35,12 @@ class PastControl:
         """Score nodes, float32 (n, T); those of binary labels are above 0 where the value is above one half."""
         rows = self.graph.ids.rows(nodes)
         values = np.where(np.isnan(self.values[rows]), self.otherwise, self.values[rows])
-        threshold = 0.5 if self.graph.store.manifest.task_type == "binary" else 0.0
+        threshold = 0.5 if self.graph.store.manifest.label_type.is_yes_or_no else 0.0
         return np.asarray(values - threshold, np.float32)
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what those without a value get."""
+        return {"otherwise": np.asarray(self.otherwise)}, []
 
     @classmethod
     def of(cls, graph: ControlledGraph, name: str, otherwise: Array) -> PastControl:

@@ -16,18 +16,15 @@ import torch
 from configs.errors import IntegrityError
 from models.facts import GraphFacts
 from tasks.arrays import Array
-from tasks.controls import boosting, linear
+from tasks.controls import boosting, linear, past
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows
 from tasks.controls.moments import BoostedControl, LinearControl, MomentControl
 from tasks.controls.neighborhoods import NeighborhoodControl
-from tasks.controls.past import PastControl
 from tasks.controls.recommendation import RecommendationControls
-from tasks.controls.rows import RowControl
-from tasks.controls.suite import Controls
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.predictor import Predictor
-from tasks.inference.ranked import Lists, ranked_by
+from tasks.inference.ranked import ranked_by
 from tasks.inference.rule import CodesAsTrained, Rule
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
 from tasks.storage.dataset_store import DatasetStore
@@ -37,25 +34,6 @@ from tasks.storage.ids import IdMap
 
 TREES = "trees-{}.txt"
 Arrays = dict[str, Array]
-
-
-def fitted_state(controls: Controls, name: str, metric: str) -> tuple[Arrays, list[str]]:
-    """Return what a fitted control (`Control.serves`) learnt: arrays by name, and texts of trees, one a label."""
-    if name in CONSTANT_CONTROLS:
-        return {"scores": controls.constant(metric)}, []
-    control = controls.fitted(name)
-    if isinstance(control, PastControl):
-        return {"otherwise": np.asarray(control.otherwise)}, []
-    if isinstance(control, BoostedControl):
-        model = control.model
-        columns = model.columns if isinstance(model, boosting.BoostedColumns) else (model,)
-        constants = {f"constant-{i}": np.array(one.constant) for i, one in enumerate(columns) if one.trees is None}
-        texts = ["" if one.trees is None else one.trees.model_to_string() for one in columns]
-        return constants | {"num_scores": np.array([columns[0].num_scores])}, texts
-    if isinstance(control, LinearControl | RowControl):
-        features = control.own if isinstance(control, LinearControl) else control.features
-        return features.state() | {"weight": control.model.weight, "bias": control.model.bias}, []
-    return {}, []  # it computes all from the graph
 
 
 def write_trees(folder: Path, texts: list[str]) -> None:
@@ -83,8 +61,8 @@ class PublishedControl(Rule):
         """Score nodes of the graph."""
         if self.control in CONSTANT_CONTROLS:
             return self._constant(len(nodes))
-        if self.control in ("last_value", "own_mean"):
-            return PastControl.of(self.graph, self.control, self.state["otherwise"]).scores(nodes)
+        if self.control in past.COLUMNS:
+            return past.PastControl.of(self.graph, self.control, self.state["otherwise"]).scores(nodes)
         if self.graph.store.manifest.fit_before is None:
             return self._row_scores(self.graph.ids.rows(nodes), None)
         order = np.argsort(nodes)
@@ -107,7 +85,7 @@ class PublishedControl(Rule):
             raise self._refusal(f"{len(pairs):,} pairs, whose neighbours are too many to look at")
         return found[self.control]
 
-    def ranked(self, tasks: Array, k: int | None) -> tuple[RankedRows, Lists]:
+    def ranked(self, tasks: Array, k: int | None) -> RankedRows:
         """Rank all candidates for tasks."""
         controls = RecommendationControls(self.graph.store)
         return ranked_by(controls.links, tasks, controls.rules[self.control], k)
@@ -145,7 +123,7 @@ class PublishedControl(Rule):
             own = OwnFeatures(entities.numbers, entities.codes)
             own.settle(self.state)
             return LinearControl(self.graph, entities, self._linear(), own)
-        return BoostedControl(self.graph, entities, self._trees(), "rows" if self.control == "boosted" else "nearby")
+        return BoostedControl(self.graph, entities, self._trees())
 
     def _trees(self) -> boosting.Boosted | boosting.BoostedColumns:
         import lightgbm

@@ -11,6 +11,8 @@ import numpy as np
 from scipy import sparse
 
 from tasks.arrays import Array
+from tasks.controls.suite import Controls
+from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.ranked import ScoreTasks, ranked_by
 from tasks.sampling.relational.links import ranked_links
@@ -23,15 +25,19 @@ _MOST_PAIRS = 200_000_000
 """Pairs that are had together, beyond which they are not counted: some gigabytes."""
 
 
-class RecommendationControls:
+class RecommendationControls(Controls):
     """Lists by simple rules."""
 
     def __init__(self, store: GraphStore) -> None:
+        super().__init__()
         self.links = ranked_links(store)
-        self.notes: list[str] = []
-        """What cannot be had, in words."""
         self._store = store
         self._together: tuple[int, sparse.csr_matrix, sparse.csr_matrix] | None = None
+
+    def split_predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
+        """Yield the name of each rule, and what it says of a split's tasks."""
+        for name, ranked in self.ranked(split):
+            yield name, Prediction(ranked=ranked)
 
     def ranked(self, split: str) -> Iterator[tuple[str, RankedRows]]:
         """Yield the name of each rule, and where what is right for a split's tasks stands by it."""
@@ -40,7 +46,7 @@ class RecommendationControls:
             del rules[TOGETHER_CONTROL]
             self.notes.append(f"{split}: too many pairs of candidates were had together to count them")
         for name, rule in rules.items():
-            yield name, ranked_by(self.links, tasks, rule)[0]
+            yield name, ranked_by(self.links, tasks, rule)
 
     @property
     def rules(self) -> dict[str, ScoreTasks]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph
+from tasks.controls.labels import LabelControls
 from tasks.controls.moments import held_rows
-from tasks.controls.suite import Controls
+from tasks.controls.suite import Controls, Measure, Measured
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import of_head
 from tasks.sampling.relational.batches import share_edges
@@ -20,36 +20,33 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.heads import HeadView, head_manifest, head_views
 
 
-class SeveralControls:
+class SeveralControls(Controls):
     """The controls of a graph of several tasks."""
 
     def __init__(self, graph: ControlledGraph) -> None:
         """Fit them."""
+        super().__init__()
         store = graph.store
         if reads_tables(store.manifest):
             graph = replace(graph, entities=EntityRows(store, held_rows(store), graph.scratch))
         self._views = head_views(store.manifest)
-        self._parts = [
-            Controls(replace(graph, store=head_store(store, view), labels=view.labels), view.num_scores)
-            for view in self._views
-        ]
+        self._parts: list[LabelControls] = []
+        for view in self._views:
+            own = head_store(store, view)
+            of_task = replace(graph, store=own, labels=view.labels)
+            self._parts.append(LabelControls(of_task, view.num_scores, own["label"]))
         self.notes = [note for part in self._parts for note in part.notes]
 
-    def measured(
-        self, split: str, prediction: Prediction, measure: Callable[[Prediction], dict[str, float]]
-    ) -> Iterator[tuple[str, dict[str, float]]]:
-        """Yield name and metrics of each control on the rows that `prediction`, the model's, is about.
-
-        A task that has no such control has its best constant there.
-        """
+    def measured(self, split: str, prediction: Prediction, measure: Measure) -> Measured:
+        """Yield them; a task that has no such control has its best constant there."""
         by_name: dict[str, dict[int, Prediction]] = {}
         constants: list[Prediction] = []
         for number, (view, part) in enumerate(zip(self._views, self._parts, strict=True)):
-            for name, found in part.predictions(split, of_head(prediction, view)):
+            for name, control in part.predictions(split, of_head(prediction, view)):
                 if name in CONSTANT_CONTROLS:
-                    constants.append(found)
+                    constants.append(control)
                 else:
-                    by_name.setdefault(name, {})[number] = found
+                    by_name.setdefault(name, {})[number] = control
         values = measure(self._joined(prediction, {}, constants))
         for number, (view, part) in enumerate(zip(self._views, self._parts, strict=True)):
             label = constants[number].label

@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numba import njit
 
+from configs.metric_names import hits_of
 from models.knowledge import Side
-from tasks.arrays import Array, offsets
+from tasks.arrays import Array, offsets, sample_rows
+from tasks.controls.association import AssociationControl
+from tasks.controls.suite import Controls, Measure, Measured
+from tasks.evaluators.prediction import Prediction
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.ranks import Ranks
 from tasks.ranking.triples import SIDES, Triples, known_of
+
+_MOST_ASSOCIATED = 2000
+"""Triples of a split whose ends are ranked by association."""
+
+
+class TripleControls(Controls):
+    """Those of triples: a random order, one by frequency, and what the entities have that are like the given one."""
+
+    def __init__(self, splits: TripleSplits) -> None:
+        super().__init__()
+        self._splits, self._frequency = splits, FrequencyControl(splits)
+
+    @cached_property
+    def _association(self) -> AssociationControl:
+        return AssociationControl(self._splits)
+
+    def measured(self, split: str, prediction: Prediction, measure: Measure) -> Measured:
+        """Yield them; what a random order gives is of as many candidates as the model's ranks have."""
+        ranks = prediction.true_ranks()
+        values = measure(Prediction(ranks=Ranks(np.zeros_like(ranks.better), ranks.candidates, ranks.candidates)))
+        harmonic = np.cumsum(1 / np.arange(1, ranks.candidates.max(initial=0) + 2))
+        chance = {"mrr": float((harmonic[ranks.candidates] / (ranks.candidates + 1)).mean())}
+        for metric in values:
+            most = hits_of(metric)
+            if most is not None:
+                chance[metric] = float(np.minimum(1, most / (ranks.candidates + 1)).mean())
+        yield "chance", values | {metric: value for metric, value in chance.items() if metric in values}
+        triples = self._splits.triples(split)
+        yield "frequency", measure(Prediction(ranks=self._frequency.ranks(triples)))
+        if len(triples) > _MOST_ASSOCIATED:
+            triples = triples.taken(sample_rows(np.arange(len(triples)), _MOST_ASSOCIATED))
+            self.notes.append(f"association was measured on {_MOST_ASSOCIATED:,} triples of {split}")
+        yield "association", measure(Prediction(ranks=self._association.ranks(triples)))
 
 
 class FrequencyControl:

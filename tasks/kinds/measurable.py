@@ -6,21 +6,22 @@ metric that is defined on them is defined on all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from configs.errors import DataError
+from configs.label_types import LabelType
 from configs.metric_names import EVEN_METRICS, ONE_CLASS
 from configs.schema import EvaluateConfig
 from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
+from tasks.kinds.of import kind_of
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.heads import HeadView, head_manifest, head_views
 from tasks.storage.ids import class_names
 from tasks.storage.manifests import GraphManifest
 
@@ -32,51 +33,38 @@ _FEWEST = 30
 def check_graph(
     evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetStore | None, warn: Callable[[str], None]
 ) -> None:
-    """Do what `check_splits` does with the labels of a graph; `dataset` knows the names of its classes.
+    """Refuse splits that the recipe's metric is not defined on; `dataset` knows the names of classes.
 
-    Of link tasks the metric has to fit. Raises RecipeError and DataError, as `check_splits` does.
-    """
-    labels = split_labels(graph)
-    if labels is None:  # of pairs it need not be asked more than whether it fits
-        _name_thin_relations(make_evaluator(evaluate.evaluator, graph.manifest), graph, warn)
-    else:
-        check_splits(evaluate, graph.manifest, labels, warn, class_names(dataset))
-
-
-def check_splits(
-    evaluate: EvaluateConfig,
-    graph: GraphManifest,
-    labels: Mapping[str, Array],
-    warn: Callable[[str], None],
-    names: list[str] | None = None,
-) -> None:
-    """Refuse splits that the metric is not defined on; warn of classes that only held-out rows have.
-
-    `labels` maps a split to its labels, int64 (n,) with -1 for none, or float (n, T) with NaN for none. Validation
-    needs a metric whatever the splits to report.
+    Validation needs a metric whatever the splits to report.
 
     Raises:
         RecipeError: the metric does not fit the task.
         DataError: naming the split and what its labels are.
     """
-    evaluator = make_evaluator(evaluate.evaluator, graph)
-    for view in head_views(graph):
-        own, warn_of_task = {split: view.label_of(label) for split, label in labels.items()}, _naming(view, warn)
-        try:
-            check_splits(evaluate, head_manifest(graph, view.head), own, warn_of_task)
-        except DataError as error:
-            if view.labels.start == 0:  # the first one judges the model
-                raise
-            warn_of_task(str(error))
-    if graph.heads:
-        return
-    for split in dict.fromkeys(("valid", *evaluate.splits)):
+    evaluator = make_evaluator(evaluate.evaluator, graph.manifest)
+    kind_of(graph.manifest).measurable(evaluator, graph, class_names(dataset), evaluate.splits, warn)
+
+
+def check_labels_of(
+    evaluator: Evaluator,
+    graph: GraphManifest,
+    labels: Mapping[str, Array],
+    splits: Sequence[str],
+    warn: Callable[[str], None],
+    names: list[str] | None = None,
+) -> None:
+    """Refuse splits that a metric is not defined on; warn of classes that only held-out rows have.
+
+    `labels` maps a split to its labels, int64 (n,) with -1 for none, or float (n, T) with NaN for none. Raises
+    DataError.
+    """
+    for split in dict.fromkeys(("valid", *splits)):
         if split not in labels:
             continue
-        found = representatives(labels[split])
-        width = max(2, graph.num_classes) if found.ndim == 1 else found.shape[1]
+        few = representatives(labels[split])
+        width = max(2, graph.num_classes) if few.ndim == 1 else few.shape[1]
         try:
-            evaluator(Prediction(scores=np.zeros((len(found), width), np.float32), label=found))
+            evaluator(Prediction(scores=np.zeros((len(few), width), np.float32), label=few))
         except DataError as error:
             raise DataError(
                 f"the {split} split of {len(labels[split]):,} rows cannot be measured by {evaluator.metric}: {error} "
@@ -84,16 +72,12 @@ def check_splits(
                 "the split out of evaluate.splits, or choose another evaluate.evaluator"
             ) from error
     if "valid" in labels and evaluator.metric in EVEN_METRICS:
-        _name_thin_classes(labels["valid"], graph.task_type, evaluator.metric, warn, names)
+        _name_thin_classes(labels["valid"], graph.label_type, evaluator.metric, warn, names)
     _look_for_majority(evaluator.metric, labels, warn, names)
-    if graph.task_type in ("multiclass", "binary"):
+    if graph.label_type.one_decision:
         _compare_classes(labels, warn, names)
     elif "train" in labels:
         _look_for_constants(labels["train"], warn)
-
-
-def _naming(view: HeadView, warn: Callable[[str], None]) -> Callable[[str], None]:
-    return lambda words: warn(f"{view.head.name}: {words}")
 
 
 def _ways_to_split(graph: GraphManifest) -> str:
@@ -139,12 +123,12 @@ def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], n
 
 
 def _name_thin_classes(
-    labels: Array, task_type: str, metric: str, warn: Callable[[str], None], names: list[str] | None
+    labels: Array, kind: LabelType, metric: str, warn: Callable[[str], None], names: list[str] | None
 ) -> None:
     """Warn of classes, or columns of labels, that the validation split has hardly any row of, though it has some."""
-    if task_type == "regression" or len(labels) < _FEWEST:
+    if kind.is_number or len(labels) < _FEWEST:
         return
-    if task_type == "multilabel":
+    if not kind.one_column:
         counts, what = np.nansum(labels, axis=0).astype(np.int64), "label columns"
     else:
         flat = labels.reshape(len(labels), -1)[:, 0]
@@ -152,9 +136,9 @@ def _name_thin_classes(
     _name_thin(counts, what, names, f"the epoch is chosen by {metric}, in which they weigh as much as the others", warn)
 
 
-def _name_thin_relations(evaluator: Evaluator, graph: GraphStore, warn: Callable[[str], None]) -> None:
+def name_thin_relations(evaluator: Evaluator, graph: GraphStore, warn: Callable[[str], None]) -> None:
     """Warn of relations that judge and have hardly any pair in the validation split."""
-    relation = graph.get("valid_relation") if graph.manifest.task == "link" else None
+    relation = graph.get("valid_relation")
     if relation is None:
         return
     counts = np.bincount(np.asarray(relation), minlength=graph.manifest.num_relations)
@@ -231,10 +215,7 @@ def _words(classes: Array, names: list[str] | None) -> str:
     return ", ".join(words) + (", ..." if len(classes) > _LISTED else "") or "none"
 
 
-def split_labels(graph: GraphStore) -> dict[str, Array] | None:
-    """Return the labels of each split; None where the task has none."""
-    label = graph.get("graph_label" if graph.manifest.task == "graph" else "label")
-    if graph.manifest.task == "link" or graph.manifest.ranking is not None or label is None:
-        return None
+def split_labels(graph: GraphStore, label: Array) -> dict[str, Array]:
+    """Return the labels of each split, of those of all rows."""
     indices = {split: graph.get(f"{split}_idx") for split in ("train", "valid", "test")}
     return {split: np.asarray(label[np.asarray(index)]) for split, index in indices.items() if index is not None}

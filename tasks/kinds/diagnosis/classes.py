@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.label_types import LabelType
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
 from tasks.evaluators.prediction import Prediction
@@ -20,17 +21,15 @@ _ROWS_AT_A_TIME = 1 << 17
 OTHER = "other"
 
 
-def diagnose(prediction: Prediction, task_type: str, names: list[str] | None = None) -> dict[str, Any]:
+def diagnose(prediction: Prediction, kind: LabelType, names: list[str] | None = None) -> dict[str, Any]:
     """Return what there is to draw about a split.
 
     multiclass: `confusion`, `per_class`, `calibration`; binary: `confusion`, `roc`, `calibration`; multilabel:
-    `per_task`; regression: `scatter`; link: `ranking`.
+    `per_task`; regression: `scatter`.
     """
-    if task_type == "link":
-        return {"ranking": ranking(*prediction.pairs())}
-    if task_type == "regression":
+    if kind.is_number:
         return {"scatter": scatter(*prediction.columns())}
-    if task_type == "multiclass" and prediction.single_label:
+    if kind.one_of_many and prediction.single_label:
         return _multiclass(prediction, names)
     label, score = prediction.columns()
     if label.shape[1] == 1:

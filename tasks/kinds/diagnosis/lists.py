@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from tasks.evaluators.ranked import hits, precision, recall
-from tasks.evaluators.ranked_rows import RankedRows
-from tasks.inference.ranked import Lists
+from tasks.evaluators.ranked_rows import Lists, RankedRows
 
 _LENGTHS = (1, 3, 5, 10, 20, 50, 100)
 

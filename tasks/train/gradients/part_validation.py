@@ -6,6 +6,7 @@ import torch
 
 from models.base import GraphModel
 from tasks.inference.parts import PartPredictor
+from tasks.kinds.of import kind_of
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Ranges
 from tasks.train.job import AnyJob
@@ -24,5 +25,5 @@ class PartValidation(Validation):
 
     def measure(self, model: GraphModel) -> dict[str, float]:
         """Return the metrics, the same on all ranks."""
-        prediction = self._parts.predict(model, "valid")
+        prediction = kind_of(self._parts.graph.manifest).score_parts(self._parts, model, "valid")
         return from_main(self.evaluator(prediction) if self.ranks.is_main else {})

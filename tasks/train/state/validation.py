@@ -11,6 +11,7 @@ from configs.errors import DataError
 from models.base import GraphModel
 from tasks.evaluators.making import make_evaluator
 from tasks.inference.predictor import WHOLE_GRAPH_BYTES, Predictor
+from tasks.kinds.of import predict
 from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import AnyJob
@@ -39,7 +40,7 @@ class Validation:
         metrics: dict[str, float] = {}
         if self.ranks.is_main:
             with self._all_threads():
-                metrics = self.evaluator(self.predictor.predict(model, "valid"))
+                metrics = self.evaluator(predict(self.predictor, model, "valid"))
         return from_main(metrics)
 
     def score(self, metrics: dict[str, float]) -> float:

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
-from configs.layout_options import LAYOUT
 from tasks.arrays import Array
 from tasks.components.build import number_components
-from tasks.evaluate.layouts.points_file import IDS
+from tasks.kinds.judged import split_column
+from tasks.kinds.labelled import splits_of
+from tasks.kinds.points.points_file import IDS
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ALWAYS, GraphStore
-from tasks.storage.heads import head_views
 from tasks.storage.ids import IdMap, class_names
-from tasks.storage.manifests import NEIGHBORS, SPLITS, FeatureColumn, PartitionManifest
+from tasks.storage.manifests import NEIGHBORS, SPLITS, FeatureColumn
 
 MOST_COLUMNS = 24
 """Of the data set's own columns."""
@@ -55,10 +55,12 @@ def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes:
     labels = _labels(store, dataset, nodes)
     if labels is not None:
         found["label"] = labels
-    if manifest.task == "node" and manifest.splits:
-        found["split"] = split_column(store, nodes)
-    if isinstance(manifest, PartitionManifest) and manifest.num_parts > 1:
-        part = np.searchsorted(np.asarray(manifest.part_offsets), nodes, side="right") - 1
+    if any(f"{split}_idx" in store for split in SPLITS):
+        split = splits_of(store, nodes, manifest.num_nodes)
+        found["split"] = split_column(split, slice(None), len(nodes))
+    offsets = getattr(manifest, "part_offsets", ())
+    if len(offsets) > 2:
+        part = np.searchsorted(np.asarray(offsets), nodes, side="right") - 1
         found["part"] = _texts(part)
     component = _components(store)
     if component is not None:
@@ -74,18 +76,9 @@ def type_names(names: tuple[str, ...], kinds: Array) -> pa.Array | None:
     return pa.array(np.array(names, object)[kinds]) if len(np.unique(kinds)) > 1 else None
 
 
-def split_column(store: GraphStore, nodes: Array) -> pa.Array:
-    """Return the split of nodes, texts (n,); null: none."""
-    code = np.full(store.manifest.num_nodes, len(SPLITS), np.int8)
-    for number, split in enumerate(SPLITS):
-        if f"{split}_idx" in store:
-            code[np.asarray(store[f"{split}_idx"])] = number
-    return pa.array([*SPLITS, None], pa.string()).take(pa.array(code[nodes]))
-
-
 def _labels(store: GraphStore, dataset: DatasetStore, nodes: Array) -> pa.Array | None:
     """Return the first label of nodes: names of classes, or numbers."""
-    if "label" not in store or store.manifest.task not in ("node", LAYOUT) or head_views(store.manifest):
+    if "label" not in store or store.manifest.heads:
         return None
     label = np.asarray(store["label"][nodes])
     if label.ndim == 1:
@@ -93,7 +86,7 @@ def _labels(store: GraphStore, dataset: DatasetStore, nodes: Array) -> pa.Array 
         if names is None:
             return pa.array(label.astype(str).astype(object), pa.string(), mask=missing)
         return pa.array(names, pa.string()).take(pa.array(np.where(missing, 0, label), mask=missing))
-    if store.manifest.task_type == "regression":
+    if store.manifest.label_type.is_number:
         return pa.array(label[:, 0], pa.float32(), mask=np.isnan(label[:, 0]))
     if label.shape[1] == 1:
         return pa.array(np.where(label[:, 0] > 0.5, "1", "0").astype(object), mask=np.isnan(label[:, 0]))

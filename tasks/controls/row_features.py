@@ -11,8 +11,6 @@ from tasks.controls.features import (
     ControlledGraph,
     OwnFeatures,
     own_columns,
-    prepared_columns,
-    prepared_features,
     read_rows,
     training_sample,
 )
@@ -32,16 +30,15 @@ class RowControl:
     model: linear.Linear
 
     @classmethod
-    def fit(cls, graph: ControlledGraph, num_scores: int) -> RowControl | None:
-        """Fit it; None where nodes have no features. `num_scores`: columns of the model's scores."""
+    def fit(cls, graph: ControlledGraph, num_scores: int, labels: Array) -> RowControl | None:
+        """Fit it; None where nodes have no features; for the arguments see `LabelControls`."""
         store, manifest, ids = graph.store, graph.store.manifest, graph.ids
         columns = own_columns(graph.dataset, manifest.target_type)
         if not columns:
             return None
-        labels = store["label" if manifest.task == "node" else "graph_label"]
         sample = training_sample(_labelled(store, labels), columns, num_scores)
         table, rows, offsets = f"nodes/{manifest.target_type}", None, None
-        if manifest.task == "graph":
+        if "graphs" in graph.dataset:
             sizes = graph.dataset.column("graphs", "num_nodes")
             offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
             wanted = np.arange(offsets[-1])
@@ -50,17 +47,14 @@ class RowControl:
             wanted = rows = np.unique(ids.rows(np.concatenate(held)))
         features = OwnFeatures(*read_rows(graph.dataset, table, columns, wanted, graph.scratch), offsets)
         places = sample if rows is None else np.searchsorted(rows, ids.rows(sample))
-        model = _fitted(features, places, np.asarray(labels[sample]), manifest.task_type, num_scores)
+        features.fit(places)
+        x = np.concatenate([part for _, part in features.parts(places)])
+        model = linear.fit(x, np.asarray(labels[sample]), manifest.label_type, num_scores)
         return cls(graph, features, rows, model)
 
-    @classmethod
-    def fit_prepared(cls, graph: ControlledGraph, num_scores: int) -> RowControl:
-        """Fit it to the nodes' features after preprocess."""
-        store = graph.store
-        sample = training_sample(_labelled(store, store["label"]), prepared_columns(store), num_scores)
-        features = prepared_features(store)
-        label = np.asarray(store["label"][sample])
-        return cls(graph, features, None, _fitted(features, sample, label, store.manifest.task_type, num_scores))
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what standardizes features, and the model's weights."""
+        return self.features.state() | {"weight": self.model.weight, "bias": self.model.bias}, []
 
     def predict(self, split: str, prediction: Prediction) -> Prediction:
         """Score a split's rows."""
@@ -77,10 +71,3 @@ def _labelled(store: GraphStore, labels: Array) -> Array:
     train = np.asarray(store["train_idx"], np.int64)
     label = np.asarray(labels[train])
     return train[~np.isnan(label).all(1) if label.ndim == 2 else label >= 0]
-
-
-def _fitted(features: OwnFeatures, places: Array, label: Array, task_type: str, num_scores: int) -> linear.Linear:
-    """Standardize features by some items, and fit a linear model to them."""
-    features.fit(places)
-    x = np.concatenate([part for _, part in features.parts(places)])
-    return linear.fit(x, label, task_type, num_scores)

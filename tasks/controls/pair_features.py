@@ -7,19 +7,16 @@ nothing to do with each other, both side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Protocol
 
 import numpy as np
 
+from configs.label_types import label_type
 from tasks.arrays import Array, sample_rows
 from tasks.controls import linear
 from tasks.controls.features import (
     ControlledGraph,
     OwnFeatures,
     own_columns,
-    prepared_columns,
-    prepared_features,
     read_rows,
     training_sample,
 )
@@ -34,19 +31,6 @@ _FALSE_KEY = 20_261_122
 """Pairs of random ends are the same whatever the recipe's seed."""
 _NUMBERS_AT_A_TIME = 1 << 22
 _PAIRS_AT_A_TIME = 1 << 20
-
-
-class _Nodes(Protocol):
-    """Nodes that pairs may have at one of their ends, and their features."""
-
-    first: int
-    """The first one, in ids where types lie end to end."""
-    count: int
-    width: int
-    """Of their features."""
-
-    def take(self, rows: Array) -> Array:
-        """Return the features of nodes, float32 (n, width)."""
 
 
 class _End:
@@ -66,23 +50,10 @@ class _End:
         return found
 
 
-class _Prepared:
-    """All nodes of the graph with their features after preprocess, which are standardized as they are read."""
-
-    first = 0
-
-    def __init__(self, features: OwnFeatures, count: int) -> None:
-        self.features, self.count, self.width = features, count, features.width
-
-    def take(self, rows: Array) -> Array:
-        """Return the features of nodes."""
-        return np.concatenate([part for _, part in self.features.parts(rows)])
-
-
 class PairControl:
     """Fitted to a sample of the training pairs, and to as many pairs of random ends."""
 
-    def __init__(self, ends: tuple[_Nodes, _Nodes], graph: ControlledGraph, ids: Callable[[Array], Array]) -> None:
+    def __init__(self, ends: tuple[_End, _End], graph: ControlledGraph, ids: Callable[[Array], Array]) -> None:
         """Not fitted yet: see `fit`. `ids`: from the graph's nodes to those of the ends."""
         self.ends, self.graph, self._ids = ends, graph, ids
         self.width = 2 * ends[0].width if ends[0] is ends[1] else sum(end.width for end in ends)
@@ -103,18 +74,6 @@ class PairControl:
         control._fit(true)
         return control
 
-    @classmethod
-    def fit_prepared(cls, graph: ControlledGraph) -> PairControl:
-        """Fit it to the nodes' features after preprocess."""
-        train, features = graph.store["train_edges"], prepared_features(graph.store)
-        chosen = training_sample(np.arange(len(train)), prepared_columns(graph.store), 1, share=2)
-        true = np.asarray(train[chosen], np.int64)
-        features.fit(sample_rows(np.unique(true), len(true)))
-        end = _Prepared(features, graph.store.manifest.num_nodes)
-        control = cls((end, end), graph, partial(np.asarray, dtype=np.int64))
-        control._fit(true)
-        return control
-
     def _fit(self, true: Array) -> None:
         sampler = NegativeSampler(self.graph.store, "uniform", 1)
         if sampler.ends is ANY:
@@ -123,7 +82,7 @@ class PairControl:
         else:  # what can be joined is told by more than types
             false = self._ids(sampler.draw(true, _FALSE_KEY).reshape(-1)).reshape(-1, 2)
         x = np.concatenate([part for pairs in (true, false) for _, part in self._parts(pairs)])
-        self.model = linear.fit(x, np.repeat([1.0, 0.0], len(true)), "link", 1)
+        self.model = linear.fit(x, np.repeat([1.0, 0.0], len(true)), label_type("binary"), 1)
 
     def predict(self, split: str, prediction: Prediction) -> Prediction | None:
         """Score a split's pairs; None where they are too many."""
