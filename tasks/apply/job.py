@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from configs.layout_options import LayoutOptions
-from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.mapped_data import MappedData
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob
@@ -32,7 +32,7 @@ class ServeJob(ScoringJob):
     node_type: str | None
     classes: list[str] | None
     """Names of the model's classes."""
-    asked: Asked = field(default_factory=Asked)
+    asked: CompletionRequest = field(default_factory=CompletionRequest)
     """What is asked of a model of triples."""
     is_shown: bool = False
     """Whether completions of triples are returned, not written."""

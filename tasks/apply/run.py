@@ -16,7 +16,7 @@ from configs.errors import RecipeError
 from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
-from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.job import ServeJob
 from tasks.apply.layers import keeping
 from tasks.apply.mapped_data import MappedData
@@ -61,7 +61,7 @@ class OutputRequest:
     given: dict[str, str] = field(default_factory=dict)
     """`nodes`, `pairs` or `graphs`: a file of ids; `queries`: of triples."""
     node_type: str | None = None
-    asked: Asked = field(default_factory=Asked)
+    asked: CompletionRequest = field(default_factory=CompletionRequest)
     """What is asked of a model of triples."""
     keep_layers: bool = False
     """Whether all layers' outputs are kept, and taken from those of an earlier graph where they are the same."""
@@ -173,11 +173,11 @@ def write_outputs(
     assert request.what != "model"
     ingest, graph = parents["ingest"], parents["partition"]
     store = DatasetStore(ingest.folder, ingest.manifest)
-    labels = published.needs.labels if published.needs is not None and request.what == "predictions" else None
+    labels = published.needs.labels if request.what == "predictions" else None
     order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
     threshold = None
     if request.threshold is not None:
-        threshold = threshold_of(request.threshold, graph.manifest, published.classes(store))
+        threshold = threshold_of(request.threshold, graph.manifest, published.needs.classes)
     own_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
     places = request.what == "layout" and published.recipe.is_layout and not own_graph
     mapped = MappedData.of(published, home) if places else None
@@ -197,7 +197,7 @@ def write_outputs(
             mapped=mapped,
             given={key: user_path(path).resolve() for key, path in request.given.items()},
             node_type=request.node_type,
-            classes=published.classes(store),
+            classes=published.needs.classes,
             batch_size=recipe.evaluate.batch_size,
             memory=recipe.evaluate.memory,
             device="cpu" if request.keep_layers else recipe.train.device,

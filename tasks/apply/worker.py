@@ -22,7 +22,7 @@ from tasks.apply.job import ServeJob
 from tasks.apply.model.fit import check_facts, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows as find_learnt_rows
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS
-from tasks.apply.vector_files.writers import NpyVectors, open_vectors
+from tasks.apply.vector_files.writers import MatrixVectors, open_vectors
 from tasks.inference.opened import open_model
 from tasks.inference.predictor import evaluating, no_vectors
 from tasks.inference.rule import Rule
@@ -214,7 +214,7 @@ class Serving:
         rows = self.kind.asked_rows(self.opened, items, names_splits=job.names_splits)
         if job.format == "npy":
             outputs = self.kind.probabilities(self.opened, rows, deciding)
-            with NpyVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
+            with MatrixVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
                 for ids, values in outputs:
                     matrix.add(ids, values)
             return {"files": [path.name for path in matrix.files], "classes": job.classes}
@@ -240,7 +240,7 @@ class Serving:
 
     def _write_relations(self) -> dict[str, Any]:
         """Write the rows of relations under their names; one that has a row for its way back has that as NAME^-1."""
-        from models.knowledge import KnowledgeModel
+        from models.knowledge.base import KnowledgeModel
 
         assert isinstance(self.model, KnowledgeModel)
         names, table = relation_names(self.dataset), self.model.relations

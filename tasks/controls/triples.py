@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from configs.metric_names import hits_of
-from models.knowledge import Side
+from models.knowledge.base import Side
 from tasks.arrays import Array, offsets, sample_rows
 from tasks.controls.association import AssociationControl
 from tasks.controls.suite import Controls, Measure, Measured

@@ -156,7 +156,7 @@ class Evaluation:
 
     def _vectors(self) -> dict[str, Any]:
         """Describe the vectors of a model that is these."""
-        from models.vectors import VectorModel
+        from models.vectors.base import VectorModel
         from tasks.evaluate.vectors import SHARES, describe_vectors
 
         opened, job = self.opened, self.job

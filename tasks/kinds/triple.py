@@ -54,7 +54,7 @@ class TripleKind(PairKind):
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Rank heads, then tails."""
-        from models.knowledge import KnowledgeModel
+        from models.knowledge.base import KnowledgeModel
         from tasks.evaluators.prediction import Prediction
         from tasks.ranking.triples import Triples
 
@@ -105,7 +105,7 @@ class TripleKind(PairKind):
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return ranks by relation, by kind of relation, by how often an entity was met."""
-        from models.knowledge import KnowledgeModel
+        from models.knowledge.base import KnowledgeModel
         from tasks.kinds.diagnosis.triples import diagnose_triples
 
         assert isinstance(opened.model, KnowledgeModel)

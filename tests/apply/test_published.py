@@ -14,6 +14,7 @@ import torch
 
 from configs.errors import IntegrityError, RecipeError
 from tasks.apply.model.files import load_published, write_tensors
+from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import model_recipe, read_published
 from tasks.storage.file_names import beside
 
@@ -27,6 +28,7 @@ def model(tmp_path: Path) -> Path:
     for name in ("recipe.json", "model.json", "lineage.json"):
         (folder / name).write_text("{}")
     write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, ("format", "pt"))
+    DataNeeds("node", "node", (), (), 2, None, {}, ()).write(folder)
     return folder
 
 
@@ -65,7 +67,7 @@ def test_a_folder_with_anything_else_is_not_replaced(model: Path, tmp_path: Path
     published.export(mine, "files")
     kept = {
         "thesis.ipynb": lambda: (mine / "thesis.ipynb").write_text("x"),
-        "data.json": lambda: (mine / "data.json").mkdir(),
+        "profile.json": lambda: (mine / "profile.json").mkdir(),
         "README.md": lambda: (mine / "README.md").symlink_to(tmp_path),
     }
     for name, make in kept.items():
@@ -73,7 +75,7 @@ def test_a_folder_with_anything_else_is_not_replaced(model: Path, tmp_path: Path
         with pytest.raises(RecipeError, match="holds no exported model, or other files too"):
             published.export(mine, "files")
         assert (mine / name).exists()
-        (mine / name).rmdir() if name == "data.json" else (mine / name).unlink()
+        (mine / name).rmdir() if name == "profile.json" else (mine / name).unlink()
     for name in ("model.safetensors", "lineage.json", "model.json"):
         (mine / name).rename(tmp_path / name)
         with pytest.raises(RecipeError, match="holds no exported model"):

@@ -18,8 +18,8 @@ import pytest
 from configs.errors import DataError, IntegrityError, RecipeError, StageError
 from configs.load import build_recipe, load_recipe
 from configs.schema import Recipe
-from flows.commands.clean import needed_artifacts
-from flows.run_records import new_record
+from flows.commands.installation.clean import needed_artifacts
+from flows.records.run_record import new_record
 from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
 from tasks.publish.tracking.mlflow_store import Tracker
@@ -512,8 +512,8 @@ def test_champion_and_challenger_read_their_own_versions(line: Reuse, folder: Pa
     line.moved("walks", "2")
     shutil.rmtree(line.home.artifacts / VECTORS)
     gate = line.run(asked)["publish"].manifest.gate
-    assert (gate["against"], gate["why_not"]) == ("1", "")
-    assert gate["champion"] is not None
+    assert (gate.against, gate.why_not) == ("1", "")
+    assert gate.champion is not None
 
 
 def test_clean_keeps_the_vectors_of_needed_runs(line: Reuse, folder: Path) -> None:

@@ -113,10 +113,9 @@ CONTROL_README = """# {name}
 """
 
 
-def control_in_place(folder: Path, name: str, what: str, notes: Sequence[str] = ()) -> None:
+def control_in_place(folder: Path, name: str, what: str) -> None:
     """Put a README of a control where a model's files were replaced by those of one."""
-    readme = CONTROL_README.format(name=name, what=what) + "".join(f"\n{note}\n" for note in notes)
-    write_atomic(folder / "README.md", readme.encode())
+    write_atomic(folder / "README.md", CONTROL_README.format(name=name, what=what).encode())
     (folder / "row_ids.parquet").unlink(missing_ok=True)
 
 
@@ -166,9 +165,8 @@ def _load_control(folder: Path, described: dict[str, Any], weights: dict[str, Te
     state = {name: tensor.numpy() for name, tensor in weights.items()}
 
     def codes(dataset: DatasetStore) -> dict[str, Any]:
-        needs = DataNeeds.read(folder)
-        found = None if needs is None else recoding_of(needs, dataset)
-        return {} if found is None else {column: one["codes"] for column, one in found.nodes.items()}
+        recoding = recoding_of(DataNeeds.read(folder), dataset)
+        return {} if recoding is None else {column: one["codes"] for column, one in recoding.nodes.items()}
 
     return PublishedControl(str(described["control"]), facts, state, folder, codes)
 
@@ -226,8 +224,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     with _open_weights(path) as file:
         tensors: dict[str, Tensor] = file.get_tensors()
-    # An earlier graphmill ordered tensors by name, so that some may be misaligned.
-    return {name: x if x.data_ptr() % x.element_size() == 0 else x.clone() for name, x in tensors.items()}
+    return tensors
 
 
 @contextlib.contextmanager

@@ -28,10 +28,10 @@ class Learned:
     config: dict[str, Any]
     states: dict[str, State] | None
 
-
-def unfitted(config: ComponentConfig) -> Learned:
-    """Return a transform that learnt nothing."""
-    return Learned(config.model_dump(mode="json"), None)
+    @classmethod
+    def nothing(cls, config: ComponentConfig) -> Learned:
+        """Return a transform that learnt nothing."""
+        return cls(config.model_dump(mode="json"), None)
 
 
 class FittedConfig(ComponentConfig):
@@ -106,8 +106,8 @@ class Recode(_FittedTransform, ReadsAsTrained):
 
     def fit(self, partials: list[State], column: Column) -> State:
         """Return what is known beforehand."""
-        found: State = states_of(self.config)["nodes"][column.name]
-        return found
+        state: State = states_of(self.config)["nodes"][column.name]
+        return state
 
     def output(self, column: Column, state: State) -> Column:
         """As many codes as the training data had."""
@@ -157,7 +157,8 @@ def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
     configs = []
     for one in learned:
         if one.states is None:
-            configs.append(TRANSFORMS.config(_served(one.config)))
+            from_model = one.config["name"] == "embedding" and one.config.get("model") is not None
+            configs.append(TRANSFORMS.config({**one.config, "name": "served_embedding"} if from_model else one.config))
         elif one.config["name"] == "hops":
             from tasks.apply.model import learned_hops  # noqa: F401  # registers it
 
@@ -166,12 +167,6 @@ def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
             values = {"name": "learned", "sha256": keep_states(one.states), "transform": one.config}
             configs.append(TRANSFORMS.config(values))
     return configs
-
-
-def _served(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a transform that learnt nothing, as serving takes them."""
-    registered = config["name"] == "embedding" and config.get("model") is not None
-    return {**config, "name": "served_embedding"} if registered else config
 
 
 def recode_transform(recoding: Recoding) -> ComponentConfig:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig, Recipe
-from tasks.apply.model.learned import Learned, unfitted
+from tasks.apply.model.learned import Learned
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits.arrays import training_rows
 from tasks.preprocess.splits.snapshot import take_snapshot
 from tasks.preprocess.transforms.base import ColumnTransform
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.transforms.hops import Hops, split_hops
+from tasks.preprocess.transforms.hops import split_hops
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import DatasetManifest, GraphManifest
+from tasks.storage.manifests import DatasetManifest
 
 
 class _Learner(FeatureBuilder):
@@ -33,12 +34,12 @@ class _Learner(FeatureBuilder):
         before = {track.source.name: len(track.steps) for track in self.tracks}
         super()._apply(transform, only_raw)
         moved = {t.source.name: t.steps[-1].state for t in self.tracks if len(t.steps) > before[t.source.name]}
-        as_named = unfitted(transform.config)
-        self.learned.append(Learned(as_named.config, moved) if transform.fits else as_named)
+        nothing = Learned.nothing(transform.config)
+        self.learned.append(replace(nothing, states=moved) if transform.fits else nothing)
 
     def _add_structure(self, transform: Any) -> None:
         super()._add_structure(transform)
-        self.learned.append(unfitted(transform.config))
+        self.learned.append(Learned.nothing(transform.config))
 
     def _write(self, writer: ArrayWriter) -> dict[str, Any]:
         return {}
@@ -51,9 +52,13 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     `preprocess`.
     """
     options, hops = split_hops(recipe.preprocess)
-    own = [] if hops is None else [_learned_hops(hops, parents["preprocess"].manifest)]
+    last = []
+    if hops is not None:  # the stage noted how it scaled
+        noted = parents["preprocess"].manifest.report["transforms"][-1].get("scales") or {}
+        scales = {n: {k: np.asarray(v, np.float32) for k, v in one.items()} for n, one in noted.items()}
+        last = [Learned(hops.config.model_dump(mode="json"), scales or None)]
     if not _anything_to_learn(options, parents["ingest"].manifest):
-        return [*map(unfitted, options.transforms), *own]
+        return [*map(Learned.nothing, options.transforms), *last]
     ingest, graph = parents["ingest"], parents["preprocess"]
     store = DatasetStore(ingest.folder, ingest.manifest)
     layout = Layout(ingest.manifest, options.symmetrize, options.self_loops == "add")
@@ -64,14 +69,7 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     view = GraphView(str(graph.folder), dict(graph.manifest.arrays), layout.num_nodes, options.symmetrize, *places)
     learner = _Learner(context, store, layout, options, view, training_rows(store.manifest, view), snapshot)
     learner.build(ArrayWriter(graph.folder))
-    return [*learner.learned, *own]
-
-
-def _learned_hops(hops: Hops, manifest: GraphManifest) -> Learned:
-    """Return what the stage noted; nothing where an earlier graphmill made the artifact."""
-    scales = manifest.report["transforms"][-1].get("scales")
-    arrays = scales and {n: {k: np.asarray(v, np.float32) for k, v in one.items()} for n, one in scales.items()}
-    return Learned(hops.config.model_dump(mode="json"), arrays or None)
+    return [*learner.learned, *last]
 
 
 def _anything_to_learn(options: PreprocessConfig, manifest: DatasetManifest) -> bool:

@@ -32,7 +32,6 @@ from tasks.storage.stored import of_kind
 
 FILES = "data"
 _LISTED = 5
-_LATER = {"labels", "structure"}  # what an earlier graphmill did not record
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class DataNeeds:
             category_names(store),
             learned,
             label_columns(ingest, store),
-            edge_category_names(store),
+            category_names(store, EDGE_CATEGORIES),
             *((control == BOOSTED_CONTROL,) * 2 if control else _reads_of_edges(recipe)),
             structure_digest(ingest),
         )
@@ -94,14 +93,14 @@ class DataNeeds:
         write_values(folder, FILES, values)
 
     @classmethod
-    def read(cls, folder: Path) -> DataNeeds | None:
-        """Read them; None for a model that was published by an earlier graphmill. Raises IntegrityError."""
-        try:
-            values = read_values(folder, FILES)
-        except FileNotFoundError:
-            return None
-        if isinstance(values, dict) and set(values) | _LATER != {field.name for field in fields(cls)}:
-            return None  # it recorded other things
+    def read(cls, folder: Path) -> DataNeeds:
+        """Read them.
+
+        Raises IntegrityError: damaged; FileNotFoundError; RecipeError: of another layout than this graphmill's.
+        """
+        values = read_values(folder, FILES)
+        if isinstance(values, dict) and set(values) != {field.name for field in fields(cls)}:
+            raise RecipeError("its files are of another layout than this graphmill reads; train it again")
         return of_kind(cls, values, folder / f"{FILES}.json")
 
 
@@ -133,36 +132,30 @@ def label_columns(data: DatasetManifest, store: DatasetStore | None = None) -> l
     return next((list(table["label"]) for table in tables if table.get("label")), None)
 
 
-def label_order(own: Sequence[str] | None, wanted: Sequence[str] | None) -> list[int] | None:
+def label_order(trained: Sequence[str] | None, here: Sequence[str] | None) -> list[int] | None:
     """Return where among a model's scores those of each of the data's label columns stand; None: in the same places.
 
     Names that are not known say nothing, nor does that of a single column: whoever renames it has no other to mean.
     Raises DataError: the data has other label columns than the model.
     """
-    if own is None or wanted is None or list(own) == list(wanted) or len(own) == len(wanted) == 1:
+    if trained is None or here is None or list(trained) == list(here) or len(trained) == len(here) == 1:
         return None
-    if sorted(own) != sorted(wanted):
-        raise DataError(f"it predicts the label columns {_names(own)}, and those of this data are {_names(wanted)}")
-    return [own.index(name) for name in wanted]
+    if sorted(trained) != sorted(here):
+        raise DataError(f"it predicts the label columns {_names(trained)}, and those of this data are {_names(here)}")
+    return [trained.index(name) for name in here]
 
 
-def category_names(store: DatasetStore) -> dict[str, list[str]]:
-    """Return the names of the codes of each categorical node column, `TYPE/COLUMN`, where the data set kept them."""
-    return _names_below("categories", store)
+def category_names(store: DatasetStore, folder: str = "categories") -> dict[str, list[str]]:
+    """Return the names of the codes of each categorical node column, `TYPE/COLUMN`, where the data set kept them.
 
-
-def edge_category_names(store: DatasetStore) -> dict[str, list[str]]:
-    """Return the names of the codes of each categorical column of edges, where the data set kept them."""
-    return _names_below(EDGE_CATEGORIES, store)
-
-
-def _names_below(folder: str, store: DatasetStore) -> dict[str, list[str]]:
-    found = {}
+    Of edges by column: `folder` is EDGE_CATEGORIES then.
+    """
+    names = {}
     for table in store.manifest.tables:
         kind, _, place = table.partition("/")
         if kind == folder:
-            found[place] = [str(name) for name in store.read(table, ["name"]).column("name").to_pylist()]
-    return found
+            names[place] = [str(name) for name in store.read(table, ["name"]).column("name").to_pylist()]
+    return names
 
 
 def adapted_recipe(
@@ -182,11 +175,6 @@ def adapted_recipe(
         DataError: the data is of another shape, or has categories that the model has no place for.
     """
     check_options(recipe, trained)
-    if any(one.config["name"] == "hops" and one.states is None for one in needs.learned):
-        raise RecipeError(
-            "the model's data was prepared by an earlier graphmill, which did not note how the transform hops scaled "
-            "it; prepare it again (graphmill run RECIPE --force preprocess) and take the new version"
-        )
     if not _same_graph(recipe, trained, needs, store, same_tables):
         refuse_computed_vectors(trained.preprocess.transforms)
     recoded = []
@@ -225,21 +213,21 @@ def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> No
 
 def check_options(recipe: Recipe, trained: Recipe) -> None:
     """Refuse a recipe that prepares data in another way than a model's training did. Raises RecipeError."""
-    own, expected = cache_view(recipe.preprocess), cache_view(trained.preprocess)
+    given, expected = cache_view(recipe.preprocess), cache_view(trained.preprocess)
     if recipe.neighbors is None:  # vectors that are placed in a layout go by those of the layout
         expected.pop("neighbors", None)
     for name in expected:
-        if own.get(name) != expected[name]:
+        if given.get(name) != expected[name]:
             raise RecipeError(
-                f"the model was trained with preprocess.{name}={expected[name]}, and the recipe says {own.get(name)}; "
-                "prepare the data as the training did"
+                f"the model was trained with preprocess.{name}={expected[name]}, and the recipe says "
+                f"{given.get(name)}; prepare the data as the training did"
             )
 
 
 def check_tables(needs: DataNeeds, data: DatasetManifest) -> None:
     """Compare node types, relations and feature columns, as far as the model reads them. Raises DataError."""
-    for what, wanted, found in (("task", needs.task, data.task), ("target type", needs.target_type, data.target_type)):
-        _same(data, what, wanted, found)
+    _same(data, "task", needs.task, data.task)
+    _same(data, "target type", needs.target_type, data.target_type)
     _same(data, "node types", *(_names(t.name for t in types) for types in (needs.node_types, data.node_types)))
     if data.num_relations and needs.reads_relations:  # pairs are asked about by the numbers of relations
         _same(data, "relations", *(_names(t.name for t in types) for types in (needs.edge_types, data.edge_types)))
@@ -258,9 +246,9 @@ def _same_columns(
             _same(data, f"feature columns of {one.name}", _names(map(_described, one.features)), columns[one.name])
 
 
-def _same(data: DatasetManifest, what: str, wanted: str, found: str) -> None:
-    if wanted != found:
-        raise DataError(f"{data.dataset}: {what}: the model was trained on {wanted}, this has {found}")
+def _same(data: DatasetManifest, what: str, trained: str, here: str) -> None:
+    if trained != here:
+        raise DataError(f"{data.dataset}: {what}: the model was trained on {trained}, this has {here}")
 
 
 def _names(names: Any) -> str:
@@ -284,7 +272,7 @@ def recoding_of(needs: DataNeeds, store: DatasetStore) -> Recoding | None:
             nodes[feature.column] = _codes(feature.column, needs.categories[place], here[place], notes)
         else:
             _same_codes(data, place, feature, trained)
-    here, edges = edge_category_names(store), dict[str, State]()
+    here, edges = category_names(store, EDGE_CATEGORIES), dict[str, State]()
     for place, feature, trained in _features_of_both(needs.edge_types, data.edge_types):
         column = feature.column
         if column in needs.edge_categories and column in here:
@@ -292,7 +280,8 @@ def recoding_of(needs: DataNeeds, store: DatasetStore) -> Recoding | None:
         elif needs.reads_edge_features:
             _same_codes(data, place, feature, trained)
     relations = _relations(needs, data, notes)
-    changed = any(not _is_same(state) for state in (*nodes.values(), *edges.values()))
+    states = (*nodes.values(), *edges.values())
+    changed = any(not np.array_equal(one["codes"], np.arange(one["cardinalities"][0])) for one in states)
     return Recoding(nodes, edges, relations, list(dict.fromkeys(notes))) if changed or relations else None
 
 
@@ -320,10 +309,6 @@ def _codes(column: str, trained: Sequence[str], here: Sequence[str], notes: list
         )
     codes = [number.get(name, len(trained)) for name in here]
     return {"codes": np.array([*codes, len(trained)], np.int32), "cardinalities": [len(trained) + 1]}
-
-
-def _is_same(state: State) -> bool:
-    return np.array_equal(state["codes"], np.arange(state["cardinalities"][0]))
 
 
 def _same_codes(data: DatasetManifest, place: str, feature: FeatureColumn, trained: FeatureColumn) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, stored_options
-from configs.moved import upgraded
 from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.apply.model.files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
@@ -20,7 +19,6 @@ from tasks.apply.model.fit import refuse_embedding_shapes
 from tasks.apply.model.needs import DataNeeds, adapted_recipe
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
-from tasks.storage.ids import class_names
 from tasks.storage.stored import of_kind, read_json
 from tasks.train.job import OWN_MODEL
 
@@ -38,8 +36,7 @@ class Published:
     """Stage to key, digest and code version of the artifact that it comes from."""
     described: dict[str, Any]
     """`config` of the model and `facts` of its graph."""
-    needs: DataNeeds | None
-    """None for a model that was published by an earlier graphmill."""
+    needs: DataNeeds
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -53,7 +50,7 @@ class Published:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        return _Record(self.described["facts"], f"{self.folder / MODEL}: facts")
+        return _WholeRecord(self.described["facts"], f"{self.folder / MODEL}: facts")
 
     @property
     def task(self) -> str:
@@ -71,19 +68,10 @@ class Published:
         """
         if self.lineage["preprocess"]["key"] == preprocess_key:
             return recipe  # the training data: fitting finds what it found
-        if self.needs is None:
-            raise RecipeError(
-                f"{self.name} was registered without what it expects of data, so it predicts for its training data "
-                "only; publish it again (graphmill run RECIPE --from publish --force publish), take the new version"
-            )
         if not self.recipe.is_layout:  # new points are placed among those that it has
             refuse_embedding_shapes(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
         same = store.manifest.digest == self.lineage["ingest"]["digest"]
         return adapted_recipe(recipe, self.recipe, self.needs, store, same_tables=same)
-
-    def classes(self, store: DatasetStore) -> list[str] | None:
-        """Return the names of the model's classes; `store` is the data it is used on."""
-        return class_names(store) if self.needs is None else self.needs.classes
 
     def export(self, output: Path, format: str) -> None:
         """Copy the files into a folder (`files`), or write weights, options and facts as one `safetensors` file.
@@ -125,10 +113,9 @@ def _is_export(folder: Path) -> bool:
     """Whether a folder is empty, or has the files of an exported model and no others."""
     if folder.is_symlink() or not folder.is_dir():
         return False
-    found = list(folder.iterdir())
-    names = {path.name for path in found}
-    plain = all(path.is_file() and not path.is_symlink() for path in found)
-    return not found or (plain and MARKS <= names <= FILES)
+    paths = list(folder.iterdir())
+    plain = all(path.is_file() and not path.is_symlink() for path in paths)
+    return not paths or (plain and MARKS <= {path.name for path in paths} <= FILES)
 
 
 def _finish_replacement(output: Path, former: Path) -> None:
@@ -141,7 +128,7 @@ def _finish_replacement(output: Path, former: Path) -> None:
         former.rename(output)
 
 
-class _Record(dict[str, Any]):
+class _WholeRecord(dict[str, Any]):
     """A record that somebody else may have made: a missing key is damage."""
 
     def __init__(self, values: Any, source: str) -> None:
@@ -153,20 +140,23 @@ class _Record(dict[str, Any]):
 
 
 def read_published(folder: Path, name: str) -> Published:
-    """Read a model's files, without its weights and without running any. Raises IntegrityError if they are damaged."""
+    """Read a model's files, without its weights and without running any.
+
+    Raises IntegrityError: they are damaged; RecipeError: of another layout than this graphmill's.
+    """
     try:
         values = of_kind(dict[str, Any], read_json(folder / "recipe.json"), "recipe.json")
-        described = _Record(read_json(folder / MODEL), MODEL)
+        described = _WholeRecord(read_json(folder / MODEL), MODEL)
         stages = of_kind(dict[str, Any], read_json(folder / "lineage.json"), "lineage.json")
-        lineage = _Record(
-            {stage: _Record(one, f"lineage.json: {stage}") for stage, one in stages.items()}, "lineage.json"
+        lineage = _WholeRecord(
+            {stage: _WholeRecord(one, f"lineage.json: {stage}") for stage, one in stages.items()}, "lineage.json"
         )
-        needs = DataNeeds.read(folder)
+        return Published(folder, name, values, lineage, described, DataNeeds.read(folder))
+    except RecipeError as error:
+        raise RecipeError(f"{name}: {error}") from error
     except (OSError, IntegrityError) as error:
-        raise IntegrityError(
-            f"{folder} does not hold a whole model: {error}; remove it, it is fetched again"
-        ) from error
-    return Published(folder, name, values, lineage, described, needs)
+        why = f"{folder} does not hold a whole model: {error}; remove it, it is fetched again"
+        raise IntegrityError(why) from error
 
 
 def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
@@ -179,7 +169,7 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
     """
     place = folder / "recipe.json"
     try:
-        values = _Record(values or read_json(place), str(place))
+        values = _WholeRecord(values or read_json(place), str(place))
     except FileNotFoundError as error:
         raise IntegrityError(f"{folder} does not hold a whole model: {error}") from error
     changed = [text for text in overrides if text.partition("=")[0].partition(".")[0] == "model"]
@@ -187,6 +177,5 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
         raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
     # A user's own model: its file may be gone from its place.
     model = stored_options(MODELS, values["model"], folder / OWN_MODEL, f"{place}: model")
-    # Tracking does not matter here, and an earlier graphmill may have had other options.
-    recorded = upgraded({**values, "model": model, "tracking": {}})
-    return build_recipe(recorded, overrides, source=str(place))
+    # Tracking does not matter here.
+    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=str(place))

@@ -18,7 +18,7 @@ from configs.errors import IntegrityError, OtherGraphError
 from models.base import GraphModel
 from models.facts import GraphFacts
 from models.relational.base import RelationalModel
-from models.relational.configs import RelationalConfig
+from models.relational.configs import RelationalModelConfig
 from tasks.arrays import Array
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.dataset_store import DatasetStore
@@ -31,7 +31,7 @@ def write_row_ids(folder: Path, config: Any, facts: GraphFacts, dataset: Dataset
 
     config: the model's; nothing is written where it learns none.
     """
-    embedded = config.embedded(facts) if isinstance(config, RelationalConfig) else ()
+    embedded = config.embedded(facts) if isinstance(config, RelationalModelConfig) else ()
     if not embedded:
         return
     types, ids = [], []
@@ -65,12 +65,12 @@ def find_rows(model: GraphModel, folder: Path, dataset: DatasetStore) -> list[st
     table = pq.read_table(folder / FILE)
     notes = []
     for number in model.embedded:
-        known = table.filter(compute.equal(table["type"], number))["id"].combine_chunks()
-        if len(known) != model.facts.type_sizes[number]:
+        learnt = table.filter(compute.equal(table["type"], number))["id"].combine_chunks()
+        if len(learnt) != model.facts.type_sizes[number]:
             raise IntegrityError(f"{FILE} of {folder} is not that of the model's table")
         name = model.facts.node_types[number]
-        found = compute.fill_null(compute.index_in(_ids(dataset, name), value_set=known), -1)
-        rows: Array = np.asarray(found, np.int64)
+        place = compute.index_in(_ids(dataset, name), value_set=learnt)
+        rows: Array = np.asarray(compute.fill_null(place, -1), np.int64)
         model.row_numbers[number] = rows
         new = int(np.count_nonzero(rows < 0))
         if new:

@@ -46,18 +46,19 @@ def nearest(path: Path, nodes: Sequence[Any] | pa.Array, k: int, metric: Metric 
     if metric not in get_args(Metric):
         raise RecipeError(f"metric={metric!r}{did_you_mean(metric, get_args(Metric))}: cosine or dot")
     file = VectorFile(path)
-    wanted = file.as_ids(nodes)
-    at_a_time = min(_QUERIES, file.rows_at_a_time)
+    asked, at_a_time = file.as_ids(nodes), min(_QUERIES, file.rows_at_a_time)
     return chain.from_iterable(
-        _nearest(file, wanted[start : start + at_a_time], k, metric) for start in range(0, len(wanted), at_a_time)
+        _nearest(file, asked[start : start + at_a_time], k, metric) for start in range(0, len(asked), at_a_time)
     )
 
 
-def _nearest(file: VectorFile, wanted: pa.Array, k: int, metric: Metric) -> Iterator[Neighbors]:
+def _nearest(file: VectorFile, asked: pa.Array, k: int, metric: Metric) -> Iterator[Neighbors]:
     """Yield the same of ids whose scores have room in memory."""
-    rows, queries = file.find(wanted)
-    best = _Best(len(wanted), min(k, file.num_rows - 1))
-    scale = np.ones(len(wanted)) if metric == "cosine" else _powers_of_two(queries)
+    rows, queries = file.find(asked)
+    best = _Best(len(asked), min(k, file.num_rows - 1))
+    scale = np.ones(len(asked))
+    if metric == "dot":  # powers of two scale numbers to -1..1 without rounding
+        scale = np.ldexp(1.0, np.frexp(np.abs(queries).max(1).astype(np.float64))[1])
     query = _normalised(queries) if metric == "cosine" else (queries / scale[:, None]).astype(np.float32)
     for first, _, chunk in file.chunks():
         with np.errstate(over="ignore", invalid="ignore"):
@@ -70,8 +71,8 @@ def _nearest(file: VectorFile, wanted: pa.Array, k: int, metric: Metric) -> Iter
         products = (best.scores * scale[:, None]).astype(np.float32)
     _refuse_infinite(file.path, products)
     names = file.names(np.unique(best.rows))
-    for node, found, scores in zip(wanted.to_pylist(), best.rows, products, strict=True):
-        yield Neighbors(node, [names[row] for row in found.tolist()], scores)
+    for node, nearest_rows, scores in zip(asked.to_pylist(), best.rows, products, strict=True):
+        yield Neighbors(node, [names[row] for row in nearest_rows.tolist()], scores)
 
 
 def _refuse_infinite(path: Path, scores: Array) -> None:
@@ -116,8 +117,3 @@ def _normalised(x: Array) -> Array:
     length = np.linalg.norm(x, axis=1, keepdims=True)
     normalised: Array = x / np.where(length > 0, length, 1.0)
     return normalised
-
-
-def _powers_of_two(x: Array) -> Array:
-    """Return a power of two for each row that scales its numbers to -1..1 without rounding: float64 (n,)."""
-    return np.ldexp(1.0, np.frexp(np.abs(x).max(1).astype(np.float64))[1])

@@ -90,15 +90,10 @@ class VectorFile:
         place = known.add(ids)  # ids that are new get the next numbers: those of their rows
         again = np.flatnonzero(place != np.arange(first, first + len(ids)))
         if len(again):
-            path, column = self._file.ids
-            row = int(again[0])
-            raise DataError(
-                f"the id {ids[row].as_py()!r} stands in row {int(place[row])} already, and an id names one vector; "
-                "leave one of the rows out, or give them ids of their own",
-                path=path,
-                row=first + row,
-                column=column,
-            )
+            (path, column), row = self._file.ids, int(again[0])
+            why = f"the id {ids[row].as_py()!r} stands in row {int(place[row])} already, and an id names one vector"
+            way_out = "leave one of the rows out, or give them ids of their own"
+            raise DataError(f"{why}; {way_out}", path=path, row=first + row, column=column)
 
     def _checked(self, rows: Array, first: int) -> Array:
         """Return vectors as float32. Raises DataError where one holds NaN, or more than float32 can."""
@@ -107,14 +102,9 @@ class VectorFile:
         wrong = np.flatnonzero(~np.isfinite(x).all(1))
         if len(wrong):
             row = int(wrong[0])
-            value = rows[row][~np.isfinite(x[row])][0]
-            raise DataError(
-                f"holds {value:g}; vectors are of numbers that float32 holds (up to 3.4e38): leave the row out, or "
-                "write smaller numbers",
-                path=self.path,
-                row=first + row,
-                column=self._file.column,
-            )
+            why = f"holds {rows[row][~np.isfinite(x[row])][0]:g}; vectors are of numbers that float32 holds"
+            way_out = "(up to 3.4e38): leave the row out, or write smaller numbers"
+            raise DataError(f"{why} {way_out}", path=self.path, row=first + row, column=self._file.column)
         return x
 
     def as_ids(self, nodes: Any) -> pa.Array:
@@ -127,46 +117,37 @@ class VectorFile:
         except DataError as error:
             raise DataError(str(error), path=self.path) from None
 
-    def find(self, wanted: pa.Array) -> tuple[Array, Array]:
+    def find(self, asked: pa.Array) -> tuple[Array, Array]:
         """Return the rows of ids (`as_ids`), int64 (q,), and their vectors, float32 (q, dim).
 
         Raises DataError naming one that is not there.
         """
-        rows, vectors = np.full(len(wanted), -1, np.int64), np.zeros((len(wanted), self.dim), np.float32)
+        rows, vectors = np.full(len(asked), -1, np.int64), np.zeros((len(asked), self.dim), np.float32)
         example: list[Any] = []
         for first, ids, chunk in self.chunks():
             example = example or ids[:3].to_pylist()
-            place = compute.index_in(wanted, value_set=ids)
-            found = np.flatnonzero(np.asarray(compute.is_valid(place)))
-            at = np.asarray(compute.fill_null(place, 0))[found]
-            rows[found], vectors[found] = at + first, chunk[at]
+            place = compute.index_in(asked, value_set=ids)
+            here = np.flatnonzero(np.asarray(compute.is_valid(place)))
+            at = np.asarray(compute.fill_null(place, 0))[here]
+            rows[here], vectors[here] = at + first, chunk[at]
         missing = np.flatnonzero(rows < 0)
-        if len(missing):
-            name = wanted[int(missing[0])].as_py()
-            some = ", ".join(map(repr, example))
-            raise DataError(
-                f"has no node {name!r}{self._with_type(name)}; it has {self.num_rows:,} such as {some}",
-                path=self.path,
-            )
-        return rows, vectors
-
-    def _with_type(self, name: Any) -> str:
-        """Return which ids of several types are `TYPE:name`, in words."""
-        found = [
-            whole
-            for ids in self._file.names(self.rows_at_a_time)
-            if pa.types.is_string(ids.type)
-            for whole in ids.filter(compute.ends_with(ids, f":{name}")).to_pylist()
-        ]
-        return f"; is it {' or '.join(map(repr, found[:3]))}?" if found else ""
+        if not len(missing):
+            return rows, vectors
+        name = asked[int(missing[0])].as_py()
+        of_types: list[str] = []  # ids of several types are `TYPE:name`
+        for ids in self._file.names(self.rows_at_a_time) if pa.types.is_string(self.id_type) else ():
+            of_types += ids.filter(compute.ends_with(ids, f":{name}")).to_pylist()
+        hint = f"; is it {' or '.join(map(repr, of_types[:3]))}?" if of_types else ""
+        some = ", ".join(map(repr, example))
+        raise DataError(f"has no node {name!r}{hint}; it has {self.num_rows:,} such as {some}", path=self.path)
 
     def names(self, rows: Array) -> dict[int, Any]:
         """Return the ids of rows, int64 (n,) ascending."""
-        found: dict[int, Any] = {}
+        names: dict[int, Any] = {}
         first = 0
         for ids in self._file.names(self.rows_at_a_time):
             low, high = np.searchsorted(rows, [first, first + len(ids)])
             some = rows[low:high]
-            found.update(zip(some.tolist(), ids.take(pa.array(some - first)).to_pylist(), strict=True))
+            names.update(zip(some.tolist(), ids.take(pa.array(some - first)).to_pylist(), strict=True))
             first += len(ids)
-        return found
+        return names

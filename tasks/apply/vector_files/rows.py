@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,22 +18,22 @@ from configs.matching import listed
 from configs.source_files import is_file
 from tasks.apply.vector_files.formats import ids_path
 from tasks.apply.vector_files.writers import VECTOR
+from tasks.arrays import Array
 from tasks.readers.columns import is_text
 from tasks.readers.npy import NpyFile, NpyHeader, check_row
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.storage.dataset_store import matrix
-from tasks.storage.graph_store import Array
 
 _ID_COLUMNS = ("id", "graph_id")  # as exports call them
 _TENSOR_TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
-class VectorRows(Protocol):
+class VectorRows(ABC):
     """Rows of a file: where they are is told where one of them is refused."""
 
     num_rows: int
     dim: int
-    column: str | None
+    column: str | None = None
     """Of the vectors."""
     ids: tuple[Path, str | None]
     """File and column of the ids."""
@@ -40,12 +41,15 @@ class VectorRows(Protocol):
 
     def names(self, most: int) -> Iterator[pa.Array]:
         """Yield the ids, so many at a time at most."""
+        path, column = self.ids
+        return (batch.column(0) for batch in _batches(path, [str(column)], most))
 
+    @abstractmethod
     def rows(self, most: int) -> Iterator[tuple[pa.Array, Array]]:
         """Yield ids and vectors (n, dim), so many at a time at most. Raises DataError for damage."""
 
 
-class ParquetRows:
+class ParquetRows(VectorRows):
     """A column of lists of one length, and one of ids."""
 
     def __init__(self, path: Path) -> None:
@@ -56,18 +60,13 @@ class ParquetRows:
         lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
         if len(lists) != 1:
             raise DataError(f"needs one column of fixed-size lists; it has {listed(schema.names)}", path=path)
-        self._vectors = lists[0]
-        self.column: str | None = self._vectors
+        self._vectors = self.column = lists[0]
         self._id_column, self.id_type = id_column(schema, path)
-        self.ids: tuple[Path, str | None] = (path, self._id_column)
+        self.ids = path, self._id_column
         kind = schema.field(self._vectors).type
         if kind.list_size == 0 or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
             raise DataError(f"is {kind}; vectors of numbers are needed", path=path, column=self.column)
         self.dim = int(kind.list_size)
-
-    def names(self, most: int) -> Iterator[pa.Array]:
-        """Yield the ids."""
-        return _columns(self.path, self._id_column, most)
 
     def rows(self, most: int) -> Iterator[tuple[pa.Array, Array]]:
         """Yield ids and vectors."""
@@ -78,10 +77,8 @@ class ParquetRows:
             yield batch.column(self._id_column), matrix(vectors)
 
 
-class MatrixRows:
+class MatrixRows(VectorRows):
     """A matrix, and the ids of its rows in a Parquet file beside it."""
-
-    column: str | None = None
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any, part: Callable[[int, int], Array]) -> None:
         """`part` returns some rows. Raises DataError: it is no matrix of numbers, or has no ids."""
@@ -95,14 +92,9 @@ class MatrixRows:
         with open_parquet(beside) as file:
             count, schema = file.metadata.num_rows, file.schema_arrow
         name, self.id_type = id_column(schema, beside)
-        self.ids: tuple[Path, str | None] = (beside, name)
+        self.ids = beside, name
         if count != self.num_rows:
             raise DataError(f"has {self.num_rows:,} rows, {beside.name} has {count:,}", path=path)
-
-    def names(self, most: int) -> Iterator[pa.Array]:
-        """Yield the ids."""
-        path, column = self.ids
-        return _columns(path, str(column), most)
 
     def rows(self, most: int) -> Iterator[tuple[pa.Array, Array]]:
         """Yield ids and vectors."""
@@ -133,12 +125,11 @@ def safetensors_rows(path: Path) -> MatrixRows:
             raise DataError(f"needs a tensor {VECTOR!r} or one alone; it has {listed(names)}", path=path)
         tensor = file.get_slice(name)
         kind, shape = tensor.get_dtype(), tuple(tensor.get_shape())
+    except DataError:
+        raise
     except (SafetensorError, OSError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(
-            f"is damaged or no file of safetensors ({str(error)[:200]}); write it again", path=path
-        ) from None
+        why = f"is damaged or no file of safetensors ({str(error)[:200]}); write it again"
+        raise DataError(why, path=path) from None
     if kind not in _TENSOR_TYPES:
         raise DataError(f"its tensor {name!r} is of {kind}; vectors are of {', '.join(_TENSOR_TYPES)}", path=path)
     return MatrixRows(path, shape, _TENSOR_TYPES[kind], lambda first, last: tensor[first:last])
@@ -166,11 +157,6 @@ def id_column(schema: pa.Schema, path: Path) -> tuple[str, pa.DataType]:
         )
     name = named or able[0]
     return name, schema.field(name).type
-
-
-def _columns(path: Path, column: str, most: int) -> Iterator[pa.Array]:
-    for batch in _batches(path, [column], most):
-        yield batch.column(0)
 
 
 def _batches(path: Path, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
-from tasks.apply.vector_files.formats import ids_path
+from tasks.apply.vector_files.formats import HAS_IDS_BESIDE, ids_path
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.storage.graph_store import Array, create_array
 from tasks.storage.ids import AT_MOMENTS
@@ -46,43 +47,28 @@ class ParquetVectors(ParquetOutput):
         self.write(pa.table({**ids, VECTOR: pa.FixedSizeListArray.from_arrays(flat, values.shape[1])}))
 
 
-class NpyVectors(ParquetOutput):
-    """A memory-mapped `.npy` matrix, float32 (rows, dim), and a Parquet file of ids."""
+class MatrixVectors(ParquetOutput):
+    """A memory-mapped matrix, float32 (rows, dim), in `.npy` or `.safetensors`, and a Parquet file of ids."""
 
     def __init__(self, path: Path, rows: int, dim: int) -> None:
         super().__init__(ids_path(path))
         self.files = [path, ids_path(path)]
-        self._matrix = create_array(path, (rows, dim), np.float32)
+        if path.suffix == ".npy":
+            self._matrix: Array = create_array(path, (rows, dim), np.float32)
+            return
+        tensor = {"dtype": "F32", "shape": [rows, dim], "data_offsets": [0, 4 * rows * dim]}
+        header = json.dumps({VECTOR: tensor}).encode()
+        header += b" " * (-len(header) % 8)  # numbers begin at a multiple of their size
+        with path.open("wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            # A full disk is an error here, where writing to the map would end the process.
+            os.posix_fallocate(file.fileno(), 0, 8 + len(header) + 4 * rows * dim)
+        self._matrix = np.memmap(path, "<f4", "r+", 8 + len(header), (rows, dim))
 
     def add(self, ids: dict[str, pa.Array], values: Array) -> None:
         """Write some rows."""
         self._matrix[self.num_rows : self.num_rows + len(values)] = values
         self.write(pa.table(ids))
-
-
-class SafetensorsVectors(ParquetOutput):
-    """A file of safetensors with one tensor, written row by row, and a Parquet file of ids."""
-
-    def __init__(self, path: Path, rows: int, dim: int) -> None:
-        super().__init__(ids_path(path))
-        self.files = [path, ids_path(path)]
-        tensor = {"dtype": "F32", "shape": [rows, dim], "data_offsets": [0, 4 * rows * dim]}
-        header = json.dumps({VECTOR: tensor}).encode()
-        header += b" " * (-len(header) % 8)  # numbers begin at a multiple of their size
-        path.write_bytes(len(header).to_bytes(8, "little") + header)
-        self._numbers = path.open("ab")
-
-    def add(self, ids: dict[str, pa.Array], values: Array) -> None:
-        """Write some rows."""
-        self._numbers.write(np.ascontiguousarray(values, "<f4").data)
-        self.write(pa.table(ids))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close both files."""
-        self._numbers.close()
-        super().__exit__(kind, error, trace)
 
 
 class Word2vecVectors:
@@ -141,15 +127,13 @@ class Word2vecVectors:
             )
 
 
-Vectors = ParquetVectors | NpyVectors | SafetensorsVectors | Word2vecVectors
+Vectors = ParquetVectors | MatrixVectors | Word2vecVectors
 
 
 def open_vectors(path: Path, format: str, rows: int, dim: int) -> Vectors:
     """Return the writer of a format of `tasks.apply.vector_files.formats`."""
     if format == "parquet":
         return ParquetVectors(path)
-    if format == "npy":
-        return NpyVectors(path, rows, dim)
-    if format == "safetensors":
-        return SafetensorsVectors(path, rows, dim)
+    if format in HAS_IDS_BESIDE:
+        return MatrixVectors(path, rows, dim)
     return Word2vecVectors(path, rows, dim, binary=format == "word2vec-binary")

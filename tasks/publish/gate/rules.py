@@ -1,18 +1,20 @@
 """Who is champion: the rule by which a new model version takes the alias, as a pure function.
 
-Models are compared on the same rows of the same data or not at all. In order:
+Models are compared on the same rows of the same data or not at all. The first of these cases decides (`decide`):
 
-1. The version that is champion already stays.
-2. A run that was not asked to choose (a backfill's) leaves the champion alone.
-3. A metric that is not a number decides nothing.
-4. A model that does not beat the simple controls (the majority, a linear model on the rows' own features), or is below
-   another one (boosting, neighbours of pairs), is not promoted. `tracking.gate_controls` says which count.
-5. The first version of a name becomes champion.
-6. A layout predicts nothing that two could be compared on: the newer data's takes over.
-7. A champion that was chosen by another metric, or by none, stays.
-8. A champion that cannot score the new data gives way: nobody could go on using it. One whose code nobody has allowed
-   to run here stays: that says nothing of it.
-9. Else the better value on the new model's validation rows wins, and a tie keeps the champion.
+| the new version | the alias |
+|---|---|
+| is champion already | stays |
+| is of a run that was not asked to choose (a backfill's) | stays |
+| has a metric that is not a number | stays |
+| does not beat the simple controls, or is below another one (`tracking.gate_controls` says which count) | stays |
+| is the first of its name | moves |
+| is a layout, which predicts nothing to compare by | moves, but not to older data |
+| has another metric than the champion was chosen by | stays |
+| meets a champion whose code nobody has allowed to run here: that says nothing of it | stays |
+| meets a champion that cannot score the new data: nobody could go on using it | moves |
+| meets a champion that has fallen to chance, and is not surely above all its controls | stays |
+| is better on its own validation rows than the champion on the same | moves; a tie keeps the champion |
 
 A decision by few rows, and one for a model of older data than the champion's, says so: somebody should look at it.
 """
@@ -140,11 +142,6 @@ class Decision:
     compared: Compared | None = None
 
 
-def gate_name(gate: str | None, primary: str) -> str:
-    """Return the gate metric as `split/metric`: the recipe's, else the evaluator's on the validation split."""
-    return gate or f"valid/{primary}"
-
-
 def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> float | None:
     """Return what an evaluation measured of the gate metric; None where it left the split out.
 
@@ -182,125 +179,91 @@ def decide(
 ) -> Decision:
     """Decide whether a new version takes the alias from the present champion, `old` (None: there is none).
 
-    Args:
-        compare: scores both on the same rows; called only where that decides.
-        name: of the registered model, for the command that decides otherwise.
-        leave_alone: the run was not asked to choose a champion.
+    `compare` scores both on the same rows, and is called only where that decides; `name` is that of the registered
+    model, for the command that decides otherwise; `leave_alone`: the run was not asked to choose a champion.
     """
     by_hand = f"graphmill promote {name}@{new.version}"
     if old is not None and old.version == new.version:
         return Decision(True, new.promoted_because or f"stays champion with {new.shown}", "is champion")
     if leave_alone:
-        return Decision(
-            False,
-            f"{new.shown}; a run with --no-promote leaves the champion alone, and so does a backfill (graphmill "
-            f"backfill create ... --promote lets the gate choose; by hand: {by_hand})",
-            "left alone",
-        )
+        reason = f"{new.shown}; a run with --no-promote leaves the champion alone, and so does a backfill (graphmill "
+        reason += f"backfill create ... --promote lets the gate choose; by hand: {by_hand})"
+        return Decision(False, reason, "left alone")
     if math.isnan(new.value):
         return Decision(False, f"{new.metric} is not a number", "not a number", loud=True)
-    if new.unbeaten:
-        by_chance = " by more than chance" if new.unbeaten.keys() <= new.doubtful else ""
-        return Decision(
-            False,
-            f"{new.shown} does not beat {controls_text(new.unbeaten)}{by_chance}; by hand all the same: {by_hand} "
-            "--force (tracking.gate_controls says which controls count)",
-            f"not above {next(iter(new.unbeaten))}",
-            loud=True,
-        )
+    if unbeaten := new.unbeaten:
+        by_chance = " by more than chance" if unbeaten.keys() <= new.doubtful else ""
+        reason = f"{new.shown} does not beat {controls_text(unbeaten)}{by_chance}; by hand all the same: {by_hand} "
+        reason += "--force (tracking.gate_controls says which controls count)"
+        return Decision(False, reason, f"not above {next(iter(unbeaten))}", loud=True)
     if old is None:
         return Decision(True, f"the first version with {new.shown}", "the first")
+    moments = f"(as of {old.as_of}, this one's {new.as_of})"
+    if new.is_layout and is_older(new, old):
+        reason = f"version {old.version} is of newer data {moments}; by hand: {by_hand}"
+        return Decision(False, reason, f"v{old.version} is newer")
     if new.is_layout:
-        return _by_age(new, old, by_hand)
+        return Decision(True, f"the newest layout, with {new.shown}", "the newest")
     if old.metric != new.metric or old.higher_is_better != new.higher_is_better:
-        return Decision(
-            False,
-            f"the champion (version {old.version}) was chosen by {old.metric or 'hand'}, this one has {new.metric}: "
-            f"not comparable; set tracking.gate_metric to the champion's, or move the alias by hand: {by_hand}",
-            "another metric",
-            loud=True,
-        )
-    decision = _by_scores(new, old, compare(), by_hand)
+        reason = f"the champion (version {old.version}) was chosen by {old.metric or 'hand'}, this one has {new.metric}"
+        reason += f": not comparable; set tracking.gate_metric to the champion's, or move the alias by hand: {by_hand}"
+        return Decision(False, reason, "another metric", loud=True)
+    compared = compare()
+    is_scored = compared.old is not None and not compared.untrusted
+    decision = (_by_scores if is_scored else _without_scores)(new, old, compared, by_hand)
     if decision.promote and is_older(new, old):
-        back = f"graphmill promote {name}@{old.version}"
-        text = f"{decision.reason}; version {old.version}'s data is newer (as of {old.as_of}, this one's {new.as_of}): "
-        return replace(decision, reason=f"{text}if the older was not meant to take over, {back}", loud=True)
+        back = f"if the older was not meant to take over, graphmill promote {name}@{old.version}"
+        reason = f"{decision.reason}; version {old.version}'s data is newer {moments}: {back}"
+        return replace(decision, reason=reason, loud=True)
     return decision
-
-
-def _by_age(new: Candidate, old: Candidate, by_hand: str) -> Decision:
-    if is_older(new, old):
-        return Decision(
-            False,
-            f"version {old.version} is of newer data (as of {old.as_of}, this one's {new.as_of}); by hand: {by_hand}",
-            f"v{old.version} is newer",
-        )
-    return Decision(True, f"the newest layout, with {new.shown}", "the newest")
 
 
 def is_older(new: Candidate, old: Candidate) -> bool:
     """Whether a model was trained on an earlier snapshot than another; not where that is not known."""
     try:
-        moments = [normalise_as_of(one.as_of) for one in (new, old)]
-        return is_earlier(moments[0], moments[1], new.unit)
+        return is_earlier(normalise_as_of(new.as_of), normalise_as_of(old.as_of), new.unit)
     except ValueError:  # one is of no snapshot, or somebody altered the registry's record
         return False
 
 
-def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str) -> Decision:
+def _without_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str) -> Decision:
     if compared.untrusted:
-        return Decision(
-            False,
-            f"version {old.version} stays champion, not compared with this one's {new.shown}: {compared.why_not} Or "
-            f"choose by hand: {by_hand}",
-            f"v{old.version} is not trusted",
-            loud=True,
-            compared=compared,
-        )
-    if compared.old is None:
-        below = {name: value for name, value in new.controls.items() if new.beats(value)}
-        beaten = f"beats {controls_text(below)}" if below else "has no controls to beat"
-        if compared.other_graph:
-            return Decision(
-                True,
-                f"nothing was compared, because version {old.version} is of another graph; this one takes over: "
-                f"{new.shown} {beaten}",
-                f"v{old.version} is of another graph",
-                loud=True,
-                compared=compared,
-            )
-        return Decision(
-            True,
-            f"nothing was compared, because version {old.version}, champion so far, cannot score {compared.data}: "
-            f"{compared.why_not.rstrip('.')}. So this version takes over: {new.shown} {beaten}",
-            f"v{old.version} cannot score",
-            loud=True,
-            compared=compared,
-        )
+        reason = f"version {old.version} stays champion, not compared with this one's {new.shown}: {compared.why_not}"
+        reason += f" Or choose by hand: {by_hand}"
+        return Decision(False, reason, f"v{old.version} is not trusted", loud=True, compared=compared)
+    below = {name: value for name, value in new.controls.items() if new.beats(value)}
+    beaten = f"{new.shown} " + (f"beats {controls_text(below)}" if below else "has no controls to beat")
+    if compared.other_graph:
+        reason = f"version {old.version} is of another graph; this one takes over: {beaten}"
+        short = f"v{old.version} is of another graph"
+    else:
+        why_not = f"cannot score {compared.data}: {compared.why_not.rstrip('.')}"
+        reason = f"version {old.version}, champion so far, {why_not}. So this version takes over: {beaten}"
+        short = f"v{old.version} cannot score"
+    return Decision(True, f"nothing was compared, because {reason}", short, loud=True, compared=compared)
+
+
+def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str) -> Decision:
+    assert compared.old is not None
     same_rows = replace(new, value=compared.new)
     better = same_rows.beats(compared.old)
     word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
     sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
     few = compared.telling < _FEW_ROWS
-    kind = "rows" if compared.telling == compared.rows else "of the rarer kind"
     fallen = _fallen(new, old, compared)
     doubt = controls_text({name: bar for name, bar in new.controls.items() if name in new.doubtful})
     promote = better and not (fallen and doubt)
     text = [f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}"]
+    short = f"{compared.new:.4f} {sign} v{old.version}'s {compared.old:.4f}"
     if few:
+        kind = "rows" if compared.telling == compared.rows else "of the rarer kind"
         text.append(f"only {compared.telling:,} {kind}: chance decides as much as the models")
     if fallen:
         text.append(f"{fallen}: look whether data and labels are what they were")
     if better and not promote:
         text.append(f"this one's {new.value:.4f} is not surely above {doubt}; by hand: {by_hand}")
-    return Decision(
-        promote,
-        "; ".join(text),
-        f"{compared.new:.4f} {sign} v{old.version}'s {compared.old:.4f}"
-        + (", both by chance?" if better > promote else ""),
-        loud=few or bool(fallen),
-        compared=compared,
-    )
+        short += ", both by chance?"
+    return Decision(promote, "; ".join(text), short, loud=few or bool(fallen), compared=compared)
 
 
 def _fallen(new: Candidate, old: Candidate, compared: Compared) -> str:
@@ -314,9 +277,8 @@ def _fallen(new: Candidate, old: Candidate, compared: Compared) -> str:
     worst, best = compared.interval if new.higher_is_better else compared.interval[::-1]
     if not old.beats(best) or all(replace(new, value=worst).beats(bar) for bar in bars.values()):
         return ""
-    return (
-        f"version {old.version} had {old.value:.4f} on its own data and is here not surely above {controls_text(bars)}"
-    )
+    on_its_own = f"version {old.version} had {old.value:.4f} on its own data"
+    return f"{on_its_own} and is here not surely above {controls_text(bars)}"
 
 
 def _is_simple(control: str) -> bool:

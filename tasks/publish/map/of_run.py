@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from tasks.publish.map.colors import CATEGORIES
 from tasks.publish.map.columns import MAX_CATEGORIES, read_column
 from tasks.publish.map.page import write_map
 from tasks.publish.map.picture import draw_map
-from tasks.publish.map.points import Points
+from tasks.publish.map.points import MapPoints
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 
@@ -45,27 +44,22 @@ def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn
         warn(f"evaluate.layout.color: {trouble}")
         color = ""
     are_nodes = graph.manifest.task != "graph" and table.num_rows == graph.manifest.num_nodes
-    points = map_points(table, title(recipe), edges_of(graph) if are_nodes else None, color)
+    moment = "" if recipe.snapshot.as_of is None else f" as of {recipe.snapshot.as_of}"
+    points = map_points(table, f"{recipe.name}{moment}", edges_of(graph) if are_nodes else None, color)
     for name in MAPS:
         write_picture(points, folder / name)
     return list(MAPS)
 
 
-def write_picture(points: Points, path: Path) -> None:
+def write_picture(points: MapPoints, path: Path) -> None:
     """Write what shows points, by the file's ending: `.html`, a page; `.png` and `.svg`, pictures without edges."""
     if path.suffix == ".html":
         write_map(points, path)
     else:
-        draw_map(replace(points, edges=None), path)
+        draw_map(points, path)
 
 
-def title(recipe: Recipe) -> str:
-    """Return what stands above a map."""
-    moment = "" if recipe.snapshot.as_of is None else f" as of {recipe.snapshot.as_of}"
-    return f"{recipe.name}{moment}"
-
-
-def map_points(table: pa.Table, title: str, edges: Array | None = None, color: str = "") -> Points:
+def map_points(table: pa.Table, title: str, edges: Array | None = None, color: str = "") -> MapPoints:
     """Return what a map shows of a table as `points_file.py` describes it; `color`: the column that colours first.
 
     Raises RecipeError: there is no such column, or it cannot colour.
@@ -77,7 +71,7 @@ def map_points(table: pa.Table, title: str, edges: Array | None = None, color: s
         raise RecipeError(f"--color: {trouble}")
     coordinates = np.column_stack([np.asarray(table.column(name)) for name in axes])
     color = color or first_color(columns)
-    return Points(title=title, coordinates=coordinates, ids=ids, columns=columns, edges=edges, color=color)
+    return MapPoints(title=title, coordinates=coordinates, ids=ids, columns=columns, edges=edges, color=color)
 
 
 def columns_of(table: pa.Table) -> dict[str, pa.Array]:
@@ -98,25 +92,20 @@ def cannot_color(columns: Mapping[str, pa.Array], color: str) -> str:
 
 def first_color(columns: Mapping[str, pa.Array]) -> str:
     """Return the column that tells points best apart at first sight; "": whichever can colour."""
-    own = [name for name in columns if name not in (*_FIRST, *OF_EDGES, "split", "result")]
-    wanted = [name for name in _FIRST if name in columns]
-    wanted += [name for name in own if _are_groups(columns[name])]
-    wanted += ["component"] if _tell_apart(columns.get("component")) else []
-    return next(iter(wanted), "degree" if "degree" in columns else "")
-
-
-def _tell_apart(components: pa.Array | None) -> bool:
-    """Whether there are components of which none holds nearly all points."""
-    if components is None or not len(components):
-        return False
-    return max(components.value_counts().field("counts").to_pylist()) <= _MOST_ON_ONE * len(components)
-
-
-def _are_groups(values: pa.Array) -> bool:
-    """Whether values are texts of a few groups, each of which has a colour."""
-    if not pa.types.is_string(values.type):
-        return False
-    return 2 <= len(values.drop_null().unique()) <= min(len(CATEGORIES), len(values) // 2)
+    for name in _FIRST:
+        if name in columns:
+            return name
+    for name, values in columns.items():  # a few groups, each of which has a colour
+        if name in (*OF_EDGES, "split", "result") or not pa.types.is_string(values.type):
+            continue
+        if 2 <= len(values.drop_null().unique()) <= min(len(CATEGORIES), len(values) // 2):
+            return name
+    components = columns.get("component")
+    if components is not None and len(components):
+        largest = max(components.value_counts().field("counts").to_pylist())
+        if largest <= _MOST_ON_ONE * len(components):
+            return "component"
+    return "degree" if "degree" in columns else ""
 
 
 def edges_of(graph: GraphStore) -> Array | None:

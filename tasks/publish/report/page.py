@@ -3,57 +3,26 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
+import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from configs.changes import all_rows, changed_rows
-from configs.metric_names import telling
 from configs.schema import Recipe
-from tasks.publish import snapshots
-from tasks.publish.champion import judge
-from tasks.publish.plots import run_plots
-from tasks.publish.plots.figures import compact
-from tasks.publish.report.evaluation_tables import Table
-from tasks.publish.report.sections import Section, sections, snapshot_section
-from tasks.stage import Parent
+from tasks.publish.facts import headline, metric_names, score_rows
+from tasks.publish.report import sections
+from tasks.publish.report.parts import ReportedRun, ReportTable, Section
+from tasks.publish.tracking.store_uris import how_to_open
 from tasks.storage.controls import CONTROLS
-from tasks.storage.manifests import EvalReport, is_at_once, rows_text
+from tasks.storage.manifests import EvalReport, GateRecord
 
 
-@dataclass(frozen=True)
-class Published:
-    """Where a run went: what the report says of MLflow and Prefect."""
-
-    run_id: str = ""
-    run_url: str = ""
-    how_to_open: str = ""
-    model_name: str = ""
-    model_version: str = ""
-    champion: bool = False
-    gate: dict[str, Any] = field(default_factory=dict)
-    """What the gate found (`PublishManifest.gate`)."""
-    flow_run_id: str = ""
-    flow_run_url: str = ""
-
-    @property
-    def gate_reason(self) -> str:
-        """Why it is champion, or is not."""
-        return str(self.gate.get("reason", ""))
-
-
-def render(
-    recipe: Recipe,
-    parents: Mapping[str, Parent],
-    published: Published,
-    snapshot: snapshots.SnapshotSummary | None = None,
-    maps: Sequence[Path] = (),
-) -> str:
-    """Return the page. Parts that a run lacks are left out; `snapshot` is what `snapshots.write_snapshot` returned.
+def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
+    """Return the page. Parts that a run lacks are left out.
 
     `maps`: files beside the page that show a layout, a page and pictures.
     """
@@ -64,99 +33,73 @@ def render(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["svg"] = Markup  # made by our own figures, all text escaped by matplotlib
-    evaluation: EvalReport | None = parents["evaluate"].manifest if "evaluate" in parents else None
-    stages = stage_rows(parents)
-    costs = Section("Costs")
-    for what in run_plots.COSTS:
-        costs.draw(run_plots.stage_cost(stages, what), what)
-    champion = Section("Champion and challenger", judge.facts(published.model_version, published.gate))
-    shown = [champion, *([] if snapshot is None else [snapshot_section(snapshot)]), *sections(parents)]
+    recipe, manifests = run.recipe, {name: parent.manifest for name, parent in run.parents.items()}
+    evaluation: EvalReport | None = manifests.get("evaluate")
+    picture = next((path for path in maps if path.suffix == ".png"), None)
     return environment.get_template("report.jinja").render(
         recipe=recipe,
         maps=[path.name for path in maps],
-        map_picture=_picture(maps),
-        published=published,
+        map_picture="" if picture is None else base64.b64encode(picture.read_bytes()).decode(),
+        published=run.publication,
+        how_to_open=how_to_open(run.publication.run_url),
         headline=headline(evaluation),
-        result=result_table(evaluation, published.gate),
-        sections=[section for section in shown if section.pictures or section.facts],
+        result=result_table(evaluation, run.publication.gate),
+        sections=all_sections(run),
         changed=dict(changed_rows(recipe)),
         recipe_rows=recipe_rows(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
-        stages=stages,
-        costs=costs.pictures,
-        warnings=[(name, text) for name, parent in parents.items() for text in parent.manifest.warnings],
-        lineage=[(name, p.manifest.key, p.manifest.digest, p.manifest.code_version) for name, p in parents.items()],
-        per_class=evaluation.report.get("per_class", [])[:100] if evaluation else [],
+        made=next((manifest.created_at for manifest in reversed(manifests.values())), ""),
+        warnings=[(name, text) for name, manifest in manifests.items() for text in manifest.warnings],
+        lineage=[(name, one.key, one.digest, one.code_version) for name, one in manifests.items()],
     )
 
 
-def _picture(maps: Sequence[Path]) -> str:
-    """Return the first PNG of some files inside an address."""
-    path = next((path for path in maps if path.suffix == ".png"), None)
-    return "" if path is None else f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+def all_sections(run: ReportedRun) -> list[Section]:
+    """Return what the files of the folder `sections` have to say of a run, in their ORDER."""
+    names = [one.name for one in pkgutil.iter_modules(sections.__path__)]
+    modules = [importlib.import_module(f"{sections.__name__}.{name}") for name in names]
+    made = [module.section(run) for module in sorted(modules, key=lambda module: module.ORDER)]
+    return [one for one in made if one is not None and (one.facts or one.tables or one.pictures)]
 
 
-def headline(evaluation: EvalReport | None) -> list[tuple[str, str, str]]:
-    """Return (split, metric, value) of the primary metric."""
-    if evaluation is None:
-        return []
-    name = evaluation.metric
-    return [(split, name, f"{values[name]:.4f}") for split, values in evaluation.metrics.items() if name in values]
-
-
-def result_table(evaluation: EvalReport | None, gate: Mapping[str, Any]) -> Table | None:
+def result_table(evaluation: EvalReport | None, gate: GateRecord | None) -> ReportTable | None:
     """Return what the model scored on each split, and beside it the controls on the same rows, and the champion.
 
     Where the gate compared on fewer rows the model stands there twice: also with what it has on those.
     """
     if evaluation is None:
         return None
-    names = telling(name for values in evaluation.metrics.values() for name in values)
+    scored = score_rows(evaluation.metrics, evaluation.controls)
+    names = metric_names(row for row in scored if not row.control)
     rows = []
-    for split, own in evaluation.metrics.items():
-        found = {"this model": own} | _compared(split, own, gate)
-        found |= {CONTROLS[name].what: splits[split] for name, splits in evaluation.controls.items() if split in splits}
-        for who, values in found.items():
-            rows.append((split, who, *(f"{values[name]:.4f}" if name in values else "" for name in names)))
+    for row in scored:
+        who = CONTROLS[row.control].what if row.control else "this model"
+        rows.append((row.split, who, *row.texts(names)))
+        if gate is not None and not row.control and gate.metric.partition("/")[0] == row.split:
+            rows += [(row.split, name, *texts) for name, texts in _compared(gate, row.values, names)]
     beside = "; controls, fitted to the training split, are what a model has to beat" if evaluation.controls else ""
-    return Table(f"Metrics of the best checkpoint{beside}", ("split", "scored by", *names), rows, figures=len(names))
+    return ReportTable(
+        f"Metrics of the best checkpoint{beside}", ("split", "scored by", *names), rows, figures=len(names)
+    )
 
 
-def _compared(split: str, own: Mapping[str, float], gate: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The champion that the gate compared with, where it was measured on this split, and the model on the same rows."""
-    gate_split, _, metric = str(gate.get("metric", "")).partition("/")
-    if gate.get("champion") is None or gate_split != split:
-        return {}
-    word = "champion before" if gate["promoted"] else "champion"
-    found = {f"version {gate['against']}, the {word}": {metric: gate["champion"]}}
-    if gate["challenger"] == own.get(metric):
-        return found
-    where = f", on the {gate['rows']:,} rows that both were compared on"
-    return {f"this model{where}": {metric: gate["challenger"]}} | {f"{who}{where}": row for who, row in found.items()}
-
-
-def stage_rows(parents: Mapping[str, Parent]) -> list[dict[str, Any]]:
-    """Return time, memory, rows and bytes of each stage."""
-    manifests = {name: parent.manifest for name, parent in parents.items()}
-    return [
-        {
-            "name": name,
-            "seconds": m.seconds,
-            "peak_bytes": m.peak_bytes,
-            "rows": rows_text(name, m.rows, at_once=is_at_once(m)),
-            "speed": f"{compact(m.rows / m.seconds)}/s" if m.rows and m.seconds > 0 else "",
-            "size": f"{m.num_bytes / 1e6:,.1f} MB",
-            "made": m.created_at,
-        }
-        for name, m in manifests.items()
-    ]
+def _compared(gate: GateRecord, own: Mapping[str, float], names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the champion that the gate compared with, and the model where it was measured on other rows."""
+    if gate.champion is None or gate.challenger is None:
+        return []
+    metric = gate.metric.partition("/")[2]
+    rows = {f"version {gate.against}, the champion{' before' if gate.promoted else ''}": gate.champion}
+    if gate.challenger != own.get(metric):
+        where = f", on the {gate.rows:,} rows that both were compared on"
+        rows = {f"{who}{where}": value for who, value in {"this model": gate.challenger, **rows}.items()}
+    return [(who, [f"{value:.4f}" if name == metric else "" for name in names]) for who, value in rows.items()]
 
 
 def recipe_rows(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return all options by section as rows of (option, value), without what was left at null."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    rows: dict[str, list[tuple[str, str]]] = {}
     for key, value in all_rows(recipe):
-        section, _, option = key.partition(".")
-        if value != "null" and (section != "snapshot" or recipe.snapshot.as_of is not None):
-            found.setdefault(section, []).append((option or section, value))
-    return list(found.items())
+        name, _, option = key.partition(".")
+        if value != "null" and (name != "snapshot" or recipe.snapshot.as_of is not None):
+            rows.setdefault(name, []).append((option or name, value))
+    return list(rows.items())
