@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from models.dgl_adapter import NEWEST_PYTHON
+from models.dgl.adapter import NEWEST_PYTHON
 from tasks.stage import Parent
 from tasks.storage.artifacts import describe_files
 from tasks.storage.graph_store import ArrayWriter

@@ -119,7 +119,7 @@ def test_prefect_and_mlflow_stay_in_their_rooms() -> None:
         for library, allowed in (
             ("prefect", name == "tasks/prefect_tasks.py"),
             ("mlflow", name.startswith("tasks/publish/")),
-            ("dgl", name == "models/dgl_adapter.py"),
+            ("dgl", name == "models/dgl/adapter.py"),
         ):
             users = [line for line in imports if line.split()[1].split(".")[0] == library]
             assert allowed or not users, f"{name}: {users}"

@@ -248,7 +248,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/partition/shard_work.py: path.with_name(f'{name}-{os.getpid()}-{threading.get_ident()}.part')",
         "tasks/train/embeddings/shards.py: work / f'{name}-{number}.tables'",
         "tasks/train/ranks/join.py: logs / f'launch-{job.train.machine_rank}.log'",
-        "tasks/sampling/saint_loops.py: back / (num_targets * (indptr[u + 1] - indptr[u]))",
         "tasks/train/loop.py: job.work / f'part-{ranks.rank}'",
         "tasks/leak_check/changed_tables.py: context.work / f'table-{number}'",
         "tasks/leak_check/changed_tables.py: folder / f\"{len(files):06d}.{('csv' if is_csv else 'parquet')}\"",
@@ -276,8 +275,8 @@ ALLOWED: dict[str, list[str]] = {
     ],
     "versions of installed packages": [
         "flows/services/prefect_database.py: self.path.with_name(f\".database-{version('prefect')}\")",
-        "models/dgl_adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
-        "models/dgl_adapter.py: folder / f'{module}.py'",
+        "models/dgl/adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
+        "models/dgl/adapter.py: folder / f'{module}.py'",
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
         "tasks/storage/artifacts.py: path.parent.glob(f\"{glob.escape(beside(path, '').name)}.*-*{_DRAFT}\")",
@@ -286,7 +285,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/storage/artifacts.py: folder / name",
         "tasks/storage/artifacts.py: work / name",
         "tasks/storage/dataset_store.py: self.folder / path",
-        "tasks/ingest/tables/graphs.py: scratch / shard",
+        "tasks/ingest/graph_tables/graphs.py: scratch / shard",
         "tasks/storage/graph_store.py: self.folder / entry.path",
         "tasks/sampling/parts/graph.py: self.folder / entry.path",
         "tasks/storage/graph_store.py: self.folder / self.entries[name].path",

@@ -54,7 +54,6 @@ _PROGRAMS = frozenset(
         "tests.evaluate.ranked_evaluation",
         "tests.flows.runner_script",
         "tests.process_facts",
-        "tests.sampling.device_row_ranks",
         "tests.sampling.part_ranks",
         "tests.train.device_trainings",
         "tests.train.grid_ranks",

@@ -109,12 +109,12 @@ def _packages(home: Home) -> Iterator[Line]:
 
 
 def _dgl(home: Home) -> Iterator[Line]:
-    from models.dgl_adapter import NEWEST_PYTHON
+    from models.dgl.adapter import NEWEST_PYTHON
 
     if sys.version_info[:2] > NEWEST_PYTHON and find_spec("dgl") is None:
         yield ok("dgl", "no wheel for this Python: without the model dgl and `export graph`")
         return
-    code = "import models.dgl_adapter as a; a.load_dgl(); print(a.import_mode())"
+    code = "import models.dgl.adapter as a; a.load_dgl(); print(a.import_mode())"
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     except subprocess.TimeoutExpired:

@@ -27,7 +27,7 @@ def export_graph(
 
     `source` is a recipe, or a run.
     """
-    from models.dgl_adapter import dgl_folder
+    from models.dgl.adapter import dgl_folder
     from tasks.apply.run import check_place
     from tasks.storage.file_names import file_name
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
-from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, ids
-from tasks.ingest.tables.files import Batch, TableFiles
-from tasks.readers.columns import first_not_whole, to_int64
+from tasks.ingest.tables.files import TableFiles
+from tasks.readers.columns import first_not_whole, is_text, to_int64
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 
@@ -53,7 +53,7 @@ def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
     return [pa.concat_arrays(part) for part in parts]
 
 
-def _check_name_line(path: Path, names: list[str], columns: tuple[str, ...], batch: Batch) -> None:
+def _check_name_line(path: Path, names: list[str], columns: tuple[str, ...], batch: TableBatch) -> None:
     """Refuse a first line that looks like ids, since it is read as names and the first id would be lost; else warn.
 
     Raises DataError: the line has the form of the next one, digits included.
@@ -128,7 +128,7 @@ def _called(path: Path, column: str) -> str:
     return column if name.isdecimal() else name  # lists of lines have no names
 
 
-def _of_kind(batch: Batch, column: str, texts: bool) -> pa.Array:
+def _of_kind(batch: TableBatch, column: str, texts: bool) -> pa.Array:
     cells = ids(batch, column)
     if texts or not is_text(cells.type):
         return cells.cast(pa.string()) if texts else cells

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from configs.errors import DataError
-from models.dgl_adapter import PlainGraph, save_graphs
+from models.dgl.adapter import PlainGraph, save_graphs
 from tasks.storage.array_names import array_of_type
 from tasks.storage.artifacts import empty_draft, output_errors
 from tasks.storage.dataset_store import DatasetStore

@@ -17,7 +17,7 @@ import numpy as np
 from configs.errors import DataError, IntegrityError, OtherGraphError, UserError
 from configs.metric_names import EVEN_METRICS, metric_of
 from configs.registry import EVALUATORS
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.apply.model.fit import check_facts, refuse_node_embeddings
 from tasks.apply.model.needs import label_order
 from tasks.apply.model.row_ids import find_rows

@@ -90,7 +90,7 @@ class VectorsJob(ScoringJob):
 
 def write_vectors(job: VectorsJob) -> dict[str, Any]:
     """Write the vectors of all nodes and what the training saw; returns fields of VectorsManifest."""
-    from models.vectors import VectorModel
+    from models.vectors.base import VectorModel
     from tasks.apply.model.files import load_published
 
     opened = open_model(job, job.graph, lambda: load_published(job.model))

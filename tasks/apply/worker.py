@@ -327,7 +327,7 @@ class Serving:
 
     def _write_relations(self) -> dict[str, Any]:
         """Write the rows of relations under their names; one that has a row for its way back has that as NAME^-1."""
-        from models.knowledge import KnowledgeModel
+        from models.knowledge.base import KnowledgeModel
 
         assert isinstance(self.model, KnowledgeModel)
         names, table = relation_names(self.dataset), self.model.relations

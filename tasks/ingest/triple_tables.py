@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from configs.errors import DataError
 from tasks.arrays import Array, blocks, offsets
-from tasks.ingest.edges import EdgeCheck, total_duplicates
+from tasks.ingest.dataset_fields import dataset_fields
+from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.storage.file_names import joined_name
 from tasks.storage.graph_store import id_dtype
@@ -106,27 +107,27 @@ class TripleTables:
     def _triplet(self, pair: tuple[int, int]) -> tuple[str, str, str]:
         return self.types[pair[0]][0], RELATION, self.types[pair[1]][0]
 
-    def fields(self, features: Mapping[str, tuple[FeatureColumn, ...]]) -> dict[str, Any]:
-        """Return the manifest's fields that follow from what was written; `features`: those of each type."""
-        checks = [check for _, check in self._edges.values()]
+    def fields(
+        self, dataset: str, num_relations: int, features: Mapping[str, tuple[FeatureColumn, ...]], **others: Any
+    ) -> dict[str, Any]:
+        """Return the manifest's fields; `features`: those of each type. All tables are closed."""
         edge_types = []
         for pair, (_, check) in self._edges.items():
             source, relation, target = self._triplet(pair)
             edge_types.append(EdgeType(source=source, relation=relation, target=target, num_edges=check.num_edges))
-        return {
-            "task": "triple",
-            "task_type": "triple",
-            "directed": True,
-            "node_types": tuple(
+        return dataset_fields(
+            self.writer,
+            dataset,
+            "triple",
+            directed=True,
+            node_types=[
                 NodeType(name=name, num_nodes=count, features=features.get(name, ())) for name, count in self.types
-            ),
-            "edge_types": tuple(edge_types),
-            "target_type": self.types[0][0],
-            "splits": {split: self._splits[split].num_rows for split in SPLITS if split in self._splits},
-            "num_self_loops": sum(check.num_self_loops for check in checks),
-            "num_duplicate_edges": total_duplicates(checks),
-            "tables": self.writer.tables,
-        }
+            ],
+            edge_types=edge_types,
+            checks=[check for _, check in self._edges.values()],
+            num_relations=num_relations,
+            **others,
+        )
 
 
 def write_relations(writer: DatasetWriter, names: pa.Array, features: Iterator[Array] | None = None) -> None:

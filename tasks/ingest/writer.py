@@ -57,6 +57,7 @@ class DatasetWriter:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tables: dict[str, Table] = {}
+        self.schemas: dict[str, pa.Schema] = {}
         self._names: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
 
@@ -192,6 +193,7 @@ class TableWriter:
         self._wait()
         if self._writer is not None:
             self._writer.close()
+        self._owner.schemas[self.name] = self._schema
         self._owner.tables[self.name] = Table(
             num_rows=self.num_rows,
             columns={field.name: str(field.type) for field in self._schema},

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from configs.errors import DataError, RecipeError, UserError
-from models.knowledge import KnowledgeModel, made_queries
+from models.knowledge.base import KnowledgeModel, made_queries
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
 from tasks.apply.completion.asked import CompletionRequest

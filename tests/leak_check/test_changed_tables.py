@@ -15,7 +15,7 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.ingest.database import ingest, relations
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.features import Features
+from tasks.ingest.database.features import TableFeatures
 from tasks.ingest.database.predicted import targets
 from tasks.ingest.database.survey import Profile
 from tasks.ingest.tables.intake import Intake, table_files
@@ -177,8 +177,8 @@ def edges_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def categories_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    learn = Features.learn_categories
-    monkeypatch.setattr(Features, "learn_categories", lambda self, batch, _: learn(self, batch, None))
+    learn = TableFeatures.learn_categories
+    monkeypatch.setattr(TableFeatures, "learn_categories", lambda self, batch, _: learn(self, batch, None))
 
 
 def no_fitting_moment(monkeypatch: pytest.MonkeyPatch) -> None:

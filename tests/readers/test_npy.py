@@ -13,8 +13,8 @@ import pytest
 
 from configs.errors import DataError
 from tasks.apply.vector_files.reader import VectorFile
-from tasks.ingest.ogb.raw_rows import NpyRows
 from tasks.ingest.ogb.splits import link_split
+from tasks.ingest.raw_rows import NpyRows
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers import limits
 from tasks.readers.npy import NpyFile, member_names

@@ -30,7 +30,6 @@ LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "full": ("node", {}),
     "cluster": ("node", {}),
     "random_partition": ("node", {"num_clusters": 4}),
-    "saint_walk": ("node", {}),
     "precomputed": ("node", {}),
     "edge": ("link", FANOUT),
     "graph": ("graph", {"name": "auto"}),  # no generated data set has graphs

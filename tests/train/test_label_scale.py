@@ -89,7 +89,6 @@ def test_mean_and_deviation_of_the_labels_that_exist() -> None:
     ("task", "overrides"),
     [
         ("node", ("train.epochs=6",)),
-        ("node", ("train.loader=saint_walk", "train.epochs=6")),
         ("graph", ("train.epochs=6",)),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.knowledge import KnowledgeModel, Side, made_queries
+from models.knowledge.base import KnowledgeModel, Side, made_queries
 from tasks.apply.completion.asked import ENDS
 from tasks.arrays import Array, blocks
 from tasks.inference.triples import TripleSplits

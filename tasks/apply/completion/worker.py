@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from configs.errors import RecipeError
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.apply.completion.answers import ASKED, Answers, Completer
 from tasks.apply.completion.asked import ENDS, CompletionRequest
 from tasks.apply.completion.names import RELATIONS, TYPES, EntityNames, Refusal, find_names

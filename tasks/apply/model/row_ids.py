@@ -18,7 +18,7 @@ from configs.errors import IntegrityError, OtherGraphError
 from models.base import GraphModel
 from models.facts import GraphFacts
 from models.relational.base import RelationalModel
-from models.relational.configs import RelationalConfig
+from models.relational.configs import RelationalModelConfig
 from tasks.arrays import Array
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.dataset_store import DatasetStore
@@ -31,7 +31,7 @@ def write_row_ids(folder: Path, config: Any, facts: GraphFacts, dataset: Dataset
 
     config: the model's; nothing is written where it learns none.
     """
-    embedded = config.embedded(facts) if isinstance(config, RelationalConfig) else ()
+    embedded = config.embedded(facts) if isinstance(config, RelationalModelConfig) else ()
     if not embedded:
         return
     types, ids = [], []

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from configs.matching import listed
-from tasks.ingest.database.features import Columns
-from tasks.ingest.database.predicted.splitting import Dealt
+from tasks.ingest.database.features import ChosenColumns
+from tasks.ingest.database.predicted.splitting import DealtTasks
 from tasks.ingest.database.predicted.targets import Tasks
-from tasks.ingest.database.relations import Relation
+from tasks.ingest.database.relations import RelationWriter
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.tables.intake import Intake
 from tasks.stage import StageContext
@@ -22,10 +22,10 @@ class Outcome(NamedTuple):
 
     entities: str
     tables: dict[str, TableRows]
-    columns: dict[str, Columns]
-    relations: Sequence[Relation]
+    columns: dict[str, ChosenColumns]
+    relations: Sequence[RelationWriter]
     tasks: Tasks
-    dealt: Dealt
+    dealt: DealtTasks
 
 
 def tell(found: Outcome, context: StageContext, intake: Intake) -> None:
@@ -45,7 +45,7 @@ def tell(found: Outcome, context: StageContext, intake: Intake) -> None:
         context.warn(hint)
 
 
-def _tell_columns(table: TableRows, chosen: Columns, context: StageContext, intake: Intake) -> None:
+def _tell_columns(table: TableRows, chosen: ChosenColumns, context: StageContext, intake: Intake) -> None:
     read = [
         ("numbers", chosen.numbers),
         ("categories", chosen.categories),
@@ -66,7 +66,7 @@ def _tell_columns(table: TableRows, chosen: Columns, context: StageContext, inta
         context.message(f"{table.name}: not read: {told} (dataset.tables.{table.name}.columns says otherwise)")
 
 
-def _hint_at_relations(relations: Sequence[Relation], intake: Intake) -> None:
+def _hint_at_relations(relations: Sequence[RelationWriter], intake: Intake) -> None:
     for relation in relations:
         source, column, target = relation.triplet
         if relation.num_younger:

@@ -12,7 +12,7 @@ from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from configs.source_files import is_folder, read_json, user_path
 from tasks.ingest.base import Dataset
-from tasks.ingest.configs import OgbConfig
+from tasks.ingest.configs import OgbDatasetConfig
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.ogb.meta import OgbMeta, listed_meta, listed_names
 from tasks.stage import StageContext
@@ -27,7 +27,7 @@ _META_OPTIONS = ("task", "task_type", "num_classes", "num_tasks", "metric", "spl
 
 
 @DATASETS.register("ogb")
-class Ogb(Dataset):
+class OgbDataset(Dataset):
     """Open Graph Benchmark: node, link, graph and triple tasks by name (downloaded once), or any folder in its layout.
 
     `<root>/<name>` (with `_` for `-`) is used if it is there, and nothing is downloaded then. raw/ and split/ are read
@@ -35,9 +35,9 @@ class Ogb(Dataset):
     classes, metric, split) comes from the `ogb` package for OGB's own data sets and from the options for others.
     """
 
-    Config = OgbConfig
+    Config = OgbDatasetConfig
 
-    config: OgbConfig
+    config: OgbDatasetConfig
 
     @property
     def meta(self) -> OgbMeta:
@@ -46,7 +46,7 @@ class Ogb(Dataset):
         name = config.dataset.replace("_", "-")
         if name in listed_names():
             # Not `model_fields_set`: a recipe that travelled through Prefect has all of its defaults written out.
-            defaults = OgbConfig.model_fields
+            defaults = OgbDatasetConfig.model_fields
             given = [name for name in _META_OPTIONS if getattr(config, name) != defaults[name].default]
             if given:
                 raise RecipeError(f"dataset.{given[0]}: {name} is OGB's own, which says this itself; leave it out")
@@ -128,7 +128,7 @@ class Ogb(Dataset):
                 write_atomic(_record(context.home, meta), json.dumps(known).encode())
 
 
-def _own_meta(config: OgbConfig) -> OgbMeta:
+def _own_meta(config: OgbDatasetConfig) -> OgbMeta:
     """Check the options that describe a folder which OGB does not list."""
     assert config.task is not None
     own = config.task if config.task in ("link", "triple") else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tasks.ingest.configs import SyntheticConfig
+from tasks.ingest.synthetic.configs import SyntheticConfig
 
 
 def features_alone(config: SyntheticConfig) -> float:

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from configs.registry import DATASETS
 from tasks.arrays import Array
 from tasks.ingest.base import Dataset
-from tasks.ingest.configs import SyntheticShopConfig
 from tasks.ingest.database.configs import DatabaseConfig
+from tasks.ingest.synthetic.configs import SyntheticShopConfig
 from tasks.ingest.synthetic.shop_history import QUARTER, START, Quarter, people, quarters
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests

@@ -17,7 +17,7 @@ import numpy as np
 
 from tasks.arrays import Array
 from tasks.evaluators.metrics import rocauc
-from tasks.ingest.configs import SyntheticShopConfig
+from tasks.ingest.synthetic.configs import SyntheticShopConfig
 from tasks.ingest.synthetic.shop_history import RATING_NOISE, Quarter, log_odds, people, quarters
 from tasks.storage.manifests import SPLITS
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.ingest.configs import SyntheticShopConfig
+from tasks.ingest.synthetic.configs import SyntheticShopConfig
 
 DAY = 86400
 START = 1_609_459_200  # 2021-01-01

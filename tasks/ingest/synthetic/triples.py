@@ -6,7 +6,7 @@ from typing import Any
 
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
-from tasks.ingest.configs import SyntheticTriplesConfig
+from tasks.ingest.synthetic.configs import SyntheticTriplesConfig
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from configs.registry import DATASETS
 from tasks.arrays import Array, blocks
 from tasks.ingest.base import Dataset
-from tasks.ingest.configs import SyntheticVectorsConfig
+from tasks.ingest.synthetic.configs import SyntheticVectorsConfig
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from configs.errors import DataError
 from configs.source_files import check_file, is_folder, names_in, unknown_format, user_path
 from tasks.ingest.tables.paths import files_of
-from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.storage.manifests import SPLITS
 
 ALL = "all"
@@ -47,7 +47,7 @@ def shown(paths: Sequence[Path]) -> str:
     return ", ".join(map(str, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
-def find_sources(config: TriplesConfig) -> Sources:
+def find_sources(config: TripleFilesConfig) -> Sources:
     """Find the files that the options name. Raises DataError where one is missing."""
     folder = _Folder(user_path(config.path)) if config.path is not None else None
     given = {role: _one_file(getattr(config, role)) if getattr(config, role) else None for role in _ROLES}

@@ -9,6 +9,7 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.layout_options import LAYOUT
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.vectors.gathered import Gathered
 from tasks.ingest.writer import DatasetWriter
@@ -40,19 +41,17 @@ def write_vectors(gathered: Gathered, title: str, folder: Path) -> dict[str, Any
             writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
         none = np.empty(0, np.int32)
         writer.write(f"edges/{edges.name}", {"src": none, "dst": none, "weight": np.empty(0, np.float32)})
-        feature = FeatureColumn(column="feat", kind="numeric", dim=dim)
-        return {
-            "dataset": title,
-            "task": LAYOUT,
-            "task_type": task_type,
-            "num_classes": 0 if names is None else len(names),
-            "num_tasks": 1,
-            "metric": usual_metric(LAYOUT),
-            "directed": False,
-            "node_types": (NodeType(name=NODE, num_nodes=first, features=(feature,)),),
-            "edge_types": (edges,),
-            "target_type": NODE,
-            "splits": dict.fromkeys(SPLITS, 0),
-            "num_duplicate_edges": 0,
-            "tables": writer.tables,
-        }
+    feature = FeatureColumn(column="feat", kind="numeric", dim=dim)
+    return dataset_fields(
+        writer,
+        title,
+        task_type,
+        task=LAYOUT,
+        num_classes=0 if names is None else len(names),
+        num_tasks=1,
+        metric=usual_metric(LAYOUT),
+        node_types=[NodeType(name=NODE, num_nodes=first, features=(feature,))],
+        edge_types=[edges],
+        checks=[],
+        splits=dict.fromkeys(SPLITS, 0),
+    )

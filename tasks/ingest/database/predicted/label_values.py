@@ -20,10 +20,11 @@ from tasks.ingest.database.predicted.label_configs import (
     TaskOptions,
     columns_of,
 )
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.labels import ANY_CLASSES, LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import is_list, numbers
-from tasks.ingest.tables.intake import TableBatch, not_a_number, truths
+from tasks.ingest.tables.intake import not_a_number, truths
+from tasks.readers.columns import is_text
 from tasks.storage.manifests import TaskHead, TaskType
 
 _SEVERAL = ("multilabel", "regression")
@@ -31,7 +32,7 @@ _TRUTHS = ("binary", "multilabel")
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^nan$"
 
 
-class Kind(NamedTuple):
+class LabelFacts(NamedTuple):
     """What labels are."""
 
     task_type: TaskType
@@ -87,7 +88,7 @@ class LabelsReader:
         """Return labels as the column `label`: float32 (n, width)."""
         return values.astype(np.float32)
 
-    def kind(self, label: Array, files: str) -> Kind:
+    def kind(self, label: Array, files: str) -> LabelFacts:
         """Return what the labels are. Raises DataError where a task has none."""
         heads, start = [], 0
         for (name, one), reader, width in zip(self._labels.items(), self._readers, self._widths, strict=True):
@@ -95,7 +96,7 @@ class LabelsReader:
             found = reader.kind(reader.codes(own.astype(np.float64)), files)
             heads.append(head_of(name, found.task_type, one, found.num_classes, width))
             start += width
-        return Kind("several", 0, tuple(heads))
+        return LabelFacts("several", 0, tuple(heads))
 
 
 def refuse_missing(batch: TableBatch, values: Array, column: str) -> None:
@@ -171,7 +172,7 @@ class LabelReader:
         """Return labels as the column `label`: int64 (n,) of classes, else float32 (n, width)."""
         return label_codes(values, self._kind)
 
-    def kind(self, label: Array, files: str) -> Kind:
+    def kind(self, label: Array, files: str) -> LabelFacts:
         """Return what the labels are. Raises DataError where no row has one."""
         known = has_label(label)
         if not known.any():
@@ -185,8 +186,8 @@ class LabelReader:
                     path=files,
                     column=self.columns[0],
                 )
-            return Kind("multiclass", self._given or max(1, largest) + 1)
-        return Kind(self.task_type, 2 if self.task_type == "binary" else 0)
+            return LabelFacts("multiclass", self._given or max(1, largest) + 1)
+        return LabelFacts(self.task_type, 2 if self.task_type == "binary" else 0)
 
 
 def _truths(batch: TableBatch, column: str) -> Array | None:

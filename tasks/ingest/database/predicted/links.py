@@ -26,7 +26,7 @@ from tasks.ingest.database.predicted.targets import (
     refuse_empty,
     unlabelled_moments,
 )
-from tasks.ingest.database.relations import Relation
+from tasks.ingest.database.relations import RelationWriter
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter
@@ -174,14 +174,14 @@ def relation_of_links(path: LinkPath, tables: Mapping[str, TableRows]) -> tuple[
     return (path.owner, file_name(path.table), path.target), False
 
 
-def write_links(links: Links, tables: Mapping[str, TableRows], writer: DatasetWriter) -> Relation | None:
+def write_links(links: Links, tables: Mapping[str, TableRows], writer: DatasetWriter) -> RelationWriter | None:
     """Write the links as edges from owners to targets, where they are no link table's own."""
     rows = tables[links.path.table].config
     if links.path.is_link_table and rows.is_link:
         return None
     ends = (tables[links.path.owner], tables[links.path.target])
     with ExitStack() as stack:
-        relation = Relation(links.path.table, ends, writer, stack, timed=True)
+        relation = RelationWriter(links.path.table, ends, writer, stack, timed=True)
         for first in range(0, len(links.entity), _ROWS):
             some = slice(first, first + _ROWS)
             relation.write(links.entity[some], links.target[some], links.time[some], {})

@@ -24,7 +24,7 @@ from tasks.ingest.database.predicted.configs import (
     PredictConfig,
     TargetConfig,
 )
-from tasks.ingest.database.predicted.label_values import Kind, head_of
+from tasks.ingest.database.predicted.label_values import LabelFacts, head_of
 from tasks.ingest.database.predicted.linked import PositiveLinks
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.labels import LabelKind, wrong_labels
@@ -60,7 +60,7 @@ class Tasks(NamedTuple):
     the moment, and `own_mean`, the mean of the entity's earlier labels that were known by then."""
 
     @classmethod
-    def of_kind(cls, entity: Array, moment: Array | None, label: Array, kind: Kind) -> Tasks:
+    def of_kind(cls, entity: Array, moment: Array | None, label: Array, kind: LabelFacts) -> Tasks:
         """Return tasks with labels of a kind."""
         return cls(entity, moment, label, kind.task_type, kind.num_classes, heads=kind.heads)
 
@@ -165,15 +165,15 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     return Tasks.of_kind(entity, moment_of, labels, _kind_of(targets))._replace(past=past)
 
 
-def _kind_of(targets: Mapping[str, TargetConfig]) -> Kind:
+def _kind_of(targets: Mapping[str, TargetConfig]) -> LabelFacts:
     """Return what the labels of computed targets are."""
-    kinds: list[Kind] = []
+    kinds: list[LabelFacts] = []
     heads: list[TaskHead] = []
     for name, one in targets.items():
-        kinds.append(Kind("binary", 2) if one.figure in ("none", "any") else Kind("regression", 0))
+        kinds.append(LabelFacts("binary", 2) if one.figure in ("none", "any") else LabelFacts("regression", 0))
         if isinstance(one, NamedTargetConfig):
             heads.append(head_of(name, kinds[-1].task_type, one, kinds[-1].num_classes))
-    return Kind("several", 0, tuple(heads)) if heads else kinds[0]
+    return LabelFacts("several", 0, tuple(heads)) if heads else kinds[0]
 
 
 class _Figures:
