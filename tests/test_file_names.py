@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from configs.errors import IntegrityError, RecipeError, UserError
-from flows.commands.graph_export import export_graph
+from flows.commands.outputs.graph_export import export_graph
 from tasks.apply.run import OutputRequest
 from tasks.storage.artifacts import ArtifactStore, write_atomic
 from tasks.storage.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
@@ -266,21 +266,21 @@ ALLOWED: dict[str, list[str]] = {
     ],
     "an ending to a path that is there already": [
         "flows/commands/clean.py: self.home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
-        "flows/services/prefect_database.py: Path(f'{self.path}-shm')",
-        "flows/services/prefect_database.py: Path(f'{self.path}-wal')",
+        "flows/web/prefect_database.py: Path(f'{self.path}-shm')",
+        "flows/web/prefect_database.py: Path(f'{self.path}-wal')",
         "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-journal')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-shm')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-wal')",
     ],
     "versions of installed packages": [
-        "flows/services/prefect_database.py: self.path.with_name(f\".database-{version('prefect')}\")",
+        "flows/web/prefect_database.py: self.path.with_name(f\".database-{version('prefect')}\")",
         "models/dgl/adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
         "models/dgl/adapter.py: folder / f'{module}.py'",
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
         "tasks/storage/artifacts.py: path.parent.glob(f\"{glob.escape(beside(path, '').name)}.*-*{_DRAFT}\")",
-        "flows/hooks.py: folder / published.maps[0]",
+        "flows/pipeline/run_endings.py: folder / published.maps[0]",
         "tasks/publish/map/of_run.py: evaluate.folder / evaluate.manifest.layout",
         "tasks/storage/artifacts.py: folder / name",
         "tasks/storage/artifacts.py: work / name",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from flows.parameters import PARTITION_TAG
-from flows.run_records import RunRecord, all_runs
+from flows.records.parameters import PARTITION_TAG
+from flows.records.run_record import RunRecord, all_runs
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
@@ -37,9 +37,8 @@ def happenings(home: Home, record: RunRecord) -> list[tuple[str, dict[str, Any]]
     failure = record.failed_before or failure_before(home, record)
     if failure:
         found.append((RECOVERED, {"text": f"{record.recipe} is well again (it had failed: {failure})"}))
-    published = record.stages.get("publish")
-    if published is not None and published["status"] == "ran":
-        manifest = ArtifactStore(home).load("publish", published["key"], load_stage("publish").manifest)
+    if record.has_run("publish"):
+        manifest = ArtifactStore(home).load("publish", record.stages["publish"].key, load_stage("publish").manifest)
         if manifest is not None and not manifest.gate.left_alone:
             found.append((CHAMPION if manifest.champion else KEPT, decided(record, manifest)))
     return found

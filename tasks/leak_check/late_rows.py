@@ -43,8 +43,8 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
         keys = list(table.config.foreign)
         for chunk in table.chunks(keys, table.texts_of_keys(tables, keys), intake=intake) if keys else ():
             codes = {key: look_up(chunk.batch, key, tables[table.config.foreign[key]].nodes) for key in keys}
-            for key, found in codes.items():
-                named[table.config.foreign[key]][found[found >= 0]] = True
+            for key, named_rows in codes.items():
+                named[table.config.foreign[key]][named_rows[named_rows >= 0]] = True
             times = row_times(table, tables, chunk.time, codes)
             if times is not None:
                 both[chunk.first : chunk.first + len(times)] = times >= moment
@@ -53,8 +53,8 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
     if labels is not None:
         entities = tables[config.predict.table]
         for batch in intake.batches(labels, [labels.key], entities.nodes.texts(labels.key)):
-            found = entities.nodes.look_up(batch, labels.key)
-            named[entities.name][found[found >= 0]] = True
+            labelled = entities.nodes.look_up(batch, labels.key)
+            named[entities.name][labelled[labelled >= 0]] = True
     of_tables = {}
     for name, table in tables.items():
         newest = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time == table.time.max()

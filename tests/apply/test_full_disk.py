@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from configs.errors import RecipeError, StageError
-from flows.commands.neighbors import write_neighbors
+from flows.commands.outputs.neighbors import write_neighbors
 from tasks.apply.model.files import write_tensors
 from tasks.apply.vector_files.formats import ENDINGS
 from tasks.apply.vector_files.neighbors import Neighbors

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows.commands.completions import show_completions
+from flows.commands.outputs.completions import show_completions
 from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.run import OutputRequest
 from tests.flows.conftest import Shell

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from configs.errors import GraphmillError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import MODELS
-from flows.commands.clean import clean_home
-from flows.commands.runs import RunFilter, list_runs, show_runs
-from flows.run_records import RunRecord, now_text
+from flows.commands.installation.clean import clean_home
+from flows.commands.runs.runs import RunFilter, list_runs, show_runs
+from flows.records.run_record import RunRecord, now_text
 from tasks.apply.model.files import load_published, read_tensors, tensor_shapes, write_model
 from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import read_published

@@ -289,7 +289,7 @@ def test_bits_count_and_rows_that_are_gone_hide_what_they_carried() -> None:
 def test_a_run_that_checks_ends_where_something_leaks(
     home: Home, shop: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from flows.commands.leaks import refuse_leaks
+    from flows.commands.recipes.leaks import refuse_leaks
 
     refuse_leaks(home, shop, 4, quiet=True)
     refuse_leaks(home, load_recipe("quickstart", ["dataset.num_nodes=500", "dataset.num_edges=2000"]), 4, quiet=True)
@@ -306,7 +306,7 @@ def test_a_run_that_checks_ends_where_something_leaks(
 
 
 def test_the_command(home: Home, shop: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
-    from flows.commands.leaks import find_leaks, show_leaks
+    from flows.commands.recipes.leaks import find_leaks, show_leaks
 
     assert find_leaks(home, shop, 4, as_json=True)
     told = json.loads(capsys.readouterr().out)

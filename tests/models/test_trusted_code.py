@@ -71,7 +71,7 @@ def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_as_a_deployment(recipe: Path) -> object:
-    from flows.pipeline import read_recipe
+    from flows.pipeline.train import read_recipe
 
     return read_recipe(str(recipe), [])
 

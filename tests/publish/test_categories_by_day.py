@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.schema import Recipe
-from flows.commands.versions import champion_history
+from flows.commands.runs.versions import champion_history
 from tasks.storage.home import Home
 from tests.publish.line import customers
 from tests.publish.test_same_rows import publish_both

@@ -11,7 +11,7 @@ import pytest
 from configs import trust
 from configs.errors import IntegrityError, RecipeError, StageError
 from configs.registry import MODELS
-from flows.commands.versions import list_versions, promote, version_json
+from flows.commands.runs.versions import list_versions, promote, version_json
 from tasks.apply.model.files import WEIGHTS
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish import build as publish_build

@@ -16,7 +16,7 @@ from configs.errors import DataError, RecipeError
 from configs.expectations import ExpectConfig, age_seconds, bounds_of
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from flows.watched_data import DataWatch
+from flows.pipeline.watched_data import DataWatch
 from tasks.publish import profile
 from tasks.publish.expectations import Reference, champion_of, check_arrival, check_drift
 from tasks.stage import Parent

@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from flows.commands.clean import clean_home
+from flows.commands.installation.clean import clean_home
 from tasks.publish.gate.rules import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry

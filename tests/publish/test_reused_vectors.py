@@ -18,8 +18,8 @@ import pytest
 from configs.errors import DataError, IntegrityError, RecipeError, StageError
 from configs.load import build_recipe, load_recipe
 from configs.schema import Recipe
-from flows.commands.clean import needed_artifacts
-from flows.run_records import new_record
+from flows.commands.installation.clean import needed_artifacts
+from flows.records.run_record import new_record
 from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
 from tasks.publish.tracking.mlflow_store import Tracker
