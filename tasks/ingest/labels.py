@@ -66,11 +66,6 @@ def wrong_label(value: float, kind: LabelKind) -> str:
     return f"label {value:g} is not {f'0..{limit - 1}' if limit > 2 else '0 or 1'}{none}"
 
 
-def without_no_label(values: Array, kind: LabelKind) -> Array:
-    """Return float64 labels with NaN in the place of `NO_LABEL`, where they are classes."""
-    return values if kind.task_type == "regression" else np.where(np.isin(values, NO_LABEL), np.nan, values)
-
-
 def count_no_label(classes: list[int]) -> int:
     """Return how many of the classes, ascending, are `NO_LABEL`: they are below all others, which count from 0."""
     leading = next((place for place, value in enumerate(classes) if value not in NO_LABEL), len(classes))
@@ -93,7 +88,8 @@ def to_labels(values: Array, kind: LabelKind, path: object, first_row: int = 0, 
     Raises:
         DataError: a class out of range, a binary label that is neither 0 nor 1, a number beyond float32.
     """
-    values = without_no_label(values, kind)
+    if kind.task_type != "regression":
+        values = np.where(np.isin(values, NO_LABEL), np.nan, values)
     wrong = wrong_labels(values, kind)
     if wrong.any():
         row, at = (int(x[0]) for x in np.nonzero(wrong))

@@ -35,8 +35,6 @@ class OgbDataset(Dataset):
     classes, metric, split) comes from the `ogb` package for OGB's own data sets and from the options for others.
     """
 
-    Config = OgbDatasetConfig
-
     config: OgbDatasetConfig
 
     @property

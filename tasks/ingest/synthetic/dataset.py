@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from configs.registry import DATASETS
-from tasks.ingest.base import Dataset
+from tasks.ingest.base import GeneratedDataset
 from tasks.ingest.synthetic.configs import SyntheticConfig
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
 
 
 @DATASETS.register("synthetic")
-class Synthetic(Dataset):
+class Synthetic(GeneratedDataset):
     """Generated graph: planted communities, power-law degrees, features of known difficulty; up to 10^9 edges.
 
     A degree-corrected planted partition (Karrer, Newman: Stochastic blockmodels and community structure in networks,
@@ -39,13 +38,7 @@ class Synthetic(Dataset):
     graph, and the same options give the same bytes on every machine.
     """
 
-    Config = SyntheticConfig
-
     config: SyntheticConfig
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """The options say it all; raise `generator` when the same options give other data."""
-        return {"generator": 1}
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the tables in chunks; peak memory is a few row groups, whatever the size."""

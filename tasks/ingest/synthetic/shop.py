@@ -14,12 +14,11 @@ import pyarrow.parquet as pq
 
 from configs.registry import DATASETS
 from tasks.arrays import Array
-from tasks.ingest.base import Dataset
+from tasks.ingest.base import GeneratedDataset
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.synthetic.configs import SyntheticShopConfig
 from tasks.ingest.synthetic.shop_history import QUARTER, START, Quarter, people, quarters
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
 
 PLANS = ("basic", "plus", "pro")
 _COUNTRIES, _CHANNELS = ("AT", "BE", "DE", "FR", "IT", "NL"), ("app", "phone", "web")
@@ -28,7 +27,7 @@ _OTHERS = 10_000  # random numbers of what says nothing
 
 
 @DATASETS.register("synthetic_shop")
-class SyntheticShop(Dataset):
+class SyntheticShop(GeneratedDataset):
     """Generated shop: customers, orders, items, products, reviews; reviews by others tell which customers leave.
 
     Its tables are written as Parquet and go through the data set `database`; what is predicted is which customers who
@@ -37,13 +36,7 @@ class SyntheticShop(Dataset):
     products were known. With `predict: products` it is what they will order (`styles`).
     """
 
-    Config = SyntheticShopConfig
-
     config: SyntheticShopConfig
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """The options say it all; raise `generator` when the same options give other data."""
-        return {"generator": 1}
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the shop's tables into a folder that goes, and read them as a database."""

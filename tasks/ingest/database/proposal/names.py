@@ -27,12 +27,14 @@ _PEOPLE_TEXT = """
     customer user account client patient member subscriber person people driver employee seller student supplier
     vendor player applicant borrower card policy device machine product item
 """
-_PEOPLE = _PEOPLE_TEXT.split()
+PREDICTED = _PEOPLE_TEXT.split()
+"""What rows are called that are usually predicted."""
 _EVENTS_TEXT = """
     order purchase transaction payment visit booking rental sale invoice session login event admission claim trip
     subscription call click message ticket review
 """
-_EVENTS = _EVENTS_TEXT.split()
+COUNTED = _EVENTS_TEXT.split()
+"""What rows are called that are usually counted."""
 
 
 def words(name: str) -> list[str]:
@@ -126,13 +128,7 @@ def is_kept_up_to_date(column: str) -> bool:
     return bool(set(words(column)) & _KEPT_UP)
 
 
-def entity_score(table: str) -> int:
-    """Return how much a table is called like those whose rows are usually predicted."""
-    found = entity(table)
-    return len(_PEOPLE) - _PEOPLE.index(found[-1]) if found and found[-1] in _PEOPLE else 0
-
-
-def event_score(table: str) -> int:
-    """Return how much a table is called like those whose rows are usually counted."""
-    found = entity(table)
-    return len(_EVENTS) - _EVENTS.index(found[-1]) if found and found[-1] in _EVENTS else 0
+def usual_score(table: str, usual: list[str]) -> int:
+    """Return how much a table is called like one of the `usual` ones, of which the first counts most; 0: not at all."""
+    last = entity(table)[-1:]
+    return len(usual) - usual.index(last[0]) if last and last[0] in usual else 0

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean, listed
-from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from configs.source_files import is_folder, names_in, user_path
 from tasks.ingest.base import Dataset
@@ -41,8 +40,6 @@ class Relbench(Dataset):
     The whole `db/` is read: what is younger than a row's moment no model sees, so nothing has to be cut off.
     """
 
-    Config = RelbenchConfig
-
     config: RelbenchConfig
 
     @property
@@ -62,10 +59,6 @@ class Relbench(Dataset):
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files that are read."""
         return {**self.database.fingerprint(digests), "relbench": 1}
-
-    def time_unit(self) -> TimeUnit | None:
-        """None: moments are the task's own, and no snapshot is taken."""
-        return None
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read all tables. Raises DataError with all mistakes that were met."""
