@@ -62,10 +62,10 @@ class RowTimes:
         times = np.full(batch.num_rows, ALWAYS, np.int64)
         if there.num_rows == 0:
             return times, missing
-        found = self._reader.read(there)
+        read = self._reader.read(there)
         if self._epoch and self._reader.unit == "seconds":
             batch.wrong_column(self.column, "holds dates or time stamps already: leave epoch out")
-        times[~missing] = (found if gaps else found[~missing]) // _PER_SECOND[self._epoch]
+        times[~missing] = (read if gaps else read[~missing]) // _PER_SECOND[self._epoch]
         return times, missing
 
 

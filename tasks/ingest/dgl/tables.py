@@ -95,10 +95,10 @@ class GraphTables:
     def tables(self, target: str | None, label: Array | None) -> None:
         """Write nodes and edges; `label` goes to the nodes of type `target`."""
         check_types(self.graph, self.path)
-        own, own_edges = (self.has_own_columns(edges=edges) for edges in (False, True))
+        apart, edges_apart = (self.has_own_columns(edges=edges) for edges in (False, True))
         for kind, count in self.graph.num_nodes.items():
             owner = self.source.nodes_of(kind)
-            columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if own else "")
+            columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if apart else "")
             node_id = np.arange(count, dtype=np.int64)
             columns |= {"label": label} if kind == target and label is not None else {}
             self.writer.write(f"nodes/{plain_name(kind)}", {"node_id": node_id, **columns})
@@ -114,7 +114,7 @@ class GraphTables:
             self.checks.append(check)
             names = [plain_name(word) for word in triplet]
             made = EdgeType(source=names[0], relation=names[1], target=names[2], num_edges=len(src), features=())
-            owner, prefix = f"{self.config.edge_word} of {relation}", f"{made.name}." if own_edges else ""
+            owner, prefix = f"{self.config.edge_word} of {relation}", f"{made.name}." if edges_apart else ""
             columns, features = self.columns(self.graph.edata[triplet], owner, prefix, edges=True)
             made = made.model_copy(update={"features": features})
             ids_type = id_dtype(max(sizes))
@@ -128,7 +128,7 @@ class GraphTables:
         of_types = (self.graph.edata if edges else self.graph.ndata).values()
         names = [self.config.field_of(option, edges=edges) for option in ("features", "categories")]
         widths = [{data[name].shape[1:] for data in of_types if name in data and data[name].size} for name in names]
-        return any(len(found) > 1 for found in widths)
+        return any(len(shapes) > 1 for shapes in widths)
 
     def columns(
         self, data: Mapping[str, Array], owner: str, prefix: str, *, edges: bool = False
@@ -225,10 +225,10 @@ class GraphTables:
 def _kind_of_label(values: Array, place: str) -> Any:
     """Return the kind of label that numbers look like. Raises DataError for whole numbers below 0 that are no class."""
     none = np.isnan(values) | np.isin(values, NO_LABEL)
-    known = values[~none]
-    if (known != np.floor(known)).any():
+    labels = values[~none]
+    if (labels != np.floor(labels)).any():
         return "regression"
-    several = values.shape[1] > 1 and not np.isin(known, (0, 1)).all()
+    several = values.shape[1] > 1 and not np.isin(labels, (0, 1)).all()
     below = (values < 0) & (~none | several)
     if below.any():
         row, column = np.argwhere(below)[0].tolist()
@@ -241,7 +241,7 @@ def _kind_of_label(values: Array, place: str) -> Any:
         )
     if values.shape[1] > 1:
         return "regression" if several else "multilabel"
-    return "binary" if known.size and known.max() == 1 else "multiclass"
+    return "binary" if labels.size and labels.max() == 1 else "multiclass"
 
 
 def _with_shared_codes(types: list[Typed]) -> tuple[Typed, ...]:

@@ -52,10 +52,10 @@ class SyntheticShop(GeneratedDataset):
             shutil.rmtree(folder, ignore_errors=True)
         if self.config.predict != "churn":
             return fields
-        known = ceilings(self.config)["test"]
+        scores = ceilings(self.config)["test"]
         context.message(
-            f"test rocauc possible: {known['plan']:.3f} by a customer's own row, {known['reviews']:.3f} by the reviews "
-            f"before the moment, {known['quality']:.3f} if quality were known"
+            f"test rocauc possible: {scores['plan']:.3f} by a customer's own row, {scores['reviews']:.3f} by the "
+            f"reviews before the moment, {scores['quality']:.3f} if quality were known"
         )
         return fields
 
@@ -63,9 +63,9 @@ class SyntheticShop(GeneratedDataset):
 def shop_database(config: SyntheticShopConfig, folder: Path) -> DatabaseConfig:
     """Return the options by which `database` reads the shop's files in a folder."""
     section = shop_section(config, folder)
-    found = DATASETS.config({"name": "database", **section})
-    assert isinstance(found, DatabaseConfig)
-    return found
+    options = DATASETS.config({"name": "database", **section})
+    assert isinstance(options, DatabaseConfig)
+    return options
 
 
 def shop_section(config: SyntheticShopConfig, folder: Path) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _products(config: SyntheticShopConfig, random: np.random.Generator) -> dict[
 
 def _events(quarter: Quarter, sizes: dict[str, int], random: np.random.Generator) -> dict[str, dict[str, Any]]:
     """Return the rows of a quarter; `sizes` are those of the tables so far."""
-    orders, items, reviews = (len(found) for found in (quarter.order_time, quarter.item_order, quarter.rating))
+    orders, items, reviews = (len(column) for column in (quarter.order_time, quarter.item_order, quarter.rating))
     return {
         "orders": {
             "order_id": sizes["orders"] + np.arange(orders),

@@ -35,19 +35,19 @@ def ceilings(config: SyntheticShopConfig) -> dict[str, dict[str, float]]:
         if number < 1 or number == config.num_quarters - 1:
             continue  # nobody is predicted after the first quarter, nor after the last
         split = {config.num_quarters - 2: "test", config.num_quarters - 3: "valid"}.get(number, "train")
-        own = plan[quarter.customers]
+        plans = plan[quarter.customers]
         leaves = {
-            "plan": -own.astype(np.float64),
-            "reviews": -_stays_by_reviews(config, quarter, own, counts),
-            "quality": -log_odds(config, own, quarter.mean_quality),
+            "plan": -plans.astype(np.float64),
+            "reviews": -_stays_by_reviews(config, quarter, plans, counts),
+            "quality": -log_odds(config, plans, quarter.mean_quality),
         }
         parts[split].append(np.stack([~quarter.stays, *leaves.values()]))
-    found: dict[str, dict[str, float]] = {}
+    areas_of: dict[str, dict[str, float]] = {}
     for split, arrays in parts.items():
         label, *scores = np.concatenate(arrays, axis=1)
         areas = (rocauc(label.astype(np.int64), score) for score in scores)
-        found[split] = dict(zip(("plan", "reviews", "quality"), areas, strict=True))
-    return found
+        areas_of[split] = dict(zip(("plan", "reviews", "quality"), areas, strict=True))
+    return areas_of
 
 
 def known_quality(counts: Array) -> tuple[Array, Array]:

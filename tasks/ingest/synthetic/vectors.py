@@ -60,10 +60,10 @@ class SyntheticVectors(GeneratedDataset):
         centres += 1.5 * rng.standard_normal((config.num_groups, config.dim))
         frames = rng.standard_normal((config.num_groups, 2 * _WAVES, config.dim)) / np.sqrt(_WAVES)
         for rows in blocks(config.num_rows, _CHUNK_ROWS):
-            own, waves = group[rows], _waves(places[rows])
-            noise = config.noise * rng.standard_normal((len(own), config.dim))
-            bent = np.einsum("nw,nwd->nd", waves, frames[own])
-            yield (centres[own] + 2 * bent + noise).astype(np.float32)
+            groups, waves = group[rows], _waves(places[rows])
+            noise = config.noise * rng.standard_normal((len(groups), config.dim))
+            bent = np.einsum("nw,nwd->nd", waves, frames[groups])
+            yield (centres[groups] + 2 * bent + noise).astype(np.float32)
 
 
 def _waves(places: Array) -> Array:
