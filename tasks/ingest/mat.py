@@ -86,8 +86,7 @@ class Mat(FileDataset):
 
         They have none where the matrix is symmetric but for the rounding of numbers: the upper half counts then.
 
-        Raises:
-            DataError: a weight is below 0, or not what float32 can hold.
+        Raises DataError: a weight is below 0, or not what float32 can hold.
         """
         import scipy.sparse as sp
 

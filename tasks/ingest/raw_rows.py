@@ -50,8 +50,7 @@ class NpyRows:
     def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
         """Yield arrays (rows, columns). `missing` lets NaN and empty cells pass (floats only).
 
-        Raises:
-            DataError: naming file, row and column.
+        Raises DataError: naming file, row and column.
         """
         first_row = 0
         for chunk in self._lines() if self._transposed else self._blocks():

@@ -140,15 +140,7 @@ class DatabaseConfig(ComponentConfig):
 
     def _check_connected(self) -> None:
         """Refuse tables that no message can come from."""
-        reached = {self.predict.table}
-        while True:
-            more = set()
-            for name, table in self.tables.items():
-                ends = {name, *table.foreign.values()}
-                more |= ends if ends & reached else set()
-            if more <= reached:
-                break
-            reached |= more
+        reached = connected_tables({name: table.foreign for name, table in self.tables.items()}, self.predict.table)
         for name, table in self.tables.items():
             if name not in reached:
                 leads_to = (
@@ -195,6 +187,17 @@ class DatabaseConfig(ComponentConfig):
             labels = labels.model_copy(update={"files": as_of(labels.files, moment)})
             predict = predict.model_copy(update={"labels": labels})
         return self.model_copy(update={"tables": tables, "predict": predict})
+
+
+def connected_tables(foreign: Mapping[str, Mapping[str, str]], start: str) -> set[str]:
+    """Return the tables that foreign keys, each a column to the table that it names, connect to one."""
+    reached: set[str] = set()
+    more = {start}
+    while more > reached:
+        reached = more
+        ends = [{name, *keys.values()} for name, keys in foreign.items()]
+        more = reached.union(*(one for one in ends if one & reached))
+    return reached
 
 
 def check_moments_are_kept(name: str, recipe: Any) -> None:

@@ -76,18 +76,17 @@ def choose_columns(
 ) -> ChosenColumns:
     """Return what the columns are taken as; mistakes of those that the recipe names are gathered."""
     config = table.config
-    is_csv = any(word in name for name in config.files for word in (".csv", ".tsv")) or config.format in ("csv", "tsv")
     chosen = ChosenColumns(
         ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns")
     )
     kinds: dict[str, list[str]] = {"number": [], "category": [], "time": [], "text": []}
     for column, profile in profiles.items():
         named = config.columns.get(column, "time" if column in config.dated_columns else None)
-        verdict = (
-            judge(column, profile, is_csv=is_csv, max_categories=max_categories, has_own_time=config.time is not None)
-            if named is None
-            else Verdict(named)
-        )
+        if named is not None:
+            verdict = Verdict(named)
+        else:
+            timed = config.time is not None
+            verdict = judge(column, profile, is_csv=config.is_csv, max_categories=max_categories, has_own_time=timed)
         if named == "category":
             _refuse_many(table, column, profile, EXPLICIT * max_categories, intake)
         if named == "text" and profile.forms & {"list", "other"}:

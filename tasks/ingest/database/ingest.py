@@ -297,11 +297,8 @@ def _write_tasks(
         links, target = tasks.links, tables[tasks.links.all.path.target]
         kind = id_dtype(max(count, target.num_rows))
         made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
-        with writer.table(f"edges/{made.name}") as edges:
-            for first in range(0, max(1, len(links.task)), _ROWS):
-                some = slice(first, first + _ROWS)
-                task, linked = links.task[some], links.target[some]
-                edges.write({"src": task.astype(kind), "dst": linked.astype(kind), "time": tasks.moment[task]})
+        ends = {"src": links.task.astype(kind), "dst": links.target.astype(kind)}
+        writer.write(f"edges/{made.name}", ends | {"time": tasks.moment[links.task]})
         edge_types.append(made)
     return NodeType(name=name, num_nodes=count), edge_types
 

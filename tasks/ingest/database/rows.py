@@ -211,8 +211,7 @@ def without_decimals(batch: TableBatch) -> TableBatch:
 def in_order(tables: Mapping[str, DatabaseTableConfig]) -> list[str]:
     """Return the tables so that each stands behind those that its foreign keys name, as far as there is such an order.
 
-    Raises:
-        RecipeError: rows are to be dropped by a foreign key whose table is known only later: a circle.
+    Raises RecipeError: rows are to be dropped by a foreign key whose table is known only later: a circle.
     """
     order: list[str] = []
     while len(order) < len(tables):

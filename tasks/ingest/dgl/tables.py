@@ -16,15 +16,13 @@ from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, ch
 from tasks.ingest.dgl.splits import GraphSplits
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind, finite_float32
-from tasks.ingest.labels import NO_LABEL, LabelKind, has_label, say_unlabelled, to_labels
+from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.dgl_file import SavedGraphs
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType, TaskType
-
-_MAX_CLASSES = 1 << 20
 
 Typed = TypeVar("Typed", NodeType, EdgeType)
 
@@ -192,17 +190,8 @@ class GraphTables:
         values = as_matrix(data[name], place).astype(np.float64)
         if len(values) != count:
             raise DataError(f"has {len(values):,} rows for {count:,} graphs", path=place)
-        kind = self.config.task_type or _kind_of_label(values, place)
-        if kind in ("multiclass", "binary") and values.shape[1] != 1:
-            raise DataError(f"has {values.shape[1]} columns; a {kind} label has one", path=place)
-        largest = float(np.nan_to_num(values, nan=-1).max(initial=-1))
-        if kind == "multiclass" and not 1 <= largest < _MAX_CLASSES:
-            raise DataError(f"the largest class is {largest:g}; 1 to {_MAX_CLASSES:,} classes are possible", path=place)
-        classes = int(largest) + 1 if kind == "multiclass" else 0 if kind == "regression" else 2
-        label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
-        if kind == "binary" and not (label == 0).any():
-            there = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))
-            raise DataError(f"holds {there} alone; two classes are 0 and 1, and -1 and -100 are no label", path=place)
+        of_amounts = "of amounts say so: dataset.task_type=regression"
+        kind, classes, label = number_labels(values, self.config.task_type, place, of_amounts=of_amounts)
         say_unlabelled(has_label(label), self.config.task, self.context)
         return {"task_type": kind, "num_classes": classes}, label
 
@@ -220,28 +209,6 @@ class GraphTables:
             return pa.array(texts, pa.binary()).cast(pa.string())
         except pa.ArrowInvalid as error:
             raise DataError(f"holds bytes that are no UTF-8 ({error})", path=place) from None
-
-
-def _kind_of_label(values: Array, place: str) -> Any:
-    """Return the kind of label that numbers look like. Raises DataError for whole numbers below 0 that are no class."""
-    none = np.isnan(values) | np.isin(values, NO_LABEL)
-    labels = values[~none]
-    if (labels != np.floor(labels)).any():
-        return "regression"
-    several = values.shape[1] > 1 and not np.isin(labels, (0, 1)).all()
-    below = (values < 0) & (~none | several)
-    if below.any():
-        row, column = np.argwhere(below)[0].tolist()
-        raise DataError(
-            f"label {values[row, column]:g} is below 0 ({int(below.any(1).sum()):,} such rows): classes count from 0, "
-            "and -1, -100 and NaN stand for no label; of amounts say so: dataset.task_type=regression",
-            path=place,
-            row=row,
-            column=column,
-        )
-    if values.shape[1] > 1:
-        return "regression" if several else "multilabel"
-    return "binary" if labels.size and labels.max() == 1 else "multiclass"
 
 
 def _with_shared_codes(types: list[Typed]) -> tuple[Typed, ...]:

@@ -27,7 +27,7 @@ from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalitie
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
 from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
 from tasks.ingest.raw_rows import RawRows, Taker
-from tasks.ingest.row_splits import write_row_splits
+from tasks.ingest.splits import write_row_splits
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.limits import check_memory

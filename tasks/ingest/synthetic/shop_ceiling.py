@@ -53,7 +53,8 @@ def ceilings(config: SyntheticShopConfig) -> dict[str, dict[str, float]]:
 def known_quality(counts: Array) -> tuple[Array, Array]:
     """Return mean and variance of products' quality, float64 (P,), by how often each rating was given, int64 (P, 5)."""
     edges = np.array([-np.inf, 1.5, 2.5, 3.5, 4.5, np.inf])
-    below = _normal_cdf((edges[None, :] - 3 - _GRID[:, None]) / RATING_NOISE)
+    places = (edges[None, :] - 3 - _GRID[:, None]) / RATING_NOISE
+    below = np.array([0.5 * (1 + math.erf(x / math.sqrt(2))) for x in places.ravel().tolist()]).reshape(places.shape)
     log_chance = np.log(np.maximum(np.diff(below, axis=1), 1e-300))  # (grid, 5)
     logs = counts @ log_chance.T - _GRID**2 / 2
     weight = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -73,8 +74,3 @@ def _stays_by_reviews(config: SyntheticShopConfig, quarter: Quarter, plan: Array
     chance = 1 / (1 + np.exp(-log_odds(config, plan[:, None], at)))
     stays: Array = chance @ (_WEIGHTS / _WEIGHTS.sum())
     return stays
-
-
-def _normal_cdf(x: Array) -> Array:
-    values = [0.5 * (1 + math.erf(value / math.sqrt(2))) for value in x.ravel().tolist()]
-    return np.array(values).reshape(x.shape)

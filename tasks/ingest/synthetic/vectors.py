@@ -59,14 +59,10 @@ class SyntheticVectors(GeneratedDataset):
         centres = 4 * rng.standard_normal((families, config.dim)).repeat(_FAMILY, 0)[: config.num_groups]
         centres += 1.5 * rng.standard_normal((config.num_groups, config.dim))
         frames = rng.standard_normal((config.num_groups, 2 * _WAVES, config.dim)) / np.sqrt(_WAVES)
+        bends = np.array([[3, 2, 1, 0, 1, 2], [0, 1, 2, 2, 1, 0]], np.float32)
         for rows in blocks(config.num_rows, _CHUNK_ROWS):
-            groups, waves = group[rows], _waves(places[rows])
+            groups, angles = group[rows], places[rows] @ bends
+            waves = np.concatenate([np.sin(angles), np.cos(angles)], 1)  # (n, 2 * _WAVES)
             noise = config.noise * rng.standard_normal((len(groups), config.dim))
             bent = np.einsum("nw,nwd->nd", waves, frames[groups])
             yield (centres[groups] + 2 * bent + noise).astype(np.float32)
-
-
-def _waves(places: Array) -> Array:
-    """Return sines and cosines of places (n, 2) in a group: (n, 2 * _WAVES)."""
-    angles = places @ np.array([[3, 2, 1, 0, 1, 2], [0, 1, 2, 2, 1, 0]], np.float32)
-    return np.concatenate([np.sin(angles), np.cos(angles)], 1)

@@ -13,8 +13,8 @@ import pyarrow.compute as compute
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.edge_ends import EdgeEnds, find_ends
-from tasks.ingest.drawn_splits import pair_keys, pick_splits
 from tasks.ingest.ids.node_set import UNKNOWN
+from tasks.ingest.splits import pair_keys, pick_splits
 from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader
 from tasks.ingest.tables.event_negatives import EventNegatives, Events

@@ -68,8 +68,7 @@ class Names:
 
         `kind` is the column of their types, where ids are counted within types.
 
-        Raises:
-            TextFoundError: see there.
+        Raises TextFoundError: see there.
         """
         cells = self._cells(batch.cells.column(column))
         table = batch.with_cells(column, cells)

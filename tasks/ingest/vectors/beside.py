@@ -94,8 +94,7 @@ def label_column(values: pa.Array, kind: str, name: object, column: object = Non
 
     Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 and -100 are none.
 
-    Raises:
-        DataError: neither texts nor numbers, or one class alone.
+    Raises DataError: neither texts nor numbers, or one class alone.
     """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.string())

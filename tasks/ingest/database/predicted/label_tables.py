@@ -25,8 +25,6 @@ from tasks.ingest.writer import DatasetWriter
 from tasks.sizes import need_memory
 from tasks.storage.graph_store import ALWAYS
 
-_ROWS = 1 << 18
-
 
 def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) -> tuple[Tasks, TimeUnit]:
     """Read labels from a table of their own; also what its times count.
@@ -34,8 +32,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     An entity that is younger than the moment of its label is not known yet, as one that is not in its table: what its
     row holds came later.
 
-    Raises:
-        DataError: there is none, an entity has two at one moment, or no entity is known.
+    Raises DataError: there is none, an entity has two at one moment, or no entity is known.
     """
     assert table.time is not None
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
@@ -112,8 +109,7 @@ def _too_early(
 def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
     """Read the labels of the predicted table's rows, in their order.
 
-    Raises:
-        DataError: there is none, or a label cannot be.
+    Raises DataError: there is none, or a label cannot be.
     """
     predict = config.predict
     assert predict.label is not None
@@ -141,7 +137,5 @@ def write_own_ids(table: TableRows, writer: DatasetWriter) -> None:
     numbers = np.arange(table.num_rows, dtype=np.int64)
     if table.config.key is None and table.kept is not None:
         numbers = np.flatnonzero(table.kept)
-    with writer.table(f"ids/{table.name}") as ids:
-        for first in range(0, table.num_rows, _ROWS):
-            part = numbers[first : first + _ROWS]
-            ids.write({"node_id": np.arange(first, first + len(part), dtype=np.int64), "original_id": part})
+    ids = {"node_id": np.arange(table.num_rows, dtype=np.int64), "original_id": numbers}
+    writer.write(f"ids/{table.name}", ids)

@@ -80,8 +80,7 @@ def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit:
     Entities without such a link are left out, and links to rows that are no older than the moment: nobody could have
     recommended those. With `new_only` so are links to what an entity was linked to before.
 
-    Raises:
-        DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
+    Raises DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
     """
     predict = config.predict
     assert predict.at is not None

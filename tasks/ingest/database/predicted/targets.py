@@ -134,8 +134,7 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     A row counts where moment <= time < moment + horizon; an entity, where it is older than the moment, and a row of
     the table `active` names it that is older by `within` or less.
 
-    Raises:
-        DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
+    Raises DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
     """
     predict = config.predict
     assert predict.at is not None
@@ -196,8 +195,7 @@ class _Figures:
     def at(self, moment: int) -> Array:
         """Return the labels of all entities, float32 (num_entities, targets); NaN: there is none.
 
-        Raises:
-            DataError: one does not fit float32.
+        Raises DataError: one does not fit float32.
         """
         columns = [_figure(figure, rows, moment, self._horizon, self._num_entities) for figure, rows in self._targets]
         values = np.stack(columns, axis=1)

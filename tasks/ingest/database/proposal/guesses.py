@@ -270,12 +270,12 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
         if column not in taken:
             has_time = guess.time is not None and (time_score(column) >= -1 or is_birth(column))
             verdict = judge(
-                column, facts.profile, is_csv=table.is_csv, max_categories=max_categories, has_own_time=has_time
+                column, facts.profile, is_csv=table.config.is_csv, max_categories=max_categories, has_own_time=has_time
             )
             dated = column in guess.time_formats or facts.profile.forms <= {"date", "date text"}
             if column in guess.time_formats and has_time:
                 verdict = Verdict("time")
-            words = facts.profile.missing_words if table.is_csv else ()
+            words = facts.profile.missing_words if table.config.is_csv else ()
             if words and column not in guess.time_formats:
                 verdict = Verdict("number")
                 guess.missing_values = tuple(dict.fromkeys((*guess.missing_values, *words)))

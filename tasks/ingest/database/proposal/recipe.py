@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from configs.trust import printable
+from tasks.ingest.database.configs import connected_tables
 from tasks.ingest.database.moments import DAY, time_text
 from tasks.ingest.database.proposal.guesses import Guess, PredictGuess, guess_tables, guess_target
 from tasks.ingest.database.proposal.tables import find_tables, read_tables, table_name
@@ -49,7 +50,8 @@ def propose_recipe(places: Sequence[str]) -> str:
         *(["  text_ids: true                      # keys such as 007 stay texts"] if zeros else []),
         "  tables:",
     ]
-    reached = _connected(guesses, target)
+    foreign = {table: guess.foreign for table, guess in guesses.items()}
+    reached = None if target is None else connected_tables(foreign, target.entity)
     for table, guess in guesses.items():
         if reached is None or table in reached:
             lines += [f"    {line}" for line in _table_lines(table, guess)]
@@ -66,21 +68,6 @@ def propose_recipe(places: Sequence[str]) -> str:
         "train: {loader: {name: relational, choose: recent}}",
     ]
     return "".join(f"{printable(line)}\n" for line in lines)
-
-
-def _connected(guesses: dict[str, Guess], target: PredictGuess | None) -> set[str] | None:
-    """Return the tables that keys connect to the entities; None: nothing is predicted."""
-    if target is None:
-        return None
-    reached = {target.entity}
-    while True:
-        more = set(reached)
-        for name, guess in guesses.items():
-            ends = {name, *guess.foreign.values()}
-            more |= ends if ends & more else set()
-        if more == reached:
-            return reached
-        reached = more
 
 
 def _table_lines(name: str, guess: Guess) -> list[str]:
@@ -136,8 +123,8 @@ def _form_lines(guess: Guess) -> list[str]:
     }
     if not forms:
         return []
-    others = {column: guess.table.columns[column].profile.other_date_form for column in forms}
-    doubt = [f"{column} may be {other} as well" for column, other in others.items() if other]
+    fitting = {column: guess.table.columns[column].profile.date_forms for column in forms}
+    doubt = [f"{column} may be {other[1]} as well" for column, other in fitting.items() if len(other) > 1]
     shown = forms[guess.time] if list(forms) == [guess.time] and guess.time else forms
     return [_with_note(f"  time_format: {_quoted(shown)}", "; ".join(doubt) or None)]
 

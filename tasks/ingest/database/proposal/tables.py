@@ -75,11 +75,6 @@ class TableFacts:
     columns: dict[str, ColumnFacts]
     num_rows: int
 
-    @property
-    def is_csv(self) -> bool:
-        """Whether numbers may have been read as texts."""
-        return any(word in name for name in self.config.files for word in (".csv", ".tsv"))
-
 
 def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the tables of files and folders: name to the files, folder or pattern that a recipe would name.
