@@ -18,7 +18,7 @@ DATASETS.options_in("synthetic", "synthetic.configs")
 DATASETS.options_in("synthetic_shop", "synthetic.configs")
 DATASETS.options_in("synthetic_triples", "synthetic.configs")
 DATASETS.options_in("synthetic_vectors", "synthetic.configs")
-DATASETS.options_in("tables", "tables.configs")
+DATASETS.options_in("tables", "graph_tables.configs")
 DATASETS.options_in("triples", "triples.configs")
 DATASETS.options_in("vectors", "vectors.configs")
 

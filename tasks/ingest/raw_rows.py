@@ -11,7 +11,7 @@ import numpy as np
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.readers.npy import NpyFile, NpyHeader, check_row, read_values
-from tasks.readers.numbers.reader import NumberReader
+from tasks.readers.numbers import number_chunks
 
 _CHUNK_BYTES = 4 << 20
 
@@ -25,7 +25,7 @@ class CsvRows:
 
     def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
         """See NpyRows."""
-        return iter(NumberReader(self._file, dtype, num_columns=num_columns, missing=missing))
+        return number_chunks(self._file, dtype, num_columns=num_columns, missing=missing)
 
     def check_count(self, num_rows: int, counted_by: object) -> None:
         """A text does not say it."""

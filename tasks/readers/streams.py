@@ -136,7 +136,7 @@ def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str
     text = decode(line, path).rstrip("\r\n")
     if "\0" in text:
         raise DataError("has NUL bytes in its first line: it is not text, or UTF-16 without a mark", path=path)
-    return _cells(text, path, delimiter), line
+    return split_cells(text, path, delimiter), line
 
 
 def _ends_in_quotes(line: bytes, delimiter: bytes) -> bool:
@@ -160,7 +160,8 @@ def _bounded_line(stream: IO[bytes], path: Path, before: int) -> bytes:
     return line
 
 
-def _cells(text: str, path: Path, delimiter: str) -> list[str]:
+def split_cells(text: str, path: Path, delimiter: str) -> list[str]:
+    """Return the cells of a line. Raises DataError: too many, or its quotes do not fit."""
     if delimiter == NO_DELIMITER and delimiter not in text and '"' not in text:
         return [text]
     if text.count(delimiter) >= MAX_COLUMNS:

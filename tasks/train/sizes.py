@@ -51,10 +51,8 @@ def model_size(weights: Weights, train: TrainConfig) -> ModelSize:
 def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts, ranks: Ranks) -> None:
     """Refuse a model that cannot be held where it shall train, before any of it is made.
 
-    Raises RecipeError: weights, gradients and optimizer state, or what a loader draws for a batch, are more than the
-    memory that is free.
+    Raises RecipeError: weights, gradients and optimizer state are more than the memory that is free.
     """
-    _loader(train).check_memory(ranks.local_size)
     weights = count_weights(config, train, facts)
     if weights is None:
         return
@@ -91,12 +89,13 @@ def training_bytes(
     """
     size = model_size(weights, train)
     width = max(getattr(config, "hidden_dim", 0), facts.out_dim)
-    loader = _loader(train)
+    loader = train.loader
+    assert isinstance(loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
     if isinstance(loader, AutoConfig):
         loader = loader.of_task(facts.task, counts.num_edges)
     rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
-    each = PROCESS_BYTES + size.device_bytes + activations + loader.draws_bytes()
+    each = PROCESS_BYTES + size.device_bytes + activations
     needed = PROCESS_BYTES + each * train.num_ranks
     states = _STATES[getattr(train.embeddings, "optimizer", "")]
     parts = part_bytes(train, facts, weights, states, counts, rows[-1])
@@ -104,8 +103,3 @@ def training_bytes(
         return needed + size.host_bytes, ""
     needed += int(parts.fixed + parts.scaled)
     return needed, largest_graph(needed, parts.scaled, counts.num_nodes, available_bytes())
-
-
-def _loader(train: TrainConfig) -> LoaderConfig:
-    assert isinstance(train.loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
-    return train.loader

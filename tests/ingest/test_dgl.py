@@ -15,9 +15,9 @@ import torch
 from configs.errors import DataError, StageError
 from configs.registry import DATASETS
 from configs.schema import Recipe
-from models.dgl_adapter import load_dgl
+from models.dgl.adapter import load_dgl
 from tasks.apply.graph_file import write_dgl
-from tasks.apply.needs import label_columns
+from tasks.apply.model.needs import label_columns
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.readers.dgl_file import read_dgl_file

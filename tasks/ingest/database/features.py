@@ -21,9 +21,10 @@ from tasks.ingest.database.rows import Chunk, TableRows
 from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, judge
 from tasks.ingest.database.texts import TEXT_DIM, text_numbers
 from tasks.ingest.database.times import RowTimes
+from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.ids.id_index import IdIndex, hash_ids
-from tasks.ingest.tables.features import FeatureReader
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.policies import Missing, mask_name
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.graph_store import ALWAYS

@@ -16,7 +16,8 @@ from tasks.ingest.database.features import TableFeatures
 from tasks.ingest.database.rows import EMPTY, TableRows, look_up
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.ids.node_set import UNKNOWN
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.storage.file_names import file_name, joined_name
 from tasks.storage.graph_store import ALWAYS, id_dtype

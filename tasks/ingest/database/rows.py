@@ -18,7 +18,8 @@ from tasks.arrays import Array
 from tasks.ingest.database.table_configs import DatabaseTableConfig
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
-from tasks.ingest.tables.intake import Intake, TableBatch, table_files
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.table_configs import NodesConfig
 
 EMPTY = -3

@@ -13,9 +13,11 @@ import pyarrow.compute as compute
 from tasks.arrays import Array
 from tasks.ingest.database.date_forms import DATE_FORMS, fitting_forms
 from tasks.ingest.database.table_configs import Kind
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import is_list
-from tasks.ingest.tables.intake import GROUPED, OFTEN_MISSING, TableBatch
+from tasks.ingest.tables.intake import GROUPED, OFTEN_MISSING
+from tasks.readers.columns import is_text
 
 FEW = 20
 """Whole numbers of so many different values or fewer are categories if each stands twice on average, texts if any does.

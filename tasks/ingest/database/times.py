@@ -8,7 +8,7 @@ import pyarrow.compute as compute
 
 from configs.moments import TimeUnit
 from tasks.arrays import Array
-from tasks.ingest.tables.intake import TableBatch
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.times import TimeReader
 from tasks.storage.graph_store import ALWAYS
 

@@ -15,7 +15,7 @@ from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.raw_rows import CsvRows, NpyRows, RawRows, checked_cast
 from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS
 from tasks.readers.npy import NpyFile, member_names
-from tasks.readers.numbers.reader import read_numbers
+from tasks.readers.numbers import read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.file_names import is_file_name
 

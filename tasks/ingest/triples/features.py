@@ -15,8 +15,8 @@ from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, blocks
 from tasks.ingest.features import finite_float32
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids, float32, numbers
-from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import UNKNOWN, Names
 from tasks.readers.limits import check_memory

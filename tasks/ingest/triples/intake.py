@@ -14,7 +14,6 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.times import TimeReader
@@ -22,6 +21,7 @@ from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.names import Names, TextFoundError
 from tasks.ingest.triples.reader import Places, TripleBatch, TripleReader
 from tasks.ingest.triples.sources import ALL, Sources, shown
+from tasks.readers.columns import is_text
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.columns import checked_ids
 from tasks.ingest.triples.reader import TripleBatch
-from tasks.readers.columns import whole_numbers
+from tasks.readers.columns import is_text, whole_numbers
 from tasks.readers.lines import read_names
 
 UNKNOWN = -1

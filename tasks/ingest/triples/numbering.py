@@ -16,7 +16,8 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array, offsets
-from tasks.ingest.tables.intake import TableBatch, with_nulls
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import with_nulls
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import Names, split_types
 from tasks.ingest.triples.reader import TablePlan, first_cells, read_texts

@@ -9,7 +9,7 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.tables.splits import cut_by_time
+from tasks.ingest.tables.times import cut_by_time
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.dealing import (
     DROPPED,

@@ -12,10 +12,10 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.matching import listed
 from tasks.arrays import Array
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, is_list, numbers
-from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.first_lines import with_header_found
-from tasks.ingest.tables.intake import Intake, TableBatch, not_a_number, table_files
+from tasks.ingest.tables.intake import Intake, not_a_number, table_files
 from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.vectors.configs import VectorFilesConfig
@@ -156,7 +156,7 @@ def _are_edges(names: list[str], vectors: Sequence[str], kinds: dict[str, pa.Dat
     return names == ["0", "1"] == list(vectors) and all(pa.types.is_integer(kinds[name]) for name in vectors)
 
 
-def _refuse_nearly_numbers(first: Batch, name: str) -> None:
+def _refuse_nearly_numbers(first: TableBatch, name: str) -> None:
     """Raise DataError where a column of texts looks like one of numbers with a mistake in it."""
     values = first.column(name)
     if not is_text(values.type):

@@ -17,7 +17,6 @@ from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.job import ClassWeights
 from tasks.train.optimization.optimizers import make_optimizer, make_scheduler
 from tasks.train.optimization.precision import autocast
-from tasks.train.optimization.weighting import WEIGHTED_LOSSES
 from tasks.train.ranks.collectives import average_, sum_over_ranks
 from tasks.train.strategies.base import Ranks
 
@@ -97,9 +96,7 @@ class Optimization:
             return loss_of_several(scores, batch.target, self.model.facts, self.class_weights)
         scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
         class_weight = self.class_weights[0] if self.class_weights else []
-        if batch.seed_weight is None:
-            return LOSSES[self.task_type](scores, target, *class_weight)
-        return WEIGHTED_LOSSES[self.task_type](scores, target, batch.seed_weight, *class_weight)
+        return LOSSES[self.task_type](scores, target, *class_weight)
 
     def step(self, number: int, divisor: float = 1.0) -> None:
         """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""

@@ -40,8 +40,6 @@ def part_bytes(
     num_nodes, world_size = counts.num_nodes, machines * ranks
     row_bytes = facts.feature_dim * _NUMBER_BYTES[options.rows]
     copied = row_bytes if options.rows != "stored" else 2 * facts.feature_dim * (train.precision == "bfloat16")
-    if options.rows_on in ("device", "wholegraph"):  # in the GPUs' memory, where the training looks for room
-        row_bytes = copied = 0
     remote_rows = min(num_nodes, rows_read * options.exchange_batches) * (1 - 1 / machines)
     fixed = ranks * (remote_rows * row_bytes + (options.cache or 0))
     scaled = ranks * num_nodes * (_NUMBERING_BYTES + (_OFFSET_BYTES + copied) / machines)

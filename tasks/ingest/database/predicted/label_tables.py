@@ -20,7 +20,8 @@ from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter
 from tasks.sizes import need_memory
 from tasks.storage.graph_store import ALWAYS

@@ -20,10 +20,11 @@ from tasks.ingest.database.predicted.label_configs import (
     TaskOptions,
     columns_of,
 )
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.labels import ANY_CLASSES, LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import is_list, numbers
-from tasks.ingest.tables.intake import TableBatch, not_a_number, truths
+from tasks.ingest.tables.intake import not_a_number, truths
+from tasks.readers.columns import is_text
 from tasks.storage.manifests import TaskHead, TaskType
 
 _SEVERAL = ("multilabel", "regression")

@@ -78,11 +78,6 @@ class EdgeLoader(Loader):
             batch.num_edges = sum(block.num_edges for block in blocks)
             yield batch
 
-    def to(self, device: torch.device) -> None:
-        """Let devices hold what they are to hold of a graph in parts."""
-        if isinstance(self.neighborhoods, PartNeighborhoods):
-            self.neighborhoods.to(device)
-
     def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
         """Find out what such batches read."""
         if isinstance(self.neighborhoods, PartNeighborhoods):
