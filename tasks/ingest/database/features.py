@@ -206,7 +206,7 @@ class TableFeatures:
         NaN (of edges 0) where it is empty, or later: then nobody knew it when the row came. Of rows without a time of
         their own, by how much it was before `fit_before`.
         """
-        times, missing = clock.read(batch, gaps=True)
+        times, missing = clock.read_rows(batch, gaps=True)
         row_time = np.full(len(times), self.fit_before) if own_time is None else own_time
         later = ~missing & (times > row_time) & (own_time is not None)
         self.num_later[column] += int(np.count_nonzero(later))

@@ -79,7 +79,7 @@ class TableRows:
         for whole in self.intake.batches(config, columns or self._any_column(), texts, (), inferred):
             keep = np.ones(whole.num_rows, np.bool_)
             if clock:
-                batch_times, missing = clock.read(whole, gaps=config.on_missing_time != "error")
+                batch_times, missing = clock.read_rows(whole, gaps=config.on_missing_time != "error")
                 if config.on_missing_time == "drop":
                     keep &= ~missing
                     num_missing += int(np.count_nonzero(missing))

@@ -51,7 +51,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
             entities.nodes.refuse_unknown(batch, table.key, codes, way_out=way_out)
         unknown += int(np.count_nonzero(codes == UNKNOWN))
         values, wrong = reader.read(batch)
-        times, _ = clock.read(batch, gaps=False)
+        times, _ = clock.read_rows(batch, gaps=False)
         early = _too_early(batch, table, entities, codes, times, clock.unit)
         younger += int(np.count_nonzero(early))
         good = (codes >= 0) & ~wrong & ~early

@@ -250,7 +250,7 @@ def _read_times(guess: Guess, intake: Intake) -> None:
     spans: list[tuple[int, int]] = []
     try:
         for batch in silent.batches(guess.table.config, [guess.time], (), (), [guess.time]):
-            times, missing = clock.read(batch, gaps=True)
+            times, missing = clock.read_rows(batch, gaps=True)
             if not missing.all():
                 spans.append((int(times[~missing].min()), int(times[~missing].max())))
         silent.problems.raise_any()
