@@ -230,7 +230,7 @@ class Attention(Contender):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        from models.kernels.attention.gat import gat_attention
+        from models.kernels.attention.attention import gat_attention
         from models.kernels.backends import take_triton
 
         take_triton(settings.device == "cuda")

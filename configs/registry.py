@@ -298,8 +298,9 @@ MODELS = Registry(
     place="model",
     configs=(
         "models.configs",
-        "models.vector_configs",
-        "models.knowledge_configs",
+        "models.dgl.configs",
+        "models.vectors.configs",
+        "models.knowledge.configs",
         "models.layout.configs",
         "models.relational.configs",
     ),

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 
 from models.block import Batch, Inputs
 from models.configs import ModelConfig as ModelConfig  # models of users take it from here
-from models.encoders import NodeEncoder
 from models.facts import GraphFacts
-from models.layers import Layer, NormFirstLayer, make_norm
-from models.output_heads import GraphHead, LinkHead, NodeHead
+from models.layers.encoders import NodeEncoder
+from models.layers.layer import Layer, NormFirstLayer, make_norm
+from models.layers.output_heads import GraphHead, LinkHead, NodeHead
 
 
 class GraphModel(nn.Module):

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from models import dgl_adapter
 from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.spmm import spmm, weighted_sum
+from models.kernels.sparse.spmm import weighted_sum
+from models.kernels.sparse.spmm_max import max_rows
 
 T = TypeVar("T", bound="Movable")
 V = TypeVar("V")
@@ -177,31 +177,6 @@ class Block(Movable):
         return int(self.indptr[-1]) if self.num_drawn is None else self.num_drawn
 
     @cached_property
-    def dgl(self) -> Any:
-        """The same as a DGL block, whose sources' degrees are `end_degrees`.
-
-        Where all nodes are both ends a graph, whose degrees are those of its own edges, in and out.
-        """
-        handle = dgl_adapter.make_handle(self.indptr, self.indices.long(), self.num_src)
-        if self.degree is None or self.num_src == self.num_dst:
-            return handle
-        return dgl_adapter.give_degrees(handle, self.counts, self.end_degrees)
-
-    @cached_property
-    def dgl_graph(self) -> Any:
-        """The same as a DGL graph of the sources, of which only the destinations have in-edges."""
-        if self.num_src == self.num_dst:
-            return self.dgl
-        indptr = torch.cat([self.indptr, self.indptr[-1:].expand(self.num_src - self.num_dst)])
-        handle = dgl_adapter.make_handle(indptr, self.indices.long(), self.num_src)
-        return dgl_adapter.give_degrees(handle, self.end_degrees, self.end_degrees)
-
-    @cached_property
-    def end_degrees(self) -> Tensor:
-        """In-degrees of the sources, those of the destinations counted in the block: float32 (num_src,)."""
-        return torch.cat([self.counts, self.degrees[self.num_dst :]])
-
-    @cached_property
     def counts(self) -> Tensor:
         """Number of in-edges in the block: float32 (num_dst,)."""
         return (self.indptr[1:] - self.indptr[:-1]).to(torch.float32)
@@ -305,5 +280,5 @@ def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:
         assert reduce != "max", "the loader took a mean for a model that reads the neighbours themselves"
         return block.mean if reduce == "mean" else block.mean * block.degrees.unsqueeze(1).to(block.mean.dtype)
     if reduce == "max":
-        return spmm(block.adjacency, x, "max")
+        return max_rows(block.adjacency, x)
     return weighted_sum(block.adjacency, x, block.weight, target_scale=block.target_scale(reduce))

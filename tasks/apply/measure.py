@@ -17,10 +17,10 @@ import numpy as np
 from configs.errors import DataError, IntegrityError, OtherGraphError, UserError
 from configs.metric_names import EVEN_METRICS, metric_of
 from configs.registry import EVALUATORS
-from models.knowledge import KnowledgeModel
-from tasks.apply.fit import check_facts, refuse_node_embeddings
-from tasks.apply.needs import label_order
-from tasks.apply.row_ids import find_rows
+from models.knowledge.base import KnowledgeModel
+from tasks.apply.model.fit import check_facts, refuse_node_embeddings
+from tasks.apply.model.needs import label_order
+from tasks.apply.model.row_ids import find_rows
 from tasks.evaluate.intervals import draw
 from tasks.evaluate.measuring import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.making import make_evaluator
@@ -226,7 +226,7 @@ class Measuring:
         """Fit a control as evaluation did, and write it in the place of the model."""
         from dataclasses import asdict
 
-        from tasks.apply.model_files import MODEL, WEIGHTS, write_tensors
+        from tasks.apply.model.files import MODEL, WEIGHTS, write_tensors
         from tasks.evaluate.controls.published import description, fitted_state, state_tensors, write_trees
         from tasks.evaluate.controls.suite import Controls
 
@@ -257,7 +257,7 @@ class Measuring:
         return self._value(self.first, self.job.models[0]), False
 
     def _open(self, model: Measured) -> Opened:
-        from tasks.apply.model_files import load_published
+        from tasks.apply.model.files import load_published
 
         opened = open_model(self.job, model.graph, lambda: load_published(model.model))
         check_facts(opened.model, opened.store.manifest)

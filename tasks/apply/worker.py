@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from configs.errors import DataError, RecipeError, StageError
 from configs.matching import did_you_mean
 from tasks.apply.completion.names import EntityNames
-from tasks.apply.fit import check_facts, refuse_node_embeddings
-from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.given import check_known, file_columns, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.job import ServeJob
-from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
-from tasks.apply.row_ids import find_rows as find_learnt_rows
+from tasks.apply.model.fit import check_facts, refuse_node_embeddings
+from tasks.apply.model.row_ids import find_rows as find_learnt_rows
+from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS
+from tasks.apply.vector_files.writers import MatrixVectors, as_probabilities, open_vectors
 from tasks.evaluate.predictions import FILE_NAME, PredictionWriter
 from tasks.evaluate.ranked import list_length
 from tasks.inference.opened import open_model
@@ -47,7 +47,7 @@ class Serving:
 
     def __init__(self, job: ServeJob) -> None:
         """Open both. Raises RecipeError where the model knows the nodes of its own graph only."""
-        from tasks.apply.model_files import load_published
+        from tasks.apply.model.files import load_published
 
         self.job = job
         self.opened = opened = open_model(job, job.graph, lambda: load_published(job.model))
@@ -241,7 +241,7 @@ class Serving:
         if order is not None:
             outputs = ((part, ids, scores[:, order]) for part, ids, scores in outputs)
         if self.job.format == "npy":
-            with NpyVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
+            with MatrixVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
                 for _, ids, scores in outputs:
                     matrix.add(ids, as_probabilities(scores, task_type, heads))
             return {"files": [path.name for path in matrix.files], "classes": self.job.classes}
@@ -327,7 +327,7 @@ class Serving:
 
     def _write_relations(self) -> dict[str, Any]:
         """Write the rows of relations under their names; one that has a row for its way back has that as NAME^-1."""
-        from models.knowledge import KnowledgeModel
+        from models.knowledge.base import KnowledgeModel
 
         assert isinstance(self.model, KnowledgeModel)
         names, table = relation_names(self.dataset), self.model.relations

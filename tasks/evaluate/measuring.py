@@ -37,7 +37,7 @@ _BY_RELATION = ({"name": "rocauc"}, {"name": "pr_auc"}, {"name": "f1"}, {"name":
 @contextmanager
 def fitted_controls(opened: Opened, work: Path) -> Iterator[Controls | SeveralControls]:
     """Fit what the model is compared with; its scratch files in `work` go with it."""
-    from models.vectors import VectorModel
+    from models.vectors.base import VectorModel
 
     model = opened.model
     with tempfile.TemporaryDirectory(dir=work) as scratch:

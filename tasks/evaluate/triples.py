@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.arrays import Array
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Floats

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.factorization import left_factor
-from models.vectors import VectorModel
+from models.vectors.base import VectorModel
+from models.vectors.factorization import left_factor
 from tasks.arrays import Array, sample_rows
 from tasks.evaluators.label_shares import f1_by_share
 from tasks.sampling.degrees import degrees

@@ -190,7 +190,7 @@ class Evaluation:
 
     def _vectors(self) -> dict[str, Any]:
         """Describe the vectors of a model that is these."""
-        from models.vectors import VectorModel
+        from models.vectors.base import VectorModel
         from tasks.evaluate.vectors import SHARES, describe_vectors
 
         if not isinstance(self.model, VectorModel):
@@ -222,7 +222,7 @@ class Evaluation:
 
     def _diagnosed(self, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return what there is to draw about a split."""
-        from models.knowledge import KnowledgeModel
+        from models.knowledge.base import KnowledgeModel
         from tasks.evaluate.triples import diagnose_triples
 
         manifest = self.store.manifest

@@ -17,8 +17,8 @@ from configs.errors import DataError, RecipeError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.kernels.sparse.segment import segment_reduce
-from models.knowledge import KnowledgeModel
-from models.output_heads import GraphHead
+from models.knowledge.base import KnowledgeModel
+from models.layers.output_heads import GraphHead
 from models.relational.base import RelationalModel
 from tasks.edge_ends import ends_of
 from tasks.evaluators.prediction import Prediction

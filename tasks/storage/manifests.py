@@ -468,6 +468,46 @@ class EvalReport(Manifest):
     later_fields: ClassVar[frozenset[str]] = frozenset({"layout"})
 
 
+class GateRecord(BaseModel):
+    """What the gate decided on a model version, and by what: for the report, MLflow, and whoever is told."""
+
+    model_config = ConfigDict(frozen=True)
+
+    promoted: bool = False
+    reason: str = ""
+    short: str = ""
+    """The same in a few words."""
+    loud: bool = False
+    """Whether somebody should look at it."""
+    left_alone: bool = False
+    """Whether the run was not asked to choose a champion."""
+    metric: str = ""
+    """`split/metric`."""
+    higher_is_better: bool = True
+    value: float | None = None
+    """The version's own, as evaluated; None: not a number."""
+    controls: dict[str, float] = {}
+    """Control to its value of the same metric."""
+    control: str = ""
+    """The control that was published in place of the model."""
+    data: str = ""
+    """Which data, for people."""
+    against: str | None = None
+    """Version of the champion that there was; None: there was no other."""
+    drift: dict[str, Any] | None = None
+    """How this data differs from the champion's (`publish.profile.compare`); None where nobody knows."""
+    challenger: float | None = None
+    champion: float | None = None
+    """What both have on the same `rows`; None: they were not compared."""
+    rows: int | None = None
+    recorded: bool = False
+    """Whether both values are those of the evaluations."""
+    trained_on: int | None = None
+    """Validation rows that the champion was trained on; None: not known."""
+    why_not: str = ""
+    """Why the champion could not score the data."""
+
+
 class PublishManifest(Manifest):
     """Where the outcome can be looked at."""
 
@@ -477,14 +517,7 @@ class PublishManifest(Manifest):
     model_version: str
     champion: bool
     """Whether this version became (or stayed) the champion."""
-    gate: dict[str, Any] = {}
-    """What the gate found (`publish.champion.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where
-    there is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
-    `champion` on the same `rows`."""
+    gate: GateRecord
     report_file: InnerPath
     maps: tuple[InnerPath, ...] = ()
     """Where there is a layout: `map.html`, the page, and the same as pictures."""
-    metrics: dict[str, dict[str, float]] = {}
-    """A copy of `EvalReport.metrics` in what an earlier graphmill published; nothing reads it."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"maps"})

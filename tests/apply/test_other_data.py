@@ -17,9 +17,9 @@ from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks import supervise
 from tasks.apply import worker
-from tasks.apply.model_files import write_model
-from tasks.apply.needs import DataNeeds
-from tasks.apply.published import Published, read_published
+from tasks.apply.model.files import write_model
+from tasks.apply.model.needs import DataNeeds
+from tasks.apply.model.published import Published, read_published
 from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import load_stage
 from tasks.stage import Listener, Parent, run_stage, stage_key

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from configs.errors import DataError, RecipeError, StageError
 from models.base import GraphModel
-from tasks.apply.model_files import load_published, write_model
+from tasks.apply.model.files import load_published, write_model
 from tasks.apply.threshold import threshold_of
 from tasks.apply.worker import ServeJob, Serving
 from tasks.evaluate.predictions import Threshold
@@ -446,7 +446,7 @@ def test_values_that_are_no_numbers_are_refused(
     with torch.no_grad():
         for weight in model.parameters():
             weight.fill_(value)
-    monkeypatch.setattr("tasks.apply.model_files.load_published", lambda _: model)
+    monkeypatch.setattr("tasks.apply.model.files.load_published", lambda _: model)
     with pytest.raises(StageError, match="are no numbers"):
         case.serve(given={"pairs": case.csv(source=[1003], target=[1010])} if kind == "links" else {})
     with pytest.raises(StageError, match="are no numbers"):

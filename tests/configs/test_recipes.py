@@ -20,8 +20,8 @@ from configs.load import build_recipe, dump_recipe, load_recipe, shipped_recipes
 from configs.registry import EVALUATORS, MODELS, Registry
 from configs.schema import STAGES, Recipe
 from configs.training import TrainConfig
-from flows.commands.components import commented_yaml
-from flows.commands.recipe_schema import recipe_schema
+from flows.commands.recipes.components import commented_yaml
+from flows.commands.recipes.recipe_schema import recipe_schema
 from tasks.calls import load_stage
 from tests.flows.conftest import TINY
 from tests.registered import models_of

@@ -183,7 +183,7 @@ def test_a_metric_of_pairs_has_to_fit_before_anything_is_trained(tmp_path: Path)
 
 
 def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.pipeline import _Run
+    from flows.pipeline.train import _Run
 
     done: list[str] = []
     record = SimpleNamespace(stages={}, write=lambda _: None, parent_keys=lambda _: {})
@@ -192,8 +192,8 @@ def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> None:
         raise DataError("no metric")
 
-    monkeypatch.setattr("flows.pipeline.check_labels", refuse)
-    monkeypatch.setattr("flows.pipeline._Run._run", lambda _, name: done.append(name))
+    monkeypatch.setattr("flows.pipeline.train.check_labels", refuse)
+    monkeypatch.setattr("flows.pipeline.train._Run._run", lambda _, name: done.append(name))
     run: Any = _Run.__new__(_Run)
     run._watch, run.listener = SimpleNamespace(look=lambda *_: None), Listener()
     run.home, run.recipe, run.selection, run.record, run.here = None, None, selection, record, None

@@ -11,7 +11,7 @@ import torch
 
 from configs.registry import MODELS
 from models.facts import GraphFacts
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.evaluate.controls.association import AssociationControl
 from tasks.evaluate.controls.triples import FrequencyControl
 from tasks.evaluate.triples import CATEGORIES, categories, diagnose_triples

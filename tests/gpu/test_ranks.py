@@ -28,7 +28,7 @@ import os
 
 from configs.registry import MODELS
 from models.configs import GraphSageConfig
-from models.graphsage import GraphSage
+from models.gnn.graphsage import GraphSage
 
 
 @MODELS.register("failing")

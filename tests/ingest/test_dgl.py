@@ -15,9 +15,9 @@ import torch
 from configs.errors import DataError, StageError
 from configs.registry import DATASETS
 from configs.schema import Recipe
-from models.dgl_adapter import load_dgl
+from models.dgl.adapter import load_dgl
 from tasks.apply.graph_file import write_dgl
-from tasks.apply.needs import label_columns
+from tasks.apply.model.needs import label_columns
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.readers.dgl_file import read_dgl_file
@@ -205,9 +205,9 @@ def wrong_files() -> list[tuple[Callable[[Path], str], dict[str, Any], str]]:
         (one(), {"features": "feats"}, r"has no field 'feats' \(dataset\.features\) \(did you mean 'feat'\?\)"),
         (one(), {"train": "mask"}, r"ndata of _N\['mask'\]\]: there is no such mask; .* dataset\.train"),
         (one(), {"graph": 1}, r"holds 1 graphs; dataset\.graph must be below that"),
-        (one(feat=nan), {}, r"ndata of _N\['feat'\]\] \(row 3, column 1\): is not a finite number"),
+        (one(feat=nan), {}, r"ndata of _N\['feat'\]\] \(row 3, column 1\): nan is not a finite number"),
         (one(feat=torch.ones(NUM, 2, 2)), {}, r"has the shape \(6, 2, 2\)"),
-        (one(val_mask=overlap), {}, r"ndata of _N\['val_mask'\]\]: node 0 is in an earlier split too"),
+        (one(val_mask=overlap), {}, r"ndata of _N\['val_mask'\]\]: node 0 is in the train split too"),
         (one(val_mask=~overlap), {}, r"the valid split is empty"),
         (
             one(label=torch.tensor([0, 1, -1, 0, 1, 2])),

@@ -17,8 +17,8 @@ from configs.errors import RecipeError, UntrustedCodeError
 from configs.load import build_recipe, load_own_recipe, load_recipe
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
 from models.facts import GraphFacts
-from tasks.apply.model_files import load_published, write_model
-from tasks.apply.published import read_published
+from tasks.apply.model.files import load_published, write_model
+from tasks.apply.model.published import read_published
 from tasks.storage.caching import seal
 from tasks.storage.home import Home
 from tasks.storage.trusted_code import TrustedCode, remember_in_home
@@ -71,7 +71,7 @@ def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_as_a_deployment(recipe: Path) -> object:
-    from flows.pipeline import read_recipe
+    from flows.pipeline.train import read_recipe
 
     return read_recipe(str(recipe), [])
 

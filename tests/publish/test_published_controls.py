@@ -17,7 +17,7 @@ from tasks.apply.run import OutputRequest, write_outputs
 from tasks.evaluate.controls.suite import Controls
 from tasks.publish.champion import judge
 from tasks.publish.champion.comparison import champion_files
-from tasks.publish.champion.gate import best_control
+from tasks.publish.gate.rules import best_control
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
@@ -97,8 +97,8 @@ def test_each_control_scores_as_it_was_measured_and_other_data(
         monkeypatch.setattr(judge, "best_control", lambda *_, name=name, **__: (name, []))
         gate = line.run(recipe, force=True)["publish"].manifest.gate
         bar = evaluated.controls[name]["valid"][evaluated.metric]
-        assert gate["value"] == pytest.approx(bar, abs=1e-6), name
-        assert gate["control"] == name
+        assert gate.value == pytest.approx(bar, abs=1e-6), name
+        assert gate.control == name
         predict(line, recipe, other, data, tmp_path / f"{name}.parquet", name)
 
 
@@ -135,13 +135,13 @@ def test_the_better_one_is_published_and_compared(
     first = line.run(of_tables(tmp_path, 1))["publish"].manifest
     assert first.champion
     assert (
-        first.gate["reason"].startswith("the first version with valid/accuracy 0.6")
-        or "of a linear model that sees only the rows' own features, published in place" in first.gate["reason"]
+        first.gate.reason.startswith("the first version with valid/accuracy 0.6")
+        or "of a linear model that sees only the rows' own features, published in place" in first.gate.reason
     )
-    assert (first.gate["control"], "graphsage" in first.gate["controls"]) == ("features", True)
+    assert (first.gate.control, "graphsage" in first.gate.controls) == ("features", True)
     second = line.run(of_tables(tmp_path, 2))["publish"].manifest
-    assert second.gate["champion"] is not None, "both scored the same rows"
-    assert second.gate["why_not"] == ""
+    assert second.gate.champion is not None, "both scored the same rows"
+    assert second.gate.why_not == ""
 
 
 def test_which_control_is_the_best() -> None:

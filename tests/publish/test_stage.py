@@ -17,7 +17,7 @@ import pytest
 from configs.errors import RecipeError, StageError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.apply.model_files import load_published
+from tasks.apply.model.files import load_published
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
 from tasks.processes.run_context import RunContext, publishing_from

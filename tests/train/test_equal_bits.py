@@ -12,7 +12,7 @@ import torch
 from configs import registry
 from configs.load import build_recipe
 from configs.schema import Recipe
-from flows.commands.plan import _changes
+from flows.commands.recipes.plan import _changes
 from tasks.processes.device import use_threads
 from tasks.stage import Parent
 from tasks.train import job

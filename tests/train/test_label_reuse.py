@@ -13,7 +13,7 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from configs.training import TrainConfig
 from models.block import Batch
-from models.encoders import known_labels
+from models.layers.encoders import known_labels
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource
 from tasks.stage import Parent, run_stage

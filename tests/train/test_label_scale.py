@@ -16,7 +16,7 @@ from configs.load import build_recipe
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
-from tasks.apply.model_files import load_published, write_model
+from tasks.apply.model.files import load_published, write_model
 from tasks.evaluators.metrics import rmse
 from tasks.inference.predictor import Predictor
 from tasks.stage import Parent

@@ -398,7 +398,7 @@ def test_learnt_rows_are_found_by_ids(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tasks.apply.row_ids import FILE, find_rows, write_row_ids
+    from tasks.apply.model.row_ids import FILE, find_rows, write_row_ids
 
     class Data:
         def __init__(self, ids: list[str]) -> None:

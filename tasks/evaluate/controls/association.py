@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from models.kernels.threads import run_each
-from models.knowledge import Side
+from models.knowledge.base import Side
 from tasks.arrays import Array, blocks, offsets
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.known_triples import Known, KnownTriples

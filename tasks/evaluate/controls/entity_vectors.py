@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from models.fastrp import FastRP
 from models.kernels.sparse.adjacency import Adjacency
-from models.vector_configs import FastRPConfig
-from models.vectors import FactorGraph
+from models.vectors.base import FactorGraph
+from models.vectors.configs import FastRPConfig
+from models.vectors.fastrp import FastRP
 from tasks.arrays import Array, offsets
 from tasks.sampling.relational.edges import RelationalEdges
 

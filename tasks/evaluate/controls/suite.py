@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from configs.metric_names import hits_of
-from models.vectors import VectorModel
+from models.vectors.base import VectorModel
 from tasks.arrays import sample_rows
 from tasks.evaluate.controls.association import AssociationControl
 from tasks.evaluate.controls.edge_bank import EdgeBank

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.knowledge import Side
+from models.knowledge.base import Side
 from tasks.arrays import Array, offsets
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.ranks import Ranks

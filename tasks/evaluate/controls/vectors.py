@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from models.vectors import VectorModel
+from models.vectors.base import VectorModel
 from tasks.evaluators.metrics import Array
 from tasks.storage.graph_store import slices
 

@@ -18,11 +18,11 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.database.moments import DAY
 from tasks.ingest.database.rows import Chunk, TableRows
-from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, hashed, judge
+from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, judge
 from tasks.ingest.database.texts import TEXT_DIM, text_numbers
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.graph_tables.features import FeatureReader
-from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.ids.id_index import IdIndex, hash_ids
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.policies import Missing, mask_name
@@ -56,7 +56,7 @@ class ChosenColumns:
 def feature_candidates(table: TableRows) -> list[str]:
     """Return the columns that may be features. Raises DataError for a column that is named and not there."""
     config, names = table.config, table.column_names()
-    if not config.has_columns:
+    if config.values_of is not None:  # whose rows are no more than a key
         return []
     place = f"dataset.tables.{table.name}"
     roles: dict[str, Iterable[str | None]] = {"key": [config.key], "time": [config.time]}
@@ -194,7 +194,8 @@ class TableFeatures:
                 codes = index.find(category_texts(batch.column(column))) if index.count else np.full(batch.num_rows, -1)
                 out[self._stored(column)] = np.where(codes < 0, index.count, codes).astype(np.int32)
             else:
-                out[self._stored(column)] = hashed(batch.column(column))[1]
+                # The same text has the same number in any data, whatever other texts there are.
+                out[self._stored(column)] = hash_ids(category_texts(batch.column(column))).view(np.int64)
         return out
 
     def _stored(self, column: str) -> str:
@@ -206,12 +207,12 @@ class TableFeatures:
         NaN (of edges 0) where it is empty, or later: then nobody knew it when the row came. Of rows without a time of
         their own, by how much it was before `fit_before`.
         """
-        found, missing = clock.read(batch, gaps=True)
-        known = np.full(len(found), self.fit_before) if own is None else own
-        later = ~missing & (found > known) if own is not None else np.zeros(len(found), np.bool_)
+        times, missing = clock.read(batch, gaps=True)
+        row_time = np.full(len(times), self.fit_before) if own is None else own
+        later = ~missing & (times > row_time) & (own is not None)
         self.num_later[column] += int(np.count_nonzero(later))
-        empty = missing | later | (known == ALWAYS)
-        values = np.where(empty, 0, (known - found) / self._unit).astype(np.float32)
+        empty = missing | later | (row_time == ALWAYS)
+        values = np.where(empty, 0, (row_time - times) / self._unit).astype(np.float32)
         if not self.table.config.is_link:
             values[empty] = np.nan
         return {self._stored(column): values, self._stored(mask_name(column)): empty.astype(np.float32)}

@@ -33,10 +33,9 @@ from tasks.ingest.database.relations import (
     write_rows_as_nodes,
 )
 from tasks.ingest.database.rows import TableRows, in_order
-from tasks.ingest.database.survey import EXPLICIT, profiles
+from tasks.ingest.database.survey import EXPLICIT, Profile
 from tasks.ingest.database.telling import Outcome, tell
 from tasks.ingest.dataset_fields import dataset_fields
-from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number
 from tasks.ingest.writer import DatasetWriter
@@ -92,7 +91,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
         config.title,
         tasks.task_type,
         num_classes=tasks.num_classes,
-        metric=predict.metric or _metric(tasks),
+        metric=predict.metric or (f"{tasks.heads[0].name}.{tasks.heads[0].metric}" if tasks.heads else None),
         heads=tasks.heads,
         directed=True,
         node_types=nodes,
@@ -107,11 +106,6 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
     )
 
 
-def _metric(tasks: Tasks) -> str:
-    """Return what the model is judged by, where the recipe names nothing."""
-    return f"{tasks.heads[0].name}.{tasks.heads[0].metric}" if tasks.heads else usual_metric(tasks.task_type)
-
-
 def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
     """Return the options with each `header: auto` settled, and the names that tables have in DuckDB files."""
     tables = {
@@ -121,9 +115,9 @@ def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
         for name, table in config.tables.items()
     }
     predict = config.predict
-    own = tables[predict.table]
-    if predict.own_rows and own.is_link:
-        tables[predict.table] = own.model_copy(update={"link": False})
+    predicted = tables[predict.table]
+    if predict.own_rows and predicted.is_link:
+        tables[predict.table] = predicted.model_copy(update={"link": False})
         intake.notes.append(
             f"{predict.table}: its rows are predicted, so they are nodes with an edge to either end, and no edges"
         )
@@ -185,12 +179,12 @@ def _survey(
 
     `before`: rows from then on do not say whether a column is a number or a category; None: all do.
     """
-    found: dict[str, ChosenColumns] = {}
+    chosen: dict[str, ChosenColumns] = {}
     most = EXPLICIT * config.max_categories
     for done, (name, table) in enumerate(tables.items()):
         with intake.problems.gathering(f"columns of {table.config.names} behind that mistake"):
             candidates = feature_candidates(table)
-            seen, counted = profiles(candidates, most), dict[str, int]()
+            seen, counted = {column: Profile(most=most) for column in candidates}, dict[str, int]()
             keys = list(table.config.foreign)
             texts = table.texts_of_keys(tables, keys)
             texts += [column for column in candidates if table.config.columns.get(column) in ("category", "text")]
@@ -205,9 +199,9 @@ def _survey(
                     f"{table.config.names} (column {column}): {count:,} foreign keys name no row of "
                     f"{table.config.foreign[column]}; those rows stay without that edge (on_unknown_id: count)"
                 )
-            found[name] = choose_columns(table, seen, config.max_categories, intake)
+            chosen[name] = choose_columns(table, seen, config.max_categories, intake)
         context.progress(done + 1, len(tables), "tables", "columns")
-    return found
+    return chosen
 
 
 def _tasks(
@@ -223,17 +217,17 @@ def _tasks(
     if config.predict.computed:
         return computed_tasks(config, tables, unit), unit
     assert labels is not None
-    tasks, own = label_tasks(labels, tables[config.predict.table], intake)
+    tasks, label_unit = label_tasks(labels, tables[config.predict.table], intake)
     timed = any(table.time is not None for table in tables.values())
-    if timed and own != unit:
+    if timed and label_unit != unit:
         words = {"seconds": "dates", "number": "whole numbers"}
         raise DataError(
-            f"holds {words[own]}, and times of the tables are {words[unit]}: they do not compare; give `epoch`, or "
-            "store both alike",
+            f"holds {words[label_unit]}, and times of the tables are {words[unit]}: they do not compare; give `epoch`, "
+            "or store both alike",
             path=labels.names,
             column=labels.time,
         )
-    return tasks, own
+    return tasks, label_unit
 
 
 def _write(
@@ -258,11 +252,11 @@ def _write(
         else:
             is_predicted = config.predict.own_rows and name == config.predict.table
             label = tasks.label if is_predicted else None
-            node_type, own = write_rows_as_nodes(table, tables, features, writer, label)
+            node_type, of_keys = write_rows_as_nodes(table, tables, features, writer, label)
             if is_predicted:
                 write_own_ids(table, writer)
             nodes.append(node_type)
-            relations += own
+            relations += of_keys
         for column, count in features.num_later.items():
             if count:
                 table.intake.adjust(table.config, f"times {column} later than their row taken as empty", count)
@@ -301,25 +295,16 @@ def _write_tasks(
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
     edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]
     if tasks.links is not None:
-        edge_types.append(_write_positives(name, tasks, tables, writer))
+        links, target = tasks.links, tables[tasks.links.all.path.target]
+        kind = id_dtype(max(count, target.num_rows))
+        made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
+        with writer.table(f"edges/{made.name}") as edges:
+            for first in range(0, max(1, len(links.task)), _ROWS):
+                some = slice(first, first + _ROWS)
+                task, linked = links.task[some], links.target[some]
+                edges.write({"src": task.astype(kind), "dst": linked.astype(kind), "time": tasks.moment[task]})
+        edge_types.append(made)
     return NodeType(name=name, num_nodes=count), edge_types
-
-
-def _write_positives(name: str, tasks: Tasks, tables: dict[str, TableRows], writer: DatasetWriter) -> EdgeType:
-    """Write what tasks are linked to as edges of their moments."""
-    links = tasks.links
-    assert links is not None
-    assert tasks.moment is not None
-    target = tables[links.all.path.target]
-    kind = id_dtype(max(len(tasks.entity), target.num_rows))
-    made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
-    with writer.table(f"edges/{made.name}") as edges:
-        for first in range(0, max(1, len(links.task)), _ROWS):
-            some = slice(first, first + _ROWS)
-            task = links.task[some]
-            columns = {"src": task.astype(kind), "dst": links.target[some].astype(kind), "time": tasks.moment[task]}
-            edges.write(columns)
-    return made
 
 
 def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> dict[str, pa.Array]:
@@ -327,7 +312,6 @@ def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit)
     index = entities.nodes.index
     keys = pa.array(entity) if index is None else index.keys().take(pa.array(entity))
     distinct, codes = np.unique(moment, return_inverse=True)
-    texts = pa.array([time_text(int(time), unit) for time in distinct], pa.string())
-    moments = texts.take(pa.array(codes))
+    moments = pa.array([time_text(int(time), unit) for time in distinct], pa.string()).take(pa.array(codes))
     whole = compute.binary_join_element_wise(keys.cast(pa.string()), moments, "@")
     return {"original_id": whole, "entity": keys, "moment": moments}

@@ -83,9 +83,9 @@ def check_keys(
     """
     option = f"dataset.tables.{table.name}.on_unknown_id"
     way_out = f"; {option}: count lets such rows stay without that edge, drop leaves them out"
-    found: dict[str, Array] = {}
+    named: dict[str, Array] = {}
     for column, target in table.config.foreign.items():
-        codes = found[column] = look_up(batch, column, tables[target].nodes)
+        codes = named[column] = look_up(batch, column, tables[target].nodes)
         unknown = int(np.count_nonzero(codes == UNKNOWN))
         if not unknown:
             continue
@@ -93,7 +93,7 @@ def check_keys(
             tables[target].nodes.refuse_unknown(batch, column, codes, way_out=way_out)
         else:
             counted[column] = counted.get(column, 0) + unknown
-    return found
+    return named
 
 
 def row_times(
@@ -154,7 +154,7 @@ def write_rows_as_nodes(
             if table.intake.problems:
                 continue
             out.write(columns)
-            quiet = _quiet(chunk.batch, silent)
+            quiet = replace(chunk.batch, problems=silent.problems)  # its mistakes were gathered before
             for column, relation in relations.items():
                 dst = look_up(quiet, column, relation.ends[1].nodes)
                 known = dst >= 0
@@ -162,11 +162,6 @@ def write_rows_as_nodes(
         table.intake.problems.raise_any()
     table.nodes.write_ids(writer)
     return NodeType(name=table.name, num_nodes=table.num_rows, features=features.describe()), list(relations.values())
-
-
-def _quiet(batch: TableBatch, silent: Intake) -> TableBatch:
-    """Return a batch whose mistakes were gathered before."""
-    return replace(batch, problems=silent.problems)
 
 
 def write_rows_as_edges(
@@ -184,8 +179,8 @@ def write_rows_as_edges(
         for chunk in table.chunks(**read, intake=silent):
             src, dst = (look_up(chunk.batch, key, end.nodes) for key, end in zip(keys, ends, strict=True))
             known = (src >= 0) & (dst >= 0)
-            own = None if chunk.time is None else chunk.time[known]
-            times, _ = edge_times(src[known], dst[known], own, ends)
+            row_time = None if chunk.time is None else chunk.time[known]
+            times, _ = edge_times(src[known], dst[known], row_time, ends)
             features.learn_categories(chunk.batch.keep(known), times)
         features.settle_categories()
         features.write_names(writer)
@@ -198,13 +193,14 @@ def write_rows_as_edges(
         relation = RelationWriter(table.name, ends, writer, stack, timed=timed)
         for chunk in table.chunks(**read, intake=table.intake):
             columns = features.read(chunk)
-            quiet = _quiet(chunk.batch, silent)
+            quiet = replace(chunk.batch, problems=silent.problems)
             src, dst = (look_up(quiet, key, end.nodes) for key, end in zip(keys, ends, strict=True))
             known = (src >= 0) & (dst >= 0)
             without += int(np.count_nonzero((src == EMPTY) | (dst == EMPTY)))
-            own = None if chunk.time is None else chunk.time[known]
             if not table.intake.problems:
-                relation.write(src[known], dst[known], own, {name: found[known] for name, found in columns.items()})
+                row_time = None if chunk.time is None else chunk.time[known]
+                some = {name: values[known] for name, values in columns.items()}
+                relation.write(src[known], dst[known], row_time, some)
         table.intake.problems.raise_any()
     relation.features = features.describe()
     table.intake.adjust(table.config, "rows with an empty foreign key left out", without)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,15 +12,14 @@ from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.dataset_fields import dataset_fields
-from tasks.ingest.dgl.configs import GraphFileConfig
-from tasks.ingest.dgl.fields import as_matrix, as_whole_numbers, check_types, place_of, plain_name
-from tasks.ingest.dgl.splits import DglSplits
+from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, check_types, plain_name
+from tasks.ingest.dgl.splits import GraphSplits
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind, finite_float32
 from tasks.ingest.labels import NO_LABEL, LabelKind, has_label, say_unlabelled, to_labels
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
-from tasks.readers.dgl_file import SavedGraph, SavedGraphs
+from tasks.readers.dgl_file import SavedGraphs
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType, TaskType
@@ -31,23 +29,17 @@ _MAX_CLASSES = 1 << 20
 Typed = TypeVar("Typed", NodeType, EdgeType)
 
 
-class DglTables:
+class GraphTables:
     """Writes the tables of one file."""
 
-    def __init__(
-        self, config: GraphFileConfig, path: Path, graph: SavedGraph, labels: Mapping[str, Array], context: StageContext
-    ) -> None:
-        self.config, self.path, self.graph, self.labels = config, path, graph, labels
-        self.context = context
+    def __init__(self, source: GraphSource, context: StageContext) -> None:
+        self.source, self.context = source, context
+        self.config, self.path, self.graph, self.labels = source.config, source.path, source.graph, source.labels
         self.writer = DatasetWriter(context.work)
-        self.splits = DglSplits(config, path, graph, labels, self.writer)
+        self.splits = GraphSplits(source, self.writer)
         self.node_types: list[NodeType] = []
         self.edge_types: list[EdgeType] = []
         self.checks: list[EdgeCheck] = []
-
-    def place(self, owner: str, name: str) -> str:
-        """Name an array for messages."""
-        return place_of(self.path, owner, name)
 
     def one(self) -> dict[str, Any]:
         """Write a graph of which nodes or edges are predicted."""
@@ -58,7 +50,7 @@ class DglTables:
                 self.splits.of_pairs()
                 return self.fields("link", target_type=plain_name(kind))
             kind = self.target()
-            place = f"{self.config.node_word} of {kind}"
+            place = self.source.nodes_of(kind)
             described, label = self.label(self.graph.ndata[kind], self.graph.num_nodes[kind], place)
             self.tables(kind, label)
             self.splits.of_rows(self.graph.ndata[kind], place, "node", label)
@@ -105,7 +97,7 @@ class DglTables:
         check_types(self.graph, self.path)
         own, own_edges = (self.has_own_columns(edges=edges) for edges in (False, True))
         for kind, count in self.graph.num_nodes.items():
-            owner = f"{self.config.node_word} of {kind}"
+            owner = self.source.nodes_of(kind)
             columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if own else "")
             node_id = np.arange(count, dtype=np.int64)
             columns |= {"label": label} if kind == target and label is not None else {}
@@ -146,11 +138,11 @@ class DglTables:
         features: list[FeatureColumn] = []
         numbers, codes = (self.config.field_of(option, edges=edges) for option in ("features", "categories"))
         if numbers in data and data[numbers].size:
-            place, name = self.place(owner, numbers), f"{prefix}feat"
+            place, name = self.source.place(owner, numbers), f"{prefix}feat"
             columns[name] = finite_float32(as_matrix(data[numbers], place), place)
             features.append(FeatureColumn(column=name, kind="numeric", dim=columns[name].shape[1]))
         if codes in data and data[codes].size:
-            place, name = self.place(owner, codes), f"{prefix}feat_cat"
+            place, name = self.source.place(owner, codes), f"{prefix}feat_cat"
             kind = FeatureKind(name, True, (), place)
             [checked] = kind.checked([as_whole_numbers(as_matrix(data[codes], place), place)])
             columns[name] = checked.astype(np.int32)
@@ -158,29 +150,31 @@ class DglTables:
         for option in ("weight", "time") if edges else ("time",):
             name = self.config.field_of(option, edges=edges)
             if name in data:
-                place = self.place(owner, name)
+                place = self.source.place(owner, name)
                 column = as_matrix(data[name], place)
                 if column.shape[1] != 1:
                     raise DataError(f"has {column.shape[1]} columns; one is needed", path=place)
                 if option == "weight":
-                    columns[option] = _checked_weights(column[:, 0], place)
+                    finite_float32(column, place)
+                    check = WeightCheck(place, column=None)
+                    columns[option] = check.add(column[:, 0].astype(np.float64))
+                    check.finish()
                 else:
                     columns[option] = as_whole_numbers(column[:, 0], place)
         return columns, tuple(features)
 
     def target(self) -> str:
         """Return the type of nodes that carries labels."""
-        having = [kind for kind, data in self.graph.ndata.items() if self.config.labels in data]
-        wanted = self.config.target
-        found = [kind for kind in having if wanted in (None, kind, plain_name(kind))]
-        if len(found) == 1:
-            return found[0]
-        name, path, word = self.config.labels, self.path, self.config.node_word
-        if wanted is not None:
-            types = ", ".join(map(plain_name, having)) or "no type has some"
-            raise DataError(f"nodes of type {wanted!r} have no {name!r} in {word}; with labels: {types}", path=path)
-        if found:
-            raise DataError(f"{', '.join(found)} have labels; say whose are predicted: dataset.target", path=path)
+        name, path, word, target = self.config.labels, self.path, self.config.node_word, self.config.target
+        labelled = [kind for kind, data in self.graph.ndata.items() if name in data]
+        chosen = [kind for kind in labelled if target in (None, kind, plain_name(kind))]
+        if len(chosen) == 1:
+            return chosen[0]
+        if target is not None:
+            types = ", ".join(map(plain_name, labelled)) or "no type has some"
+            raise DataError(f"nodes of type {target!r} have no {name!r} in {word}; with labels: {types}", path=path)
+        if chosen:
+            raise DataError(f"{', '.join(chosen)} have labels; say whose are predicted: dataset.target", path=path)
         fields = sorted({field for data in self.graph.ndata.values() for field in data})
         raise DataError(
             f"no nodes have {name!r} in {word}{did_you_mean(name, fields)}; name the field of the labels "
@@ -192,9 +186,9 @@ class DglTables:
         """Return what the labels are, as fields of the manifest, and the column `label` of `count` rows."""
         name = self.config.labels
         if name not in data:
-            known = listed(sorted(data)) or "none"
-            raise DataError(f"there is no {name!r} among {owner}; dataset.labels names it: {known}", path=self.path)
-        place = self.place(owner, name)
+            fields = listed(sorted(data)) or "none"
+            raise DataError(f"there is no {name!r} among {owner}; dataset.labels names it: {fields}", path=self.path)
+        place = self.source.place(owner, name)
         values = as_matrix(data[name], place).astype(np.float64)
         if len(values) != count:
             raise DataError(f"has {len(values):,} rows for {count:,} graphs", path=place)
@@ -205,17 +199,16 @@ class DglTables:
         if kind == "multiclass" and not 1 <= largest < _MAX_CLASSES:
             raise DataError(f"the largest class is {largest:g}; 1 to {_MAX_CLASSES:,} classes are possible", path=place)
         classes = int(largest) + 1 if kind == "multiclass" else 0 if kind == "regression" else 2
-        described = {"task_type": kind, "num_classes": classes}
         label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
         if kind == "binary" and not (label == 0).any():
-            found = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))
-            raise DataError(f"holds {found} alone; two classes are 0 and 1, and -1 and -100 are no label", path=place)
+            there = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))
+            raise DataError(f"holds {there} alone; two classes are 0 and 1, and -1 and -100 are no label", path=place)
         say_unlabelled(has_label(label), self.config.task, self.context)
-        return described, label
+        return {"task_type": kind, "num_classes": classes}, label
 
     def ids(self, array: Array, count: int, owner: str) -> Any:
         """Return users' ids, int64 or strings, one a row."""
-        place = self.place(owner, self.config.ids)
+        place = self.source.place(owner, self.config.ids)
         is_text = array.dtype == np.uint8 and array.ndim == 2 and array.shape[1] > 0
         if array.shape[:1] != (count,) or not (is_text or array.shape[1:] in ((), (1,))):
             shapes = f"({count},), or bytes of texts as ({count}, width)"
@@ -227,15 +220,6 @@ class DglTables:
             return pa.array(texts, pa.binary()).cast(pa.string())
         except pa.ArrowInvalid as error:
             raise DataError(f"holds bytes that are no UTF-8 ({error})", path=place) from None
-
-
-def _checked_weights(values: Array, place: str) -> Array:
-    """Return weights as float32. Raises DataError."""
-    finite_float32(values, place)
-    check = WeightCheck(place, column=None)
-    weights = check.add(values.astype(np.float64))
-    check.finish()
-    return weights
 
 
 def _kind_of_label(values: Array, place: str) -> Any:

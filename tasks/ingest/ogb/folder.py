@@ -20,13 +20,14 @@ from tasks.arrays import Array
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind
-from tasks.ingest.labels import LabelKind, check_labelled, has_label, say_unlabelled, to_labels
+from tasks.ingest.labels import LabelKind, has_label, say_unlabelled, to_labels
 from tasks.ingest.ogb.graph_offsets import GraphOffsets
 from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
 from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
 from tasks.ingest.raw_rows import RawRows, Taker
+from tasks.ingest.row_splits import write_row_splits
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.limits import check_memory
@@ -276,12 +277,10 @@ def _write_index_splits(job: _Job, folder: Path) -> None:
         if kinds != [job.target]:
             raise DataError(f"marks {kinds}; labels are on {job.target}", path=folder / "nodetype-has-split.csv.gz")
         folder = folder / job.target
-    what, column = ("graph", "graph_id") if job.meta.task == "graph" else ("node", "node_id")
+    what = "graph" if job.meta.task == "graph" else "node"
     assert job.labelled is not None
     say_unlabelled(job.labelled, what, job.context)
-    for split, ids in index_splits(folder, len(job.labelled), what).items():
-        check_labelled(job.labelled, ids, split, what, folder)
-        job.writer.write(f"split/{split}", {column: ids})
+    write_row_splits(job.writer, index_splits(folder, len(job.labelled)), job.labelled, what)
 
 
 def _write_link_splits(job: _Job, folder: Path) -> None:

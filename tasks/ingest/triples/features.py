@@ -15,11 +15,11 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, blocks
+from tasks.ingest.features import finite_float32
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids, float32, numbers
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import UNKNOWN, Names
-from tasks.readers.columns import is_text
 from tasks.readers.limits import check_memory
 from tasks.readers.npy import NpyFile, check_row
 from tasks.readers.parquet import open_parquet, read_parquet
@@ -88,15 +88,7 @@ class _Matrix:
                 raise DataError(
                     f"has {self.count:,} rows, and none for the {self.names.what} {rows[beyond[0]]}", path=self.path
                 )
-            with np.errstate(over="ignore"):
-                found = values[rows].astype(np.float32)
-            wrong = np.argwhere(~np.isfinite(found))
-            if len(wrong):
-                row, column = int(rows[wrong[0, 0]]), int(wrong[0, 1])
-                value = values[row, column]
-                why = "does not fit float32" if np.isfinite(value) else "is not a finite number; put one there"
-                raise DataError(f"{value} {why}", path=self.path, row=row, column=column)
-            yield found
+            yield finite_float32(values[rows], self.path, rows)
 
 
 class _Table:
@@ -133,12 +125,12 @@ class _Table:
                 parts.append(float32(batch, name, values).reshape(len(values), -1))
             if problems:
                 continue
-            found = np.concatenate(parts, axis=1)
+            rows = np.concatenate(parts, axis=1)
             if self.values.size == 0:
-                check_memory(4 * self.names.count * found.shape[1], "the matrix of features", self.path)
-                self.values = np.zeros((self.names.count, found.shape[1]), np.float32)
+                check_memory(4 * self.names.count * rows.shape[1], "the matrix of features", self.path)
+                self.values = np.zeros((self.names.count, rows.shape[1]), np.float32)
             there = codes >= 0
-            self.values[codes[there]] = found[there]
+            self.values[codes[there]] = rows[there]
         problems.raise_any()
         if not num_rows:
             raise DataError("has no rows", path=self.path)
@@ -156,10 +148,7 @@ class _Table:
         again[rows[firsts]] = False
         again[rows] |= self.known[codes[rows]]
         self.known[codes[rows]] = True
-        text = is_text(ids.type)
-        batch.wrong(
-            again, id_column, "the id stands twice", lambda row: f"the id {_as_id(ids, row, text)} stands twice"
-        )
+        batch.wrong(again, id_column, "the id stands twice", lambda row: f"the id {ids[row].as_py()!r} stands twice")
         return codes
 
     def rows(self, owners: Array) -> Iterator[Array]:
@@ -170,7 +159,3 @@ class _Table:
             raise DataError(f"has no row for {len(missing):,} {self.names.plural}, {name!r} the first", path=self.path)
         for part in blocks(len(owners), _step(self.width)):
             yield self.values[owners[part]]
-
-
-def _as_id(ids: pa.Array, row: int, text: bool) -> str:
-    return repr(ids[row].as_py()) if text else str(ids[row].as_py())

@@ -10,27 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array, blocks
+from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_ids, write_relations
 from tasks.ingest.triples.configs import TripleFilesConfig
-from tasks.ingest.triples.features import FeatureRows, open_features
+from tasks.ingest.triples.features import open_features
 from tasks.ingest.triples.intake import read_triples
-from tasks.ingest.triples.numbering import (
-    FinalNumbers,
-    kinds_of_keys,
-    needs_ids,
-    number_entities,
-    number_relations,
-    original_ids,
-    read_types,
-)
+from tasks.ingest.triples.names import split_types
+from tasks.ingest.triples.numbering import FinalNumbers, number_names, original_ids, read_types, sorted_kinds
 from tasks.ingest.triples.policies import (
     TripleJob,
     check_sizes,
     check_unseen,
     deal_out,
     drop_repeated,
-    say_literals,
     uses,
 )
 from tasks.ingest.triples.sources import Sources
@@ -48,7 +41,7 @@ def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageCo
         DataError: naming the file, and the row or line where there is one.
     """
     job = TripleJob(config, sources, context, read_triples(config, sources, context))
-    say_literals(job)
+    _say_literals(job)
     _say_blank_nodes(job)
     drop_repeated(job)
     if job.dealt:
@@ -71,6 +64,16 @@ def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageCo
     )
 
 
+def _say_literals(job: TripleJob) -> None:
+    count = job.intake.num_literals
+    if count:
+        job.adjust(next(iter(job.sources.triples)), "triples with a literal dropped", count)
+        job.context.warn(
+            f"{count:,} triples are left out, for their object is a literal: a text, a number or a date "
+            "(dataset.literals=keep makes an entity of each)"
+        )
+
+
 def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
     """Return the final numbers of entities and relations."""
     intake = job.intake
@@ -81,14 +84,14 @@ def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
         if unknown:
             job.context.message(f"{job.sources.types}: {unknown:,} rows name entities that are in no triple")
     elif job.config.head_type is not None:
-        kinds, kind_names = kinds_of_keys(intake.entities)
-    entities = number_entities(intake.entities, entity_uses, kinds, kind_names)
+        kinds, kind_names = sorted_kinds(split_types(intake.entities.keys())[0])
+    entities = number_names(intake.entities, entity_uses, kinds, kind_names)
     absent = int(np.count_nonzero(entity_uses[entities.order] == 0))
     if absent:
         job.context.message(
             f"{job.sources.entities}: {absent:,} entities are in no triple; they are nodes all the same"
         )
-    return entities, number_relations(intake.relations, relation_uses)
+    return entities, number_names(intake.relations, relation_uses)
 
 
 def _write_entities(
@@ -98,21 +101,17 @@ def _write_entities(
     names, path = job.intake.entities, job.sources.features
     features = None if path is None else open_features(path, job.config.feature_id, names)
     within = job.config.head_type is not None
-    bounds, found = numbering.bounds, dict[str, tuple[FeatureColumn, ...]]()
+    bounds, columns = numbering.bounds, dict[str, tuple[FeatureColumn, ...]]()
     for number, (kind, count) in enumerate(numbering.types):
         entities = numbering.order[bounds[number] : bounds[number + 1]]
-        write_entities(writer, kind, count, _rows(features, entities))
+        write_entities(writer, kind, count, None if features is None else features.rows(entities))
         if features is not None:
-            found[kind] = (FeatureColumn(column="feat", kind="numeric", dim=features.width),)
+            columns[kind] = (FeatureColumn(column="feat", kind="numeric", dim=features.width),)
         keys = original_ids(names, entities, within_types=within)
-        if needs_ids(keys):
+        if is_text(keys.type) or not np.array_equal(np.asarray(keys), np.arange(len(keys))):
             _hint_at_similar(job, "entities", keys)
             write_ids(writer, kind, keys)
-    return found
-
-
-def _rows(features: FeatureRows | None, owners: Array) -> Iterator[Array] | None:
-    return None if features is None else features.rows(owners)
+    return columns
 
 
 def _write_relations(job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers) -> int:
@@ -121,7 +120,7 @@ def _write_relations(job: TripleJob, writer: DatasetWriter, numbering: FinalNumb
     features = None if path is None else open_features(path, job.config.feature_id, names)
     keys = names.keys().take(pa.array(numbering.order)).cast(pa.string())
     _hint_at_similar(job, names.plural, keys)
-    write_relations(writer, keys, _rows(features, numbering.order))
+    write_relations(writer, keys, None if features is None else features.rows(numbering.order))
     return 0 if features is None else features.width
 
 

@@ -5,7 +5,6 @@ Memory: 12 bytes a triple (20 beyond 2^31 entities), 4 and 8 more for weights an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +25,9 @@ from tasks.readers.columns import is_text
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS
+
+_NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
+"""Texts that Arrow takes for numbers."""
 
 
 @dataclass
@@ -99,7 +101,7 @@ class _Reading:
                 left = f" ({reader.num_literals:,} have literals: dataset.literals=keep)" if reader.num_literals else ""
                 raise DataError(f"has no triples{left}", path=shown(paths))
         self.problems.raise_any()
-        columns = {name: self._column(name) for name in list(self.parts)}
+        columns = {name: np.concatenate(self.parts.pop(name)) for name in list(self.parts)}
         src, relation, dst, owner = (columns.pop(name) for name in ("src", "relation", "dst", "owner"))
         triples = TripleArrays(src, relation, dst, owner, columns)
         return TripleIntake(triples, self.entities, self.relations, self.places, reader.num_literals)
@@ -107,28 +109,23 @@ class _Reading:
     def _read_file(self, reader: TripleReader, path: Path, code: int) -> None:
         for batch in reader.read(path):
             columns = batch.columns
-            found = {
+            arrays = {
                 "src": self.entities.codes(batch, columns.head, columns.head_type),
                 "relation": self.relations.codes(batch, columns.relation).astype(np.int32),
                 "dst": self.entities.codes(batch, columns.tail, columns.tail_type),
                 "owner": np.full(batch.cells.num_rows, code, np.int8),
             }
             if columns.weight is not None:
-                found["weight"] = _weights(batch, columns.weight)
+                arrays["weight"] = _weights(batch, columns.weight)
             if columns.time is not None:
                 self.clock = self.clock or TimeReader(columns.time, self.config.time_format)
                 self.clock.column = columns.time
-                found["time"] = self.clock.read(batch.cells)
+                arrays["time"] = self.clock.read(batch.cells)
             self.places.add(batch)
             kind = id_dtype(self.entities.count)
-            for name, values in found.items():
-                small = values.astype(kind) if name in ("src", "dst") else values
-                self.parts.setdefault(name, []).append(small)
+            for name, values in arrays.items():
+                self.parts.setdefault(name, []).append(values.astype(kind) if name in ("src", "dst") else values)
             self.context.progress(self.places.count, self.places.count, "triples")
-
-    def _column(self, name: str) -> Array:
-        """Return a column of all batches, whose own arrays go."""
-        return np.concatenate(self.parts.pop(name))
 
 
 def _weights(batch: TripleBatch, column: str) -> Array:
@@ -149,15 +146,7 @@ def _parsed(batch: TripleBatch, column: str, cells: pa.Array) -> pa.Array:
     try:
         return texts.cast(pa.float64())
     except pa.ArrowInvalid:
-        found = list(_floats(texts))
-    bad = np.array([value is None and text.is_valid for value, text in zip(found, texts, strict=True)], np.bool_)
+        good = compute.fill_null(compute.match_substring_regex(texts, _NUMBER), True)
+    bad = compute.invert(good)
     batch.cells.wrong(bad, column, "is not a number", lambda row: f"{texts[row].as_py()[:40]!r} is not a number")
-    return pa.array([0.0 if wrong else value for value, wrong in zip(found, bad, strict=True)], pa.float64())
-
-
-def _floats(texts: pa.Array) -> Iterator[float | None]:
-    for text in texts.to_pylist():
-        try:
-            yield None if text is None else float(text)
-        except ValueError:
-            yield None
+    return compute.if_else(good, texts, "0").cast(pa.float64())

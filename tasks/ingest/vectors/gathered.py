@@ -16,7 +16,7 @@ from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.vectors.beside import NO_LABELS, Labels, checked_ids, label_column, read_column
 from tasks.ingest.vectors.configs import VectorFilesConfig
-from tasks.ingest.vectors.matrices import Matrix, is_matrix, open_matrix
+from tasks.ingest.vectors.matrices import is_matrix, open_matrix
 from tasks.ingest.vectors.tables import ID_COLUMNS, TableVectors, can_be_kept, kept_column
 from tasks.readers.columns import check_columns, is_text, whole_numbers
 from tasks.readers.parquet import open_parquet, read_parquet
@@ -66,20 +66,15 @@ def _of_matrices(config: VectorFilesConfig) -> Gathered:
                 path=config.files[0],
             )
     matrices = [open_matrix(path, config.array) for path in files_of(config.files)]
-    shapes = [matrix.shape() for matrix in matrices]
-    for matrix, (_, columns) in zip(matrices, shapes, strict=True):
-        if columns != shapes[0][1]:
-            raise DataError(f"has {columns:,} columns, and {matrices[0].name} {shapes[0][1]:,}", path=matrix.name)
-    num_rows = sum(rows for rows, _ in shapes)
+    first = matrices[0]
+    for matrix in matrices:
+        if matrix.columns != first.columns:
+            raise DataError(f"has {matrix.columns:,} columns, and {first.name} {first.columns:,}", path=matrix.name)
+    num_rows = sum(matrix.rows for matrix in matrices)
     if num_rows == 0:
         raise DataError("has no rows; vectors are rows", path=", ".join(config.files))
     ids, labels = _beside(config, num_rows)
-    return Gathered(num_rows, lambda: _end_to_end(matrices), ids, labels)
-
-
-def _end_to_end(matrices: list[Matrix]) -> Iterator[Array]:
-    for matrix in matrices:
-        yield from matrix.chunks()
+    return Gathered(num_rows, lambda: (chunk for matrix in matrices for chunk in matrix.chunks()), ids, labels)
 
 
 def _beside(config: VectorFilesConfig, num_rows: int) -> tuple[pa.Array | None, Labels]:
@@ -87,9 +82,9 @@ def _beside(config: VectorFilesConfig, num_rows: int) -> tuple[pa.Array | None, 
     ids, labels = None, NO_LABELS
     if config.ids:
         names = ", ".join(config.ids)
-        found = _exported_ids(config.ids[0], num_rows) if names.endswith(_IDS_BESIDE) else None
-        found = read_column(config.ids, num_rows, "ids") if found is None else found
-        ids = checked_ids(found, names)
+        exported = names.endswith(_IDS_BESIDE)
+        given = _exported_ids(config.ids[0], num_rows) if exported else read_column(config.ids, num_rows, "ids")
+        ids = checked_ids(given, names)
     if config.labels:
         names = ", ".join(config.labels)
         labels = label_column(read_column(config.labels, num_rows, "labels"), config.label_kind, names)
@@ -128,7 +123,10 @@ def _of_table(config: VectorFilesConfig, context: StageContext) -> Gathered:
     whole = {name: _together(values) for name, values in parts.items()}
     ids, labels = _beside(config, num_rows)
     if roles.id is not None:
-        ids = checked_ids(_as_ids(whole[roles.id]), files, roles.id)
+        given = whole[roles.id]  # of a CSV texts, also where all are whole numbers
+        ids = checked_ids(
+            whole_numbers(given) if is_text(given.type) and not given.null_count else given, files, roles.id
+        )
     shown = list(roles.kept)
     if roles.label is not None:
         try:
@@ -139,25 +137,19 @@ def _of_table(config: VectorFilesConfig, context: StageContext) -> Gathered:
             # A column that only happens to be called so shall not keep vectors from being looked at.
             context.warn(f"{error}. So it is no label; dataset.label names another column")
             shown += [roles.label] if can_be_kept(whole[roles.label].type) else []
-    kept = _kept(shown, whole, files)
+    kept = {}
+    for name in shown:
+        try:
+            stored, values = kept_column(name, whole[name])
+        except ValueError as error:
+            raise DataError(f"{error}; leave it out of dataset.keep", path=files, column=name) from None
+        kept[stored] = values
     for hint in intake.hints:
         context.warn(hint)
     _say_what_is_what(context, table)
     if ids is None and roles.id is None:
         _propose_ids(context, {name: whole[name] for name in roles.kept})
     return Gathered(num_rows, table.chunks, ids, labels, kept)
-
-
-def _kept(names: list[str], whole: dict[str, pa.Array], files: object) -> dict[str, pa.Array]:
-    """Return further columns as they are stored. Raises DataError naming one that cannot be."""
-    kept = {}
-    for name in names:
-        try:
-            stored, values = kept_column(name, whole[name])
-        except ValueError as error:
-            raise DataError(f"{error}; leave it out of dataset.keep", path=files, column=name) from None
-        kept[stored] = values
-    return kept
 
 
 def _say_what_is_what(context: StageContext, table: TableVectors) -> None:
@@ -188,11 +180,6 @@ def _together(parts: list[pa.Array]) -> pa.Array:
         numeric = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_null(k) for k in kinds)
         parts = [part.cast(pa.float64() if numeric else pa.string()) for part in parts]
     return pa.concat_arrays(parts)
-
-
-def _as_ids(values: pa.Array) -> pa.Array:
-    """Return a CSV's ids, read as texts, as whole numbers where all are."""
-    return whole_numbers(values) if is_text(values.type) and not values.null_count else values
 
 
 def _as_numbers(values: pa.Array) -> pa.Array:

@@ -11,7 +11,7 @@ import torch
 
 from configs.errors import DataError, RecipeError
 from configs.row_training import MultiplexTrainConfig
-from models.vector_configs import GatneConfig
+from models.vectors.configs import GatneConfig
 from tasks.arrays import Array
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import degrees, warn_of_isolated

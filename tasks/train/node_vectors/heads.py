@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.logistic import fit_logistic
-from models.output_heads import LinkHead, NodeHead
-from models.vectors import VectorModel
+from models.layers.output_heads import LinkHead, NodeHead
+from models.vectors.base import VectorModel
+from models.vectors.logistic import fit_logistic
 from tasks.arrays import Array, blocks, sample_rows
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.rows.labels import targets

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.vectors import VectorModel
+from models.vectors.base import VectorModel
 from tasks.arrays import Array, blocks
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_store import GraphStore

@@ -38,17 +38,17 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     ids, moments, labels, unknown, younger = [], [], [], 0, 0
     columns = [table.key, table.time, *reader.columns]
     for batch in intake.batches(table, columns, texts, reader.numbers, clock.inferred):
-        found = entities.nodes.look_up(batch, table.key)
+        codes = entities.nodes.look_up(batch, table.key)
         if table.on_unknown_id == "error":
             way_out = "; labels.on_unknown_id: drop leaves such labels out"
-            entities.nodes.refuse_unknown(batch, table.key, found, way_out=way_out)
-        unknown += int(np.count_nonzero(found == UNKNOWN))
+            entities.nodes.refuse_unknown(batch, table.key, codes, way_out=way_out)
+        unknown += int(np.count_nonzero(codes == UNKNOWN))
         values, wrong = reader.read(batch)
         times, _ = clock.read(batch, gaps=False)
-        early = _too_early(batch, table, entities, found, times, clock.unit)
+        early = _too_early(batch, table, entities, codes, times, clock.unit)
         younger += int(np.count_nonzero(early))
-        good = (found >= 0) & ~wrong & ~early
-        ids.append(found[good])
+        good = (codes >= 0) & ~wrong & ~early
+        ids.append(codes[good])
         moments.append(times[good])
         labels.append(reader.codes(values[good]))
     intake.problems.raise_any()
@@ -63,13 +63,6 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     order = np.lexsort((entity, moment))
     entity, moment, label = entity[order], moment[order], label[order]
     unit = clock.unit or "number"
-    _refuse_twice(table, entities, entity, moment, unit)
-    _tell(table, entities, intake, unknown, younger)
-    return Tasks.of_kind(entity, moment, label, reader.kind(label, table.names)), unit
-
-
-def _refuse_twice(table: LabelTableConfig, entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> None:
-    """Raise DataError where an entity has two labels at one moment, int64 (n,) each, sorted by moment and entity."""
     twice = np.flatnonzero((entity[1:] == entity[:-1]) & (moment[1:] == moment[:-1]))
     if len(twice):
         row = int(twice[0])
@@ -79,29 +72,25 @@ def _refuse_twice(table: LabelTableConfig, entities: TableRows, entity: Array, m
             path=table.names,
             column=table.key,
         )
-
-
-def _tell(table: LabelTableConfig, entities: TableRows, intake: Intake, unknown: int, younger: int) -> None:
-    """Tell how many labels were left out."""
-    if unknown:
-        intake.adjust(table, "labels of unknown entities dropped", unknown)
-        intake.hints.append(f"{table.names}: {unknown:,} labels are left out, for {entities.name} has no such row")
-    if younger:
-        intake.adjust(table, "labels of entities that are younger dropped", younger)
-        intake.hints.append(
-            f"{table.names}: {younger:,} labels are left out, for the row of {entities.name} is younger than they are"
-        )
+    for count, whose, why in (
+        (unknown, "unknown entities", f"{entities.name} has no such row"),
+        (younger, "entities that are younger", f"the row of {entities.name} is younger than they are"),
+    ):
+        if count:
+            intake.adjust(table, f"labels of {whose} dropped", count)
+            intake.hints.append(f"{table.names}: {count:,} labels are left out, for {why}")
+    return Tasks.of_kind(entity, moment, label, reader.kind(label, table.names)), unit
 
 
 def _too_early(
-    batch: TableBatch, table: LabelTableConfig, entities: TableRows, found: Array, times: Array, unit: TimeUnit | None
+    batch: TableBatch, table: LabelTableConfig, entities: TableRows, codes: Array, times: Array, unit: TimeUnit | None
 ) -> Array:
     """Return which labels are of a moment before their entity's row, bool (n,); they are gathered unless dropped."""
-    early = np.zeros(len(found), np.bool_)
+    early = np.zeros(len(codes), np.bool_)
     if entities.time is None or entities.clock is None or entities.clock.unit != unit:
         return early  # times that do not compare are refused later
-    there = (found >= 0) & (times != ALWAYS)
-    early[there] = entities.time[found[there]] > times[there]
+    there = (codes >= 0) & (times != ALWAYS)
+    early[there] = entities.time[codes[there]] > times[there]
     if table.on_unknown_id == "error":
         words = (
             f"the row of {entities.name} is younger than the moment of this label, which would see what came later; "

@@ -52,11 +52,8 @@ def deal(tasks: Tasks, predict: PredictConfig, entities: NodeSet, unit: TimeUnit
     owner[(tasks.moment < valid) & (end <= valid)] = 0
     owner[(tasks.moment >= valid) & (tasks.moment < test) & (end <= test)] = 1
     owner[tasks.moment >= test] = 2
-    owner[~labelled] = -1
-    splits = {name: np.flatnonzero(owner == code) for code, name in enumerate(SPLITS)}
-    empty = [name for name, rows in splits.items() if not len(rows)]
-    if empty:
-        names = " and the ".join(empty)
+    splits, names = _by_split(owner, labelled)
+    if names:
         moments = np.unique(tasks.moment[labelled])
         raise RecipeError(
             f"dataset.predict: the {names} split is empty: moments are {_listed(moments, unit)}, validation begins "
@@ -106,15 +103,19 @@ def _deal_at_random(labelled: Array, predict: PredictConfig, entities: NodeSet) 
     keys = pa.array(np.arange(len(labelled))) if entities.index is None else entities.index.keys()
     drawn = (hash_ids(keys.cast(pa.string())) >> np.uint64(11)) / float(1 << 53)
     owner = np.where(drawn < tested, 2, np.where(drawn < held, 1, 0))
-    owner[~labelled] = -1
-    splits = {name: np.flatnonzero(owner == code) for code, name in enumerate(SPLITS)}
-    empty = [name for name, rows in splits.items() if not len(rows)]
-    if empty:
+    splits, names = _by_split(owner, labelled)
+    if names:
         raise RecipeError(
-            f"dataset.predict.split: of {np.count_nonzero(labelled):,} labelled rows none is left for the "
-            f"{' and the '.join(empty)} split; give larger shares, or more rows"
+            f"dataset.predict.split: of {np.count_nonzero(labelled):,} labelled rows none is left for the {names} "
+            "split; give larger shares, or more rows"
         )
     return DealtTasks(splits, None, 0)
+
+
+def _by_split(owner: Array, labelled: Array) -> tuple[dict[str, Array], str]:
+    """Return the labelled rows of each split, and the names of splits without any, for a sentence."""
+    splits = {name: np.flatnonzero((owner == code) & labelled) for code, name in enumerate(SPLITS)}
+    return splits, " and the ".join(name for name, rows in splits.items() if not len(rows))
 
 
 def _listed(moments: Array, unit: TimeUnit) -> str:

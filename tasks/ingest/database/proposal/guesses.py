@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +23,6 @@ from tasks.ingest.database.proposal.names import (
 from tasks.ingest.database.proposal.tables import ColumnFacts, TableFacts, share_of_known
 from tasks.ingest.database.survey import Verdict, judge
 from tasks.ingest.database.times import RowTimes
-from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.intake import Intake
 
 _MANY = 30  # different texts that are all keys of another table by no chance
@@ -89,12 +89,7 @@ def guess_tables(tables: dict[str, TableFacts], intake: Intake, max_categories: 
 
 
 def _guess_key(guess: Guess) -> None:
-    table = guess.table
-    candidates = [
-        (key_score(column, table.name, place), -place, column)
-        for place, (column, facts) in enumerate(table.columns.items())
-        if facts.is_unique and facts.may_name_rows and not _is_dated(facts)
-    ]
+    candidates = _scored(guess.table, lambda facts: facts.is_unique)
     named = sorted((one for one in candidates if one[0] > 0), reverse=True)
     if not named or named[0][0] < 3:
         _find_broken_key(guess)
@@ -112,17 +107,22 @@ def _guess_key(guess: Guess) -> None:
         guess.notes["key"] = f"{named[1][2]} is different in every row too"
 
 
-def _find_broken_key(guess: Guess) -> None:
-    """Say of a column that is called like a key why it is none: values of it stand twice."""
-    table = guess.table
-    options = [
+def _scored(table: TableFacts, is_candidate: Callable[[ColumnFacts], bool]) -> list[tuple[int, int, str]]:
+    """Return by how much columns are called like the table's key, their places below 0, and their names."""
+    return [
         (key_score(column, table.name, place), -place, column)
         for place, (column, facts) in enumerate(table.columns.items())
-        if facts.is_nearly_unique and facts.may_name_rows and not _is_dated(facts)
+        if is_candidate(facts) and facts.may_name_rows and not _is_dated(facts)
     ]
+
+
+def _find_broken_key(guess: Guess) -> None:
+    """Say of a column that is called like a key why it is none: values of it stand twice."""
+    # All rows have a value, and a few of them one that another row has.
+    options = _scored(guess.table, lambda one: one.index is not None and bool(one.repeated) and not one.profile.empty)
     score, _, column = max(options, default=(0, 0, ""))
     if score >= 3:
-        repeated = list(dict.fromkeys(table.columns[column].repeated))
+        repeated = list(dict.fromkeys(guess.table.columns[column].repeated))
         shown = ", ".join(map(str, repeated[:_SHOWN])) + (", ..." if len(repeated) > _SHOWN else "")
         verb = "stands" if len(repeated) == 1 else "stand"
         guess.broken_key = column
@@ -133,7 +133,8 @@ def _find_broken_key(guess: Guess) -> None:
 
 
 def _guess_foreign(found: dict[str, Guess], intake: Intake) -> None:
-    keys = {name: _index(guess) for name, guess in found.items() if guess.key is not None}
+    indexes = {name: guess.table.columns[guess.key].index for name, guess in found.items() if guess.key is not None}
+    keys = {name: index for name, index in indexes.items() if index is not None}
     for name, guess in found.items():
         table = guess.table
         columns = [column for column, facts in table.columns.items() if _may_refer(facts)]
@@ -148,13 +149,6 @@ def _guess_foreign(found: dict[str, Guess], intake: Intake) -> None:
                 guess.notes["key"] = f"it is one of {target}'s too; a column is a key or a foreign key"
             else:
                 guess.key = None
-
-
-def _index(guess: Guess) -> IdIndex:
-    assert guess.key is not None
-    index = guess.table.columns[guess.key].index
-    assert index is not None
-    return index
 
 
 def _may_refer(facts: ColumnFacts) -> bool:
@@ -212,7 +206,9 @@ def _guess_time(guess: Guess, intake: Intake) -> None:
             continue
         epoch = _epoch(column, facts)
         dated = facts.profile.forms <= {"date", "date text"} and bool(facts.profile.forms)
-        form = _time_format(column, facts)
+        form = None  # whole numbers must be called like a time besides
+        if facts.has_dates_of_another_form or (facts.profile.forms <= {"whole", "numeric text"} and time_score(column)):
+            form = facts.profile.date_form
         if form is not None:
             guess.time_formats[column] = form
             dated, epoch = True, None
@@ -236,14 +232,6 @@ def _guess_time(guess: Guess, intake: Intake) -> None:
         guess.notes["time"] = "is it when a row came to be known?"
     guess.gaps_in_time = full < 1
     _read_times(guess, intake)
-
-
-def _time_format(column: str, facts: ColumnFacts) -> str | None:
-    """Return how times are written, where that is no ISO 8601; whole numbers must be called like a time besides."""
-    profile = facts.profile
-    if facts.has_dates_of_another_form:
-        return profile.date_form
-    return profile.date_form if profile.forms <= {"whole", "numeric text"} and time_score(column) else None
 
 
 def _epoch(column: str, facts: ColumnFacts) -> str | None:

@@ -30,15 +30,23 @@ def propose_recipe(places: Sequence[str]) -> str:
     tables = read_tables(find_tables(places), intake)
     found = guess_tables(tables, intake, _MAX_CATEGORIES)
     target = guess_target(found)
-    name = _recipe_name(places)
+    path = Path(places[0]).resolve()
+    stem = table_name((path if len(places) == 1 else path.parent).name)
+    plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem).strip("._-")
+    name = plain if plain.isascii() and plain else "my-database"
+    description = "Predict something of these tables"
+    if target is not None:
+        description = f"Predict which rows of {target.entity} no row of {target.target} will name"
+    keyed = [guess for guess in found.values() if guess.key is not None]
+    zeros = any(id_with_leading_zero(guess.table.config, [str(guess.key)]) is not None for guess in keyed)
     lines = [
         f"# Proposed from {', '.join(places)}. Read it, mend what is unsure; then graphmill check, and graphmill run.",
         f"name: {_scalar(name)}",
-        f"description: {_scalar(_description(target))}",
+        f"description: {_scalar(description)}",
         "dataset:",
         "  name: database",
         f"  title: {_scalar(name)}",
-        *(["  text_ids: true                      # keys such as 007 stay texts"] if _keys_have_zeros(found) else []),
+        *(["  text_ids: true                      # keys such as 007 stay texts"] if zeros else []),
         "  tables:",
     ]
     reached = _connected(found, target)
@@ -54,31 +62,10 @@ def propose_recipe(places: Sequence[str]) -> str:
         "preprocess:",
         "  transforms:",
         "    - {name: standardize}             # fitted on rows before the first moment that validates",
-        f"model: {{name: heterosage, num_layers: {_num_layers(found)}}}",
+        f"model: {{name: heterosage, num_layers: {3 if len(found) > 3 else 2}}}",
         "train: {loader: {name: relational, choose: recent}}",
     ]
     return "".join(f"{printable(line)}\n" for line in lines)
-
-
-def _keys_have_zeros(found: dict[str, Guess]) -> bool:
-    """Whether a key is like 007, which as a number would be 7, and come back as 7."""
-    return any(
-        guess.key is not None and id_with_leading_zero(guess.table.config, [guess.key]) is not None
-        for guess in found.values()
-    )
-
-
-def _recipe_name(places: Sequence[str]) -> str:
-    path = Path(places[0]).resolve()
-    stem = table_name((path if len(places) == 1 else path.parent).name)
-    plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem).strip("._-")
-    return plain if plain.isascii() and plain else "my-database"
-
-
-def _description(target: PredictGuess | None) -> str:
-    if target is None:
-        return "Predict something of these tables"
-    return f"Predict which rows of {target.entity} no row of {target.target} will name"
 
 
 def _connected(found: dict[str, Guess], target: PredictGuess | None) -> set[str] | None:
@@ -189,10 +176,6 @@ def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list
         f"horizon: {length}",
         f"active: {{any: {_scalar(target.target)}, within: {length}}}   # only those who were there lately",
     ]
-
-
-def _num_layers(found: dict[str, Guess]) -> int:
-    return 3 if len(found) > 3 else 2
 
 
 def _with_note(text: str, note: str | None) -> str:

@@ -53,20 +53,11 @@ class ColumnFacts:
         return self.index is not None and not self.repeated and self.profile.empty == 0 and self.index.count > 0
 
     @property
-    def is_nearly_unique(self) -> bool:
-        """Whether all rows have a value, and a few of them one that another row has."""
-        return self.index is not None and bool(self.repeated) and self.profile.empty == 0
-
-    @property
     def may_name_rows(self) -> bool:
         """Whether a key or foreign key could look so: whole numbers or texts."""
         forms = self.profile.forms
-        return bool(forms) and (forms <= {"whole", "text", "numeric text", "date text"} or self.is_whole_with_gaps)
-
-    @property
-    def is_whole_with_gaps(self) -> bool:
-        """Whether it is a column of decimals, none of which has a fraction, with empty cells: 3.0 for 3."""
-        return self.profile.forms == {"decimal"} and self.profile.empty > 0 and self.all_whole
+        with_gaps = forms == {"decimal"} and self.profile.empty > 0 and self.all_whole  # 3.0 for 3
+        return bool(forms) and (forms <= {"whole", "text", "numeric text", "date text"} or with_gaps)
 
     @property
     def has_dates_of_another_form(self) -> bool:
@@ -227,10 +218,10 @@ def share_of_known(
     table: TableFacts, columns: Iterable[str], keys: dict[str, IdIndex], intake: Intake
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """Return, by column and key's table, how many cells have a value and how many of those are in the key."""
-    wanted = list(columns)
-    found: dict[tuple[str, str], tuple[int, int]] = {}
-    for batch in intake.batches(table.config, wanted, (), (), wanted) if wanted else ():
-        for column in wanted:
+    names = list(columns)
+    shares: dict[tuple[str, str], tuple[int, int]] = {}
+    for batch in intake.batches(table.config, names, (), (), names) if names else ():
+        for column in names:
             values = batch.column(column)
             values = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
             if pa.types.is_floating(values.type):
@@ -238,10 +229,9 @@ def share_of_known(
             whole = pa.types.is_integer(values.type)
             values = _in_int64(values)
             for target, index in keys.items():
-                there, known = found.get((column, target), (0, 0))
+                there, hits = shares.get((column, target), (0, 0))
                 fits = index.is_text is not None and index.is_text != whole and len(values)
-                hits = (
-                    int(np.count_nonzero(index.find(values.cast(pa.int64()) if whole else values) >= 0)) if fits else 0
-                )
-                found[column, target] = (there + len(values), known + hits)
-    return found
+                if fits:
+                    hits += int(np.count_nonzero(index.find(values.cast(pa.int64()) if whole else values) >= 0))
+                shares[column, target] = (there + len(values), hits)
+    return shares
