@@ -215,7 +215,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/raw.py: folder / name",
         "tasks/ingest/ogb/splits.py: folder / f'{split}.pt'",
         "tasks/ingest/ogb/splits.py: folder / f'{split}.csv.gz'",
-        "flows/commands/data_check.py: place / stage",
+        "flows/commands/recipes/data_check.py: place / stage",
         "tasks/processes/memory.py: Path(f'{root}{place}')",
         "tasks/controls/pairs.py: graph.scratch / str(number)",
         "tasks/preprocess/transforms/hops.py: self.scratch / f'{name}.npy'",
@@ -239,7 +239,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/train/embeddings/shards.py: work.glob(f'{name}-*.tables')",
     ],
     "numbers": [
-        "flows/commands/clean.py: Path(f'/proc/{owner}')",
+        "flows/commands/installation/clean.py: Path(f'/proc/{owner}')",
         "flows/services/state.py: Path(f'/proc/{process}/stat')",
         "tasks/processes/memory.py: Path(f'/proc/{parent}/task')",
         "tasks/processes/memory.py: Path(f'/proc/{pid}/status')",
@@ -265,7 +265,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/partition/sharded.py: context.scratch / f'shards-{uuid.uuid4().hex}'",
     ],
     "an ending to a path that is there already": [
-        "flows/commands/clean.py: self.home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
+        "flows/commands/installation/clean.py: self.home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
         "flows/web/prefect_database.py: Path(f'{self.path}-shm')",
         "flows/web/prefect_database.py: Path(f'{self.path}-wal')",
         "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
@@ -297,7 +297,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / self.entries[name].path",
     ],
     "checked before: a pattern of the option, `is_file_name`, or one of the names that a folder lists": [
-        "flows/baseline/table.py: folder / 'tables' / f'{name}.yaml'",
         "tasks/ingest/ogb/dataset.py: root / self.config.dataset.replace('-', '_')",
         "tasks/ingest/ogb/folder.py: folder / job.target",
         "tasks/ingest/ogb/raw.py: self.raw / 'node-feat' / kind",
@@ -311,7 +310,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/tables/files.py: path / self.table",
     ],
     "names that the installed package ogb gives, and a table of recipes that its user wrote": [
-        "flows/baseline/table.py: folder / f'{row.recipe}.yaml'",
         "tasks/ingest/ogb/download.py: unpacked / top_folder",
     ],
 }
