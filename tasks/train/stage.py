@@ -22,7 +22,7 @@ from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, Clas
 from tasks.train.ranks.launch import run_training
 from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
 
-VERSION = 14
+VERSION = 15
 NAMED_BY = "classes"
 """What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
