@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import MODELS
-from models.kernels.layout.move_points import Points, move_points
+from models.kernels.layout.move_points import PointRows, move_points
 from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig
 from tasks.arrays import Array
@@ -113,7 +113,7 @@ def _move(moved: RowTable, fixed: RowTable, passes: EdgePasses, options: LayoutC
         objective = replace(objective, gamma=objective.gamma / 2)
     room = int(np.ceil(_CHUNK / passes.mean_share))
     heads, tails = np.empty(room, passes.heads.dtype), np.empty(room, passes.heads.dtype)
-    new, others = (Points(table.values, table.stride, table.width) for table in (moved, fixed))
+    new, others = (PointRows(table.values, table.stride, table.width) for table in (moved, fixed))
     chunks = max(1, round(_SAMPLES * moved.num_rows / _CHUNK))
     for chunk in range(chunks):
         count = passes.fill(chunk * room, room, heads, tails)

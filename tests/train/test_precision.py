@@ -17,18 +17,16 @@ from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import Batch
 from models.kernels import backends
-from models.losses import LOSSES
 from tasks.processes.device import choose_device, wait_for
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train import validation
-from tasks.train.loop import Trainer
-from tasks.train.model import build_model
-from tasks.train.optimization.optimizers import describe_rate
-from tasks.train.optimization.precision import check_precision, set_kernels
-from tasks.train.optimization.steps import Optimization
-from tasks.train.optimization.weighting import WEIGHTED_LOSSES
+from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.model import build_model
+from tasks.train.gradients.optimizers import describe_rate
+from tasks.train.gradients.precision import check_precision, set_kernels
+from tasks.train.gradients.steps import Optimization
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
@@ -87,24 +85,6 @@ def test_accumulated_gradients_are_those_of_one_large_batch(tmp_path: Path, grap
     assert not torch.allclose(before, weights(one), atol=1e-3)
 
 
-@pytest.mark.parametrize("task_type", sorted(WEIGHTED_LOSSES))
-def test_weights_of_one_over_n_make_the_mean_loss(task_type: str) -> None:
-    generator = torch.Generator().manual_seed(1)
-    scores = torch.randn(20, 3, generator=generator, requires_grad=True)
-    target = torch.arange(20) % 3 if task_type == "multiclass" else (scores.detach() > 0.3).float()
-    weighted = WEIGHTED_LOSSES[task_type](scores, target, torch.full((20,), 1 / 20))
-    assert weighted.item() == pytest.approx(LOSSES[task_type](scores, target).item())
-    missing, weight = target.clone(), torch.rand(20, generator=generator)
-    missing[:5] = -1 if task_type == "multiclass" else torch.nan
-    loss = WEIGHTED_LOSSES[task_type](scores, missing, weight)
-    parts = [LOSSES[task_type](scores[i : i + 1], target[i : i + 1]) * weight[i] for i in range(5, 20)]
-    assert loss.item() == pytest.approx(sum(part.item() for part in parts), rel=1e-5)
-    loss.backward()
-    assert scores.grad is not None
-    assert float(scores.grad[:5].abs().sum()) == 0
-    assert not scores.grad.isnan().any()
-
-
 def test_a_batch_without_labels_adds_nothing(tmp_path: Path, graph: Parent) -> None:
     made = optimization(graph, tmp_path / "a")
     [empty] = batches(graph, np.arange(0))
@@ -136,7 +116,7 @@ def test_float16_scales_its_loss_and_skips_steps_that_overflow(
     tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tasks.train.optimization.steps.autocast", lambda *_: nullcontext()
+        "tasks.train.gradients.steps.autocast", lambda *_: nullcontext()
     )  # kernels have no float16 here
     half, single = optimization(graph, tmp_path / "a", "train.precision=float16"), optimization(graph, tmp_path / "b")
     assert half.scaler.is_enabled()
@@ -185,10 +165,10 @@ def test_triton_computes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     gpu = torch.device("cuda", 0)
     with pytest.raises(RecipeError, match=r"kernels=triton needs a GPU.*set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), CPU)
-    monkeypatch.setattr("tasks.train.optimization.precision.has_triton", lambda: False)
+    monkeypatch.setattr("tasks.train.gradients.precision.has_triton", lambda: False)
     with pytest.raises(RecipeError, match=r"needs Triton, which is not installed; set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), gpu)
-    monkeypatch.setattr("tasks.train.optimization.precision.has_triton", lambda: True)
+    monkeypatch.setattr("tasks.train.gradients.precision.has_triton", lambda: True)
     for kernels, expected in (("triton", True), ("auto", False), ("triton", True), ("torch", False)):
         set_kernels(TrainConfig(kernels=kernels), gpu)  # type: ignore[arg-type]
         assert backends._takes_triton == expected

@@ -8,7 +8,7 @@ from typing import Any, cast
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from configs.row_training import FactorTrainConfig
-from models.vectors import FactoredModel
+from models.vectors.base import FactoredModel
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import warn_of_isolated
 from tasks.sampling.factor_graph import factor_graph

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_moves import gather_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.arrays import Array
 from tasks.train.knowledge.comparing import Gradients
 from tasks.train.knowledge.projection import Projection
@@ -26,7 +26,7 @@ class Relations:
         model: type[KnowledgeModel],
         config: Any,
         num_relations: int,
-        rule: Rule,
+        rule: UpdateRule,
         seed: int,
         features: Array | None = None,
         uses: Array | None = None,

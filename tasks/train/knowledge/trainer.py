@@ -12,10 +12,10 @@ import torch
 
 from configs.registry import LOADERS, TRIPLE_LOSSES
 from models.kernels.dense.product_precision import products_in
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import kernels_alone
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.train.embeddings.host_tables import set_around_table
@@ -69,7 +69,7 @@ class KnowledgeTrainer(BlockTrainer):
     def make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
         """Return what takes the steps."""
         manifest, seed = self.store.manifest, self.job.seed
-        rule = Rule(self.config.optimizer)
+        rule = UpdateRule(self.config.optimizer)
         takes = self.options.features
         device = None if device_memory is None else self.place.device
         self.relations = Relations(

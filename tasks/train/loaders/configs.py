@@ -11,7 +11,6 @@ from pydantic import Field
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from configs.moved import OF_ONE_LOADER
 from configs.registry import LOADERS
 from tasks.train.loaders.config_base import (
     FanoutByRelation,
@@ -37,9 +36,6 @@ class AutoConfig(SeedLoaderConfig):
 
     name: str = "auto"
     tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph")
-    moved_keys: ClassVar[Mapping[str, str]] = {
-        key: f"is an option of some loaders; name one: train.loader={loaders}" for key, loaders in OF_ONE_LOADER.items()
-    }
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
         """Choose by the task, and on link tasks by the graph's size."""
@@ -58,9 +54,6 @@ class FullConfig(LoaderConfig):
 
     name: str = "full"
     holds_all_neighbors: ClassVar[bool] = True
-    moved_keys: ClassVar[Mapping[str, str]] = {
-        "batch_size": "does nothing: every step takes all training nodes; remove it"
-    }
 
 
 @LOADERS.options("neighbor", "neighbor")
@@ -146,68 +139,6 @@ class RandomPartitionConfig(LoaderConfig):
         return _same_every_layer(num_nodes, num_nodes / self.num_clusters, num_layers)
 
 
-class SaintConfig(SeedLoaderConfig):
-    """GraphSAINT (arXiv:1907.04931): subgraphs of what `batch_size` draws reach."""
-
-    def nodes_a_draw(self) -> int:
-        """Nodes that a draw meets."""
-        return 1
-
-    def draws_bytes(self) -> int:
-        """A number for each node that a draw meets."""
-        return 8 * self.batch_size * self.nodes_a_draw()
-
-    def check_memory(self, ranks: int) -> None:
-        """Count what the draws take."""
-        self._need_memory(ranks, "draws", "train.loader.batch_size")
-
-    def _need_memory(self, ranks: int, draws: str, options: str) -> None:
-        from tasks.sizes import need_memory
-
-        what = f"a batch of train.loader.batch_size={self.batch_size} {draws}"
-        need_memory(self.draws_bytes() * ranks, what, f"take a smaller {options}")
-
-    def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
-        """What the draws meet."""
-        return _same_every_layer(num_nodes, self.batch_size * self.nodes_a_draw(), num_layers)
-
-
-@LOADERS.options("saint_node", "subgraphs.saint")
-class SaintNodeConfig(SaintConfig):
-    """GraphSAINT subgraphs of `batch_size` nodes drawn by degree."""
-
-    name: str = "saint_node"
-
-
-@LOADERS.options("saint_edge", "subgraphs.saint")
-class SaintEdgeConfig(SaintConfig):
-    """GraphSAINT subgraphs of the ends of `batch_size` drawn edges."""
-
-    name: str = "saint_edge"
-
-    def nodes_a_draw(self) -> int:
-        """Both ends."""
-        return 2
-
-
-@LOADERS.options("saint_walk", "subgraphs.saint")
-class SaintWalkConfig(SaintConfig):
-    """GraphSAINT subgraphs of random walks from `batch_size` roots."""
-
-    name: str = "saint_walk"
-    walk_length: int = Field(default=3, ge=1, le=10_000)
-    """Steps of each walk."""
-
-    def nodes_a_draw(self) -> int:
-        """A walk's."""
-        return self.walk_length + 1
-
-    def check_memory(self, ranks: int) -> None:
-        """Count what the walks take."""
-        walks = f"walks of train.loader.walk_length={self.walk_length} steps"
-        self._need_memory(ranks, walks, "train.loader.batch_size or train.loader.walk_length")
-
-
 @LOADERS.options("relational", "relational")
 class RelationalConfig(SeedLoaderConfig):
     """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""
@@ -228,11 +159,6 @@ class RelationalConfig(SeedLoaderConfig):
     choose: Literal["recent", "uniform"] | None = None
     """Which edges a row takes where it sees more: the newest, or any; null: the newest where rows are predicted at
     moments."""
-
-    moved_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("positives", "negatives", "draw", "alpha", "hard_negatives", "hard_skip"),
-        "is an option of recommendations: set train.loader.name=ranking too",
-    )
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
         """Return these options; where something is recommended, those of the loader `ranking`."""

@@ -11,7 +11,7 @@ import torch
 
 from configs.errors import DataError, RecipeError
 from configs.row_training import MultiplexTrainConfig
-from models.vector_configs import GatneConfig
+from models.vectors.configs import GatneConfig
 from tasks.arrays import Array
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import degrees, warn_of_isolated
@@ -27,8 +27,8 @@ from tasks.train.multiplex.relations import RelationGraph, relation_graphs
 from tasks.train.multiplex.vectors import RelationVectors
 from tasks.train.state import checkpoint
 from tasks.train.state.journal import Journal, Progress
+from tasks.train.state.validation import Validation
 from tasks.train.strategies.base import Ranks
-from tasks.train.validation import Validation
 
 _WALKS, _WINDOWS, _NEGATIVES, _NEIGHBORS = 11, 12, 13, 14
 """Purposes that keys are drawn for; `vectors` has the others."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from models.block import StepBatch
     from tasks.sampling.parts.ranges import Ranges
-    from tasks.sampling.rows.stored_rows import Rows, RowsOn
+    from tasks.sampling.rows.stored_rows import Rows
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,6 @@ class Strategy:
     def rows(self) -> Rows:
         """What a rank holds numeric features of nodes as."""
         return "stored"
-
-    @property
-    def rows_on(self) -> RowsOn:
-        """Where a rank holds them."""
-        return "host"
 
     @property
     def makes_together(self) -> bool:

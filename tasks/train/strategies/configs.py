@@ -70,10 +70,6 @@ class PartitionedConfig(StrategyConfig):
     rows: Literal["stored", "float16", "bfloat16", "int8"] = "stored"
     """What ranks hold numeric features of nodes as and send to each other: as they are stored, or in fewer bits; int8
     has a scale for each row. Validation reads them as they are stored."""
-    rows_on: Literal["auto", "host", "device", "wholegraph"] = "auto"
-    """Where they lie while training. host: the machines' CPU memory. device: the GPUs' memory, each rank's own in its
-    own, and what others have comes by NCCL. wholegraph: there too, held and moved by pylibwholegraph. auto: host, as
-    long as the others have not run on a GPU. The batches are the same."""
     rows_tolerance: float | None = Field(default=None, ge=0, le=1e6)
     """How much of the validation metric such rows may cost: two short trainings, with them and without, come first, and
     where they cost more the run ends. null: nobody looks."""
@@ -81,7 +77,7 @@ class PartitionedConfig(StrategyConfig):
     """Epochs of each of those two."""
 
     evaluates_together: ClassVar[bool] = True
-    runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache", "rows_on"})
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache"})
 
     @model_validator(mode="after")
     def _there_is_something_to_judge(self) -> PartitionedConfig:
