@@ -24,7 +24,6 @@ from tasks.ingest.triples.dealing import (
     mark_shown,
 )
 from tasks.ingest.triples.intake import TripleArrays, TripleIntake
-from tasks.ingest.triples.numbering import original_ids
 from tasks.ingest.triples.sources import ALL, Sources, shown
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
@@ -67,21 +66,13 @@ class TripleJob:
 
 
 def drop_repeated(job: TripleJob) -> None:
-    """Take triples that stand twice out, or refuse them."""
+    """Take triples that stand twice out."""
     triples = job.triples
     by_time = job.config.split.name == "time"
     order = np.argsort(triples.others["time"], kind="stable") if by_time else None
     repeated = find_repeated(triples.src, triples.relation, triples.dst, triples.owner, order)
     if not repeated.any():
         return
-    if job.config.on_repeated == "error":
-        first = int(np.flatnonzero(repeated)[0])
-        where = "in an earlier split too" if repeated[first] == IN_EARLIER else "in the split twice"
-        raise job.intake.places.error(
-            first,
-            f"the triple {_shown(job, first)} stands {where} ({np.count_nonzero(repeated):,} such triples); "
-            "dataset.on_repeated=drop keeps the first of each",
-        )
     for code, split in enumerate(SPLITS):
         of_split = repeated[triples.owner == code]
         job.adjust(split, "triples that stand twice dropped", int(np.count_nonzero(of_split == IN_SPLIT)))
@@ -89,22 +80,9 @@ def drop_repeated(job: TripleJob) -> None:
     several = int(np.count_nonzero(repeated == IN_EARLIER))
     if several:
         job.context.warn(
-            f"{several:,} triples of validation or test stand in an earlier split too, and are left out there "
-            "(dataset.on_repeated: drop)"
+            f"{several:,} triples of validation or test stand in an earlier split too, and are left out there"
         )
     triples.owner[repeated != ONCE] = DROPPED
-
-
-def _shown(job: TripleJob, triple: int) -> str:
-    """Return a triple as its user wrote it."""
-    triples, intake = job.triples, job.intake
-    within = job.config.head_type is not None
-    src, dst = (
-        original_ids(intake.entities, ids[triple : triple + 1], within_types=within)[0]
-        for ids in (triples.src, triples.dst)
-    )
-    relation = intake.relations.keys()[int(triples.relation[triple])]
-    return f"({src}, {relation}, {dst})"
 
 
 def deal_out(job: TripleJob) -> None:
@@ -145,7 +123,7 @@ def uses(job: TripleJob) -> tuple[Array, Array]:
 
 
 def check_unseen(job: TripleJob) -> None:
-    """Keep, drop or refuse what is held out of entities and relations that training never shows."""
+    """Keep or drop what is held out of entities and relations that training never shows."""
     triples, policy = job.triples, job.config.on_unseen
     ends = triples.src, triples.relation, triples.dst, triples.owner
     entities = np.zeros(job.intake.entities.count, np.bool_)
@@ -154,14 +132,6 @@ def check_unseen(job: TripleJob) -> None:
     unseen = find_unseen(*ends, entities, relations)
     if not unseen.any():
         return
-    if policy == "error":
-        first = int(np.flatnonzero(unseen)[0])
-        what = "a relation" if unseen[first] & 2 else "an entity"
-        raise job.intake.places.error(
-            first,
-            f"the triple {_shown(job, first)} has {what} that no training triple shows ({np.count_nonzero(unseen):,} "
-            "such triples); dataset.on_unseen can drop or keep them",
-        )
     done = "dropped" if policy == "drop" else "kept"
     given = {1: job.config.features, 2: job.config.relation_features}
     has_features = all(path for bit, path in given.items() if (unseen & bit).any())
