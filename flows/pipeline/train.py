@@ -30,7 +30,8 @@ from flows.records.tables import stage_text
 from flows.services.addresses import prefect_page
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
-from tasks.calls import ParentGoneError, StageRecord, call_stage, check_labels, find_stage, load_stage
+from tasks.calls import ParentGoneError, StageRecord, call_stage, find_stage, load_stage
+from tasks.kinds.prepared import check_labels
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
@@ -198,8 +199,6 @@ def read_recipe(recipe: str | dict[str, Any], overrides: list[str] | None) -> Re
 
 
 class _Run:
-    """One pass over the selected stages."""
-
     def __init__(
         self,
         home: Home,
@@ -240,11 +239,10 @@ class _Run:
                 self._watch_data(name)
 
     def _check_labels(self) -> None:
-        """Refuse what labels do not allow, before more is made of them."""
         keys = self.record.parent_keys(("ingest", "preprocess"))
         check_labels(self.recipe, keys, self.home)
         if getattr(self.recipe.train, "class_weight", "none") != "none":
-            from tasks.train.class_weights import check_class_weights
+            from tasks.train.labels.class_weights import check_class_weights
 
             check_class_weights(self.recipe, keys, self.home)
 
@@ -260,7 +258,6 @@ class _Run:
         self.record.write(self.home)
 
     def _find_existing(self, name: str) -> StageRecord:
-        """Find an artifact that the selected stages build on."""
         outcome = find_stage(name, self.recipe, self._parents(name), self.home)
         if outcome is None:
             selected = ",".join(self.selection.stages)

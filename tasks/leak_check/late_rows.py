@@ -55,11 +55,11 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
         for batch in intake.batches(labels, [labels.key], entities.nodes.texts(labels.key)):
             labelled = entities.nodes.look_up(batch, labels.key)
             named[entities.name][labelled[labelled >= 0]] = True
-    late_rows = {}
+    of_tables = {}
     for name, table in tables.items():
         newest = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time == table.time.max()
-        late_rows[name] = LateRows(*(_in_files(table, rows) for rows in (*late[name], named[name], newest)))
-    return late_rows
+        of_tables[name] = LateRows(*(_in_files(table, rows) for rows in (*late[name], named[name], newest)))
+    return of_tables
 
 
 def _in_files(table: TableRows, rows: Array) -> Array:

@@ -39,7 +39,6 @@ class PartitionerConfig(ComponentConfig):
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of the partitioner."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"machines"})
     # Whether the component can balance training nodes; where not, the option is refused.
     balances_train: ClassVar[bool] = True
 

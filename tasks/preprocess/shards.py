@@ -42,7 +42,7 @@ class ShardJob:
         return PickleCache.name(self.function.__name__, self.version, shard=self.shard.sha256, key=key)
 
 
-def run_job(job: ShardJob) -> bool:
+def compute_shard(job: ShardJob) -> bool:
     """Make sure that the cache holds the job's result; returns whether it had to be computed.
 
     The result itself stays out of the answer: arrays do not travel between processes.
@@ -66,7 +66,7 @@ def result(job: ShardJob) -> dict[str, Any]:
 def run_jobs(context: StageContext, jobs: Sequence[ShardJob], what: str) -> Iterator[dict[str, Any]]:
     """Run jobs over the context's workers and yield the results in order, one in memory at a time."""
     computed = 0
-    for done, (job, fresh) in enumerate(zip(jobs, context.map_shards(run_job, jobs), strict=True), start=1):
+    for done, (job, fresh) in enumerate(zip(jobs, context.map_shards(compute_shard, jobs), strict=True), start=1):
         computed += bool(fresh)
         yield result(job)
         context.progress(done, len(jobs), "shards", what)

@@ -58,10 +58,10 @@ def read_dgl_file(path: Path) -> SavedGraphs:
     size = check_file(path).st_size
     check_memory(2 * size, "what the file holds", path)
     with open_file(path) as raw, os.fdopen(os.dup(raw.fileno()), "rb", buffering=1 << 20) as file:
-        return _Reader(file, size, path).read()
+        return _DglReader(file, size, path).read()
 
 
-class _Reader:
+class _DglReader:
     """Reads a file from its beginning to its end."""
 
     def __init__(self, file: IO[bytes], size: int, path: Path) -> None:

@@ -84,7 +84,7 @@ def read_matrices(
     """
     size = check_file(path).st_size
     with open_file(path) as raw, os.fdopen(os.dup(raw.fileno()), "rb", buffering=_PIECE_BYTES) as file:
-        reader = _Reader(file, size, path)
+        reader = _MatReader(file, size, path)
         variables = _find(reader, names)
         for name, variable in variables.items():
             _check_kind(variable, f"{path}[{name}]")
@@ -93,7 +93,7 @@ def read_matrices(
         return {name: reader.matrix(variable) for name, variable in variables.items()}
 
 
-def _find(reader: _Reader, names: Collection[str]) -> dict[str, _Variable]:
+def _find(reader: _MatReader, names: Collection[str]) -> dict[str, _Variable]:
     """Return variables by their names."""
     found: dict[str, _Variable] = {}
     for number, variable in enumerate(reader.variables()):
@@ -155,7 +155,7 @@ class _Parts:
         return kind, length
 
 
-class _Reader:
+class _MatReader:
     """Reads a file: what its variables say of themselves, and those that are asked for."""
 
     def __init__(self, file: IO[bytes], size: int, path: Path) -> None:

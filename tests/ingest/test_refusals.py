@@ -56,7 +56,7 @@ NODE_FOLDERS: list[tuple[str, Damage, str]] = [
     ("edge id a fraction", replace_line(EDGE, 4, "1.5,1"), r"\(row 4, column 0\): '1\.5' is not an integer"),
     ("edge id beyond int64", replace_line(EDGE, 4, "99999999999999999999,1"), r"\(row 4, column 0\): .* does not fit"),
     ("edge with three columns", replace_line(EDGE, 9, "1,2,3"), r"\(row 9\): the row has 3 columns, the others have 2"),
-    ("edge with one column", replace_line(EDGE, 9, "1"), r"\(row 9\): the row has 1 columns, the others have 2"),
+    ("edge with one column", replace_line(EDGE, 9, "1"), r"\(row 9\): the row has 1 columns"),
     ("features NaN", replace_line(FEAT, 5, "0,nan,0,0"), r"node-feat\.csv\.gz \(row 5, column 1\): nan is not a finite"),
     ("features Inf", replace_line(FEAT, 5, "0,0,-inf,0"), r"node-feat\.csv\.gz \(row 5, column 2\): -inf is not a finite"),
     ("features empty", replace_line(FEAT, 5, "0,0,,0"), r"\(row 5, column 2\): the cell is empty"),

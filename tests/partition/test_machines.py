@@ -10,7 +10,6 @@ import pytest
 import scipy.sparse as sp
 from pydantic import ValidationError
 
-from configs.base import cache_view
 from configs.registry import PARTITIONERS
 from tasks.partition.base import Csr, PartitionContext
 from tasks.partition.configs import PartitionerConfig
@@ -99,11 +98,6 @@ def test_training_nodes_are_balanced() -> None:
 def test_num_parts_must_be_a_multiple() -> None:
     with pytest.raises(ValidationError, match="num_parts=10 is no multiple of it; set num_parts to 12"):
         config_of("metis", num_parts=10, machines=4)
-
-
-def test_one_machine_keeps_the_keys_of_stored_parts() -> None:
-    assert "machines" not in cache_view(config_of("metis", num_parts=4))
-    assert cache_view(config_of("metis", num_parts=4, machines=2))["machines"] == 2
 
 
 def test_the_manifest_tells_the_cut_between_machines(tmp_path: Path, home: Home) -> None:

@@ -20,9 +20,9 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import ArrayEntry, PartitionManifest
 from tasks.train import stage
+from tasks.train.gradients.self_training import check, trainings
 from tasks.train.job import BEST, RESULT, Job
-from tasks.train.self_training.predicted_labels import with_predicted_labels
-from tasks.train.self_training.rounds import check, trainings
+from tasks.train.labels.predicted import with_predicted_labels
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
 from tests.support import as_partition, molecule_graph, node_graph
@@ -116,12 +116,6 @@ def test_refusals(graph: tuple[GraphStore, GraphModel, Path], tmp_path: Path) ->
     check(TrainConfig(), molecules)
     with pytest.raises(RecipeError, match=r"train\.self_training is for one class a node"):
         check(train, molecules)
-
-
-def test_the_strategy_of_earlier_recipes_is_told_where_it_lives() -> None:
-    strategy = {"name": "self_training", "rounds": 2}
-    with pytest.raises(RecipeError, match=r"is an option of every training, train\.self_training="):
-        build_recipe({**SECTIONS, "train": {"strategy": strategy}})
 
 
 def test_rounds_follow_each_other_and_finished_ones_are_kept(tmp_path: Path, home: Home) -> None:

@@ -107,7 +107,6 @@ def _placed(request: RunRequest, selection: Selection) -> tuple[RunRequest, Reci
 
 
 def _over_machines(request: RunRequest, selection: Selection, recipe: Recipe | None = None) -> bool:
-    """Whether all machines, where there are several, have something to do."""
     asked = request.hosts is not None or request.ssh or "train" in selection.stages
     return asked or (recipe is not None and take_part(recipe, selection.stages))
 
@@ -241,7 +240,6 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
 
 
 def _flush_prefect() -> None:
-    """Send logs and events on their way before the server goes."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -252,7 +250,6 @@ def _flush_prefect() -> None:
 
 @contextmanager
 def _raise_the_reason() -> Iterator[None]:
-    """Raise the reason for which the run was given up instead of the interrupt that ended it."""
     try:
         yield
     except BaseException:

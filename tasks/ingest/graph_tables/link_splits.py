@@ -105,8 +105,8 @@ class LinkSplitter:
         picked: Array = pick_splits(keys, self.split.seed, self.split.valid, self.split.test)
         return picked
 
-    def finish(self) -> dict[str, int]:
-        """Close the tables and draw negatives; return the sizes. Raises DataError where a split is empty."""
+    def finish(self) -> None:
+        """Close the tables and draw negatives. Raises DataError where a split is empty."""
         if self.split.by == "files":
             for name in SPLITS[1:]:
                 self._read_pairs(name)
@@ -124,7 +124,6 @@ class LinkSplitter:
                 self._draw_kinds(code, name)
                 continue
             self.writer.write(f"split/{name}_negative", self._draw_pool(code, name))
-        return sizes
 
     def _draw_pool(self, code: int, name: str) -> dict[str, Array]:
         """Draw the negatives of a split; of relations each has its own ends, and its share of the split's edges."""
