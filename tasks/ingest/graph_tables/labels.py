@@ -234,21 +234,20 @@ def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: Lab
     seen = np.zeros(nodes.num_nodes, np.bool_)
     rows, num_unknown = 0, 0
     for batch in intake.batches(table, [table.id, *table.label], (*texts, *nodes.texts(table.id)), numbers):
-        found = nodes.look_up(batch, table.id)
+        node_ids = nodes.look_up(batch, table.id)
         if table.on_unknown_id == "error":
-            nodes.refuse_unknown(batch, table.id, found)
-        num_unknown += int(np.count_nonzero(found == UNKNOWN))
-        rows += len(found)
-        known = batch.keep(found >= 0)
-        codes = found[found >= 0]
+            nodes.refuse_unknown(batch, table.id, node_ids)
+        num_unknown += int(np.count_nonzero(node_ids == UNKNOWN))
+        rows += len(node_ids)
+        batch, codes = batch.keep(node_ids >= 0), node_ids[node_ids >= 0]
         order = np.argsort(codes, kind="stable")
         again = seen[codes]
         again[order[1:]] |= codes[order][1:] == codes[order][:-1]
-        ids = known.column(table.id)
+        ids = batch.column(table.id)
         message = lambda row, ids=ids: f"node {ids[row].as_py()!r} has two labels"  # noqa: E731
-        known.wrong(again, table.id, "a node has two labels", message)
+        batch.wrong(again, table.id, "a node has two labels", message)
         seen[codes] = True
-        labels.put(known, table.label, codes)
+        labels.put(batch, table.label, codes)
     if rows == 0:
         raise DataError("has no rows", path=table.names)
     note_unknown(table, num_unknown, intake)
