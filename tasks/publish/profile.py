@@ -23,7 +23,6 @@ from tasks.stage import Parent
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.storage.ids import class_names
 from tasks.storage.manifests import DatasetManifest, NodeType
 
 FILE_NAME = "profile.json"
@@ -48,18 +47,14 @@ def of_data(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
 
     `parents` has `ingest`, `preprocess` and `partition`.
     """
-    ingest, graph, parts = parents["ingest"], parents["preprocess"], parents["partition"].manifest
+    ingest, graph, sizes = parents["ingest"], parents["preprocess"], snapshots.sizes(parents)
     store, kept = DatasetStore(ingest.folder, ingest.manifest), None
     if recipe.snapshot.as_of is not None:
         kept = GraphStore(graph.folder, graph.manifest).get("node_ids")
     return {
-        "nodes": parts.num_nodes,
-        "edges": parts.num_edges,
+        **sizes,
         "tables": table_rows(ingest.manifest),
-        "splits": parts.splits,
-        "degrees": parts.report.get("degrees", {}),
-        "labels": parts.report.get("snapshot", {}).get("labels") or _labels(ingest, graph),
-        "classes": class_names(store),
+        "labels": sizes["labels"] or _labels(ingest, graph),
         "metrics": {},
         "features": _features(store, kept),
     }

@@ -13,13 +13,13 @@ import pyarrow.compute as compute
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.edge_ends import EdgeEnds, find_ends
-from tasks.ingest.drawn_splits import pair_keys, pick_splits
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.edges import EdgeReader
 from tasks.ingest.graph_tables.event_negatives import EventNegatives, Events
 from tasks.ingest.graph_tables.nodes import SplitColumn
 from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
+from tasks.ingest.splits import pair_keys, pick_splits
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig
 from tasks.ingest.tables.times import TimeReader, cut_by_time
