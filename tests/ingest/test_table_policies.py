@@ -206,7 +206,7 @@ MEANINGS: list[tuple[str, dict[str, Any], str]] = [
     (
         "nodes",
         {"time": "t", "time_format": "%H:%M"},
-        "'%H:%M' has no year, and does not say which day is meant; write it",
+        "'%H:%M' has no year, and does not say which day is meant",
     ),
     ("nodes", {"time": "t", "time_format": "day"}, "time_format 'day' has no year"),
     ("nodes", {"time": "t", "time_format": "%Y, %d"}, "'%Y, %d' has no month, and does not say"),

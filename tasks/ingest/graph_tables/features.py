@@ -16,12 +16,12 @@ from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, is_list, numbers
 from tasks.ingest.tables.intake import Intake, table_files, with_nulls
 from tasks.ingest.tables.policies import Missing, mask_name, stored_name
-from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.columns import is_text
 from tasks.storage.manifests import FeatureColumn
 
-CategoricalTable: TypeAlias = NodesConfig | EdgesConfig
+CategoricalTable: TypeAlias = NodeTableConfig | EdgeTableConfig
 
 
 class FeatureReader:

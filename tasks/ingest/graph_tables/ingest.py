@@ -23,7 +23,7 @@ from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number, table_files
-from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
@@ -55,7 +55,7 @@ def _hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
             intake.hints.append(as_number(table.names, zero))
 
 
-def _with_names(edges: EdgesConfig, intake: Intake) -> EdgesConfig:
+def _with_names(edges: EdgeTableConfig, intake: Intake) -> EdgeTableConfig:
     """Return edges whose columns are given by name, where they are given by their places. Raises DataError."""
     roles = ("source", "target", "weight", "time", "relation_column")
     given = {role: column for role in roles if (column := getattr(edges, role)) is not None}
@@ -149,7 +149,7 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
     )
 
 
-def _has_labels(config: TablesConfig, table: NodesConfig) -> bool:
+def _has_labels(config: TablesConfig, table: NodeTableConfig) -> bool:
     """Whether a table's labels are to be read: where nothing trains they may be missing, columns and all."""
     if config.split.by != "none" or not table.files:
         return bool(table.label)
@@ -174,7 +174,7 @@ def _ways_to_use(columns: list[str], option: str) -> str:
 
 def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
     """All node types: those with a table first, then those that only edges name."""
-    tables: dict[str, NodesConfig | None] = {table.type: table for table in config.nodes}
+    tables: dict[str, NodeTableConfig | None] = {table.type: table for table in config.nodes}
     used = {kind for edges in config.edges for kind in (edges.source_type, edges.target_type)}
     for kind in sorted(used - set(tables)):
         if hint := did_you_mean(kind, [table.type for table in config.nodes]):

@@ -21,7 +21,7 @@ from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.splits import pair_keys, pick_splits
 from tasks.ingest.tables.batches import TableBatch
-from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig
 from tasks.ingest.tables.times import TimeReader, cut_by_time
 from tasks.ingest.writer import written_columns, written_pairs
 from tasks.negatives import draw_pool
@@ -54,7 +54,7 @@ class LinkSplitter:
         """Column of the edge table that the splitter reads."""
         return self.split.column
 
-    def _cut_times(self, edges: EdgesConfig) -> Array:
+    def _cut_times(self, edges: EdgeTableConfig) -> Array:
         if not edges.time:
             raise RecipeError("dataset.split.by: time needs a time column in the edges (edges.time)")
         clock = TimeReader(edges.time, edges.time_format)
