@@ -93,7 +93,7 @@ def test_options_of_triples_are_read_without_what_reads_data() -> None:
 def test_the_stage_that_starts_workers_imports_no_torch() -> None:
     """It would wait for torch before its workers begin to wait for theirs."""
     loaded = _modules_after("""
-    import tasks.evaluators.measurable, tasks.train.ranks.launch, tasks.train.stage
+    import tasks.kinds.measurable, tasks.train.ranks.launch, tasks.train.stage
     from configs.registry import STRATEGIES
     from tasks.train.loaders.config_base import resolve_loader
     for name in STRATEGIES.names():

@@ -81,4 +81,4 @@ def late_labels(labels: LabelTableConfig, moment: int, intake: Intake) -> Array:
     assert labels.time is not None
     clock = RowTimes(labels.time, labels.form_of(labels.time), labels.epoch)
     batches = intake.batches(labels, [labels.time], clock.texts, (), clock.inferred)
-    return np.concatenate([clock.read(batch, gaps=True)[0] >= moment for batch in batches])
+    return np.concatenate([clock.read_rows(batch, gaps=True)[0] >= moment for batch in batches])

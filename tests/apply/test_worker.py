@@ -18,9 +18,10 @@ from models.base import GraphModel
 from tasks.apply.model.files import load_published, write_model
 from tasks.apply.threshold import threshold_of
 from tasks.apply.worker import ServeJob, Serving
-from tasks.evaluate.predictions import Threshold
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.predictor import Predictor, evaluating
+from tasks.kinds.judged import Threshold
+from tasks.kinds.of import predict
 from tasks.readers.formulas import unguarded
 from tasks.stage import Parent
 from tasks.storage.csv_output import CsvOutput
@@ -303,7 +304,7 @@ def test_graphs_and_their_vectors(molecules: Case) -> None:
     molecules.serve(format="npy")
     whole = np.load(molecules.folder / "work" / "predictions.npy")
     store = GraphStore(molecules.graph.folder, molecules.graph.manifest)
-    expected = molecules.predictor.predict(molecules.model, "test").scores
+    expected = predict(molecules.predictor, molecules.model, "test").scores
     assert expected is not None
     np.testing.assert_allclose(whole[np.asarray(store["test_idx"])], 1 / (1 + np.exp(-expected)), atol=1e-5)
     molecules.serve(given={"graphs": molecules.csv(graph_id=["mol-9", "mol-2"])})

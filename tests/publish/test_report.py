@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from configs.metric_names import telling
-from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
+from tasks.kinds.diagnosis.classes import diagnose
 from tasks.publish.plots import eval_plots
 from tasks.publish.plots import run_plots as plots
 from tasks.publish.report import sections

@@ -16,10 +16,11 @@ import pytest
 from configs.errors import DataError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.apply.measure import Rows, as_classes, predict
+from tasks.apply.measure import as_classes, predict
 from tasks.apply.prepare import prepare_for
 from tasks.apply.run import OutputRequest, write_outputs
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.suite import Controls
+from tasks.kinds.base import TaskRows
 from tasks.publish.champion.comparison import Challenge, champion_files
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
@@ -299,7 +300,7 @@ def test_classes_that_the_data_has_not_are_told_from_its_own(names: list[str] | 
     opened: Any = SimpleNamespace(
         model=None, store=store, predictor=SimpleNamespace(node_scores=lambda model, nodes: scores[nodes])
     )
-    found = predict(opened, Rows(np.array([1, 0]), np.array([1, 0]), None), names and [*names, "c"], names)
+    found = predict(opened, TaskRows(np.array([1, 0]), None, np.array([1, 0])), names and [*names, "c"], names)
     assert found.num_classes == 2
     _, logit = found.columns()
     assert logit.tolist() == [[2.0], [-2.0]]

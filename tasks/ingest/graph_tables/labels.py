@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from configs.layout_options import LAYOUT
 from tasks.arrays import Array
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
-from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, label_codes, wrong_label, wrong_labels
+from tasks.ingest.labels import (
+    NO_LABEL,
+    LabelKind,
+    count_no_label,
+    label_codes,
+    usual_metric,
+    wrong_label,
+    wrong_labels,
+)
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.intake import OFTEN_MISSING, Intake
 from tasks.ingest.tables.table_configs import LabelsConfig
 from tasks.readers.columns import is_text, whole_numbers
+from tasks.stage import StageContext
 
+_UNLIKE = 10.0  # times
 _OFTEN_NO_LABEL = OFTEN_MISSING - {"-", "unknown"} | {"nan", "nat"}
 """Texts, in small letters, that programs write where there is no label; `-` and `unknown` are names of classes too."""
 
@@ -180,6 +191,32 @@ class LabelStore:
         rank = np.full(self._classes.count, -1, np.int64)
         rank[met[order]] = np.arange(len(order))
         return keys.take(pa.array(order)).cast(pa.string()), rank
+
+
+def label_fields(
+    config: TablesConfig, labels: Array | None, names: pa.Array | None, context: StageContext
+) -> dict[str, Any]:
+    """Return the manifest's fields that labels decide: kind, classes and metric.
+
+    `labels`: the column `label`; None: there is none. `names`: of classes that were found in the labels.
+    """
+    if labels is None:
+        return {"task_type": config.task, "metric": config.metric}
+    task_type, several = config.task_type, config.task_type == "regression" and labels.shape[1] > 1
+    # Of several amounts R2, for in an error of them all the largest unit hides the others.
+    metric = config.metric or ("r2" if several else usual_metric(task_type))
+    if several and metric in ("rmse", "mae"):
+        spread = np.nanstd(labels.astype(np.float64), axis=0)
+        if spread.max() > _UNLIKE * spread.min():
+            context.warn(
+                f"{metric} is the mean over {labels.shape[1]} labels whose standard deviations lie between "
+                f"{spread.min():.3g} and {spread.max():.3g}: the best epoch and the champion go by the largest; leave "
+                "dataset.metric out (then it is r2), or scale the columns"
+            )
+    if task_type != "multiclass":
+        return {"task_type": task_type, "metric": metric}
+    num_classes = len(names) if names is not None else 0 if config.task == LAYOUT else config.num_classes
+    return {"task_type": task_type, "metric": metric, "num_classes": num_classes}
 
 
 def note_unknown(table: LabelsConfig, count: int, intake: Intake) -> None:

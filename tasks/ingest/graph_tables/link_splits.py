@@ -13,13 +13,13 @@ import pyarrow.compute as compute
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.edge_ends import EdgeEnds, find_ends
-from tasks.ingest.drawn_splits import pair_keys, pick_splits
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.edges import EdgeReader
 from tasks.ingest.graph_tables.event_negatives import EventNegatives, Events
 from tasks.ingest.graph_tables.nodes import SplitColumn
 from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
+from tasks.ingest.splits import pair_keys, pick_splits
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig
 from tasks.ingest.tables.times import TimeReader, cut_by_time
@@ -105,8 +105,8 @@ class LinkSplitter:
         picked: Array = pick_splits(keys, self.split.seed, self.split.valid, self.split.test)
         return picked
 
-    def finish(self) -> dict[str, int]:
-        """Close the tables and draw negatives; return the sizes. Raises DataError where a split is empty."""
+    def finish(self) -> None:
+        """Close the tables and draw negatives. Raises DataError where a split is empty."""
         if self.split.by == "files":
             for name in SPLITS[1:]:
                 self._read_pairs(name)
@@ -124,7 +124,6 @@ class LinkSplitter:
                 self._draw_kinds(code, name)
                 continue
             self.writer.write(f"split/{name}_negative", self._draw_pool(code, name))
-        return sizes
 
     def _draw_pool(self, code: int, name: str) -> dict[str, Array]:
         """Draw the negatives of a split; of relations each has its own ends, and its share of the split's edges."""

@@ -131,13 +131,13 @@ class TripleReader:
             if getattr(self.config, name) is not None:
                 raise DataError(f"is N-Triples, which have no columns to name; leave out dataset.{name}", path=path)
         columns = TripleColumns(*TERMS)
-        for found in read_ntriples(path, literals=self.config.literals == "keep"):
-            self.num_literals += found.num_literals
-            terms = found.terms
+        for part in read_ntriples(path, literals=self.config.literals == "keep"):
+            self.num_literals += part.num_literals
+            terms = part.terms
             if path in self._marks:
                 marked = [_marked(terms.column(name), self._marks[path]) for name in TERMS]
                 terms = pa.RecordBatch.from_arrays(marked, names=list(TERMS))
-            yield TripleBatch(TableBatch(path, found.first_line, terms, self.problems), columns, found.is_triple)
+            yield TripleBatch(TableBatch(path, part.first_line, terms, self.problems), columns, part.is_triple)
 
     def _columns(self, path: Path, names: list[str], *, named: bool) -> TripleColumns:
         """Return the columns that are meant."""
