@@ -20,9 +20,9 @@ from benchmarks.distributed_side import Pace
 from benchmarks.gnn_graphs import graph_recipe
 from configs.schema import Recipe
 from tasks.processes.device import use_threads
+from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.pipeline import Pipeline, pipeline_sizes
 from tasks.train.job import Job
-from tasks.train.loop import Trainer
-from tasks.train.pipeline import Pipeline, pipeline_sizes
 from tasks.train.ranks.collectives import joined, largest
 from tasks.train.strategies.base import Ranks
 

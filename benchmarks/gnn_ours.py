@@ -15,9 +15,10 @@ from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
 from configs.schema import Recipe
 from models.kernels.sparse.adjacency import Adjacency
+from tasks.kinds.of import predict
 from tasks.train import loop
+from tasks.train.gradients.pipeline import Pipeline
 from tasks.train.job import Job
-from tasks.train.pipeline import Pipeline
 from tasks.train.strategies.base import Ranks
 
 _NEVER = 1_000_000
@@ -174,7 +175,7 @@ class Training(Contender):
         while not self.gate.ended:
             self.gate.allow(0)
         validation = self.trainer.validation
-        metrics: dict[str, float] = validation.evaluator(validation.predictor.predict(self.trainer.model, "test"))
+        metrics: dict[str, float] = validation.evaluator(predict(validation.predictor, self.trainer.model, "test"))
         return {"accuracy": metrics["accuracy"]}
 
 

@@ -17,10 +17,10 @@ from benchmarks.gnn_worker import Arrays
 from configs.schema import Recipe
 from models.block import Batch
 from tasks.processes.device import use_threads, wait_for
+from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.pipeline import Pipeline, Upload, pipeline_sizes
+from tasks.train.gradients.precision import set_determinism, set_kernels, step_products
 from tasks.train.job import AnyJob, GnnJob
-from tasks.train.loop import Trainer
-from tasks.train.optimization.precision import set_determinism, set_kernels, step_products
-from tasks.train.pipeline import Pipeline, Upload, pipeline_sizes
 from tasks.train.strategies.base import Ranks
 
 STAGES = ("make", "upload", "forward", "backward", "optimizer")

@@ -22,8 +22,8 @@ from benchmarks.embeddings_peers import Job, Paced, serve_side, timed
 from benchmarks.gnn_graphs import graph_recipe
 from configs.schema import Recipe
 from tasks.processes.children import die_with_parent
-from tasks.train.loop import Trainer
-from tasks.train.pipeline import Pipeline, pipeline_sizes
+from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.pipeline import Pipeline, pipeline_sizes
 from tasks.train.strategies.base import Ranks
 
 MODELS: dict[str, tuple[str, tuple[str, ...]]] = {

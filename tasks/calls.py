@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from configs.errors import IntegrityError
 from configs.schema import Recipe
 from tasks.stage import Listener, MapShards, Parent, Stage, StageOutcome, map_in_process, run_stage, stage_key
 from tasks.storage.artifacts import ArtifactStore
@@ -140,26 +139,6 @@ def call_stage(
             listener.failure(name, f"{type(error).__name__}: {error}")
         raise
     return StageRecord.of(outcome)
-
-
-def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
-    """Refuse a preprocessed graph whose splits the recipe's metric cannot be measured on, before more is made of it.
-
-    `keys` names `ingest` and `preprocess`. Raises UserError.
-    """
-    if recipe.is_layout:
-        return
-    from tasks.evaluators.measurable import check_graph
-    from tasks.storage.dataset_store import DatasetStore
-    from tasks.storage.graph_store import GraphStore
-
-    try:
-        dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
-        graph = load_parents(load_stage("components"), home, keys)["preprocess"]
-    except (ParentGoneError, IntegrityError):
-        return  # the next stage notices, and has it made again; training looks too
-    names = DatasetStore(dataset.folder, dataset.manifest)
-    check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), names, lambda _: None)  # training warns
 
 
 def mark_used(folder: Path) -> None:

@@ -17,7 +17,8 @@ from configs.errors import UserError
 from configs.load import load_recipe
 from configs.schema import STAGES
 from configs.trust import own_files
-from tasks.calls import call_stage, check_labels
+from tasks.calls import call_stage
+from tasks.kinds.prepared import check_labels
 from tasks.storage.artifacts import MANIFEST_NAME
 from tasks.storage.home import Home
 from tasks.storage.manifests import Manifest

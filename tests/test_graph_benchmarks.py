@@ -16,7 +16,7 @@ from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_graphs import DATA
 from benchmarks.side_processes import LeftOutError, own_command, start_side
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loop import Trainer
+from tasks.train.gradients.engine import Trainer
 from tasks.train.strategies.base import Ranks
 from tests.needs import import_package
 from tests.support import as_partition, molecule_graph

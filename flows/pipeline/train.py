@@ -30,7 +30,8 @@ from flows.records.tables import stage_text
 from flows.services.addresses import prefect_page
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
-from tasks.calls import ParentGoneError, StageRecord, call_stage, check_labels, find_stage, load_stage
+from tasks.calls import ParentGoneError, StageRecord, call_stage, find_stage, load_stage
+from tasks.kinds.prepared import check_labels
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
@@ -241,7 +242,7 @@ class _Run:
         keys = self.record.parent_keys(("ingest", "preprocess"))
         check_labels(self.recipe, keys, self.home)
         if getattr(self.recipe.train, "class_weight", "none") != "none":
-            from tasks.train.class_weights import check_class_weights
+            from tasks.train.labels.class_weights import check_class_weights
 
             check_class_weights(self.recipe, keys, self.home)
 

@@ -47,6 +47,7 @@ class LayoutModel(LearntFromSamples, RowsModel):
     """
 
     encoder: NodeEncoder
+    evaluated_as = "layout"
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Make a table of the graph's nodes."""

@@ -9,9 +9,9 @@ from typing import Literal
 from configs.layout_options import LayoutOptions
 from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.mapped_data import MappedData
-from tasks.evaluate.threshold import Threshold
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob
+from tasks.kinds.judged import Threshold
 
 
 @dataclass(frozen=True, kw_only=True)

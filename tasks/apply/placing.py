@@ -13,9 +13,9 @@ from models.kernels.threads import num_threads
 from models.layout.base import LayoutModel
 from tasks.apply.mapped_data import MappedData
 from tasks.arrays import Array
-from tasks.evaluate.layouts.columns import OF_EDGES, point_columns
-from tasks.evaluate.layouts.points_file import LAYOUT_FILE, renamed, write_points
 from tasks.inference.opened import Opened
+from tasks.kinds.points.columns import OF_EDGES, point_columns
+from tasks.kinds.points.points_file import LAYOUT_FILE, renamed, write_points
 from tasks.layout.place import place_vectors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore

@@ -18,9 +18,9 @@ from configs.schema import Recipe
 from tasks.apply.model.fit import check_facts
 from tasks.apply.model.published import Published
 from tasks.apply.vector_files.writers import ParquetVectors
-from tasks.apply.worker import finite
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.inference.opened import Opened, ScoringJob, open_model
+from tasks.kinds.base import finite
 from tasks.preprocess.transforms.configs import from_models
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import artifact_key

@@ -31,8 +31,6 @@ _ROUNDING = 1e-6
 class Mat(FileDataset):
     """A graph in a MATLAB file, with several labels a node, as BlogCatalog, Flickr and PPI are published."""
 
-    Config = MatConfig
-
     config: MatConfig
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
@@ -88,8 +86,7 @@ class Mat(FileDataset):
 
         They have none where the matrix is symmetric but for the rounding of numbers: the upper half counts then.
 
-        Raises:
-            DataError: a weight is below 0, or not what float32 can hold.
+        Raises DataError: a weight is below 0, or not what float32 can hold.
         """
         import scipy.sparse as sp
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from configs.label_types import LabelType, label_type
 from tasks.storage.file_names import inner_path, joined_name
 
 InnerPath = Annotated[str, AfterValidator(inner_path)]
@@ -164,13 +165,19 @@ class TaskHead(_Frozen):
     weight: float = 1.0
     """Of its mean loss in the sum of all tasks'."""
 
+    @property
+    def label_type(self) -> LabelType:
+        """Of its label."""
+        return label_type(self.task_type)
+
 
 class TaskManifest(Manifest):
     """What is predicted, and on what: the same for a data set and the graphs made of it."""
 
     dataset: str
     """Registered name or OGB name, for people."""
-    task: TaskKind
+    task: str
+    """What is scored: `node`, `link`, `graph`, `triple`, `layout`, or what `tasks.kinds` has besides."""
     task_type: TaskType
     num_classes: int = 0
     """Classes of a multiclass label (2 for binary); 0 for regression and links."""
@@ -204,6 +211,16 @@ class TaskManifest(Manifest):
     heads: tuple[TaskHead, ...] = ()
     """Several tasks (task type several): their labels stand side by side, classes as numbers, NaN for none. The first
     one judges the model."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind of task (`tasks.kinds`): `task`, unless there are several or candidates are ranked."""
+        return "several" if self.heads else "ranking" if self.ranking is not None else self.task
+
+    @property
+    def label_type(self) -> LabelType:
+        """Of the label; of several tasks, pairs and rankings one that has neither classes nor numbers."""
+        return label_type(self.task_type)
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
         """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""
@@ -301,8 +318,6 @@ class PartitionManifest(GraphManifest):
     """Largest part over the mean part, in nodes."""
     train_balance: float
     """The same in training nodes."""
-    halo_sizes: tuple[int, ...] = ()
-    """Nodes outside of part p within the halo's hops."""
 
     def rank_bounds(self, world_size: int) -> tuple[int, ...]:
         """Return the first node of each rank's parts, and the end: (world_size + 1,). Ranks have equally many parts."""
@@ -430,12 +445,12 @@ class EvalReport(Manifest):
     metrics: dict[str, dict[str, float]]
     """Split to metric to value, as the field prints it (RMSE positive, accuracy in 0..1)."""
     controls: dict[str, dict[str, dict[str, float]]] = {}
-    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/evaluate/controls`
+    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/controls`
     says which there are."""
     predictions: InnerPath | None = None
     """Parquet under the users' own ids."""
     layout: InnerPath | None = None
-    """Points of a layout, as Parquet under the users' own ids; `tasks/evaluate/layouts/points_file.py`."""
+    """Points of a layout, as Parquet under the users' own ids; `tasks/kinds/points/points_file.py`."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
 

@@ -66,17 +66,17 @@ def family_of(train: TrainBase) -> Family:
         from tasks.train.factors import family as factors
 
         return factors
-    from tasks.train import gnn
+    from tasks.train.gradients import family as gradients
 
-    return gnn
+    return gradients
 
 
 def check_options(recipe: Recipe) -> None:
     """Refuse options that cannot train, whatever the graph, before hours go into preparing one. Raises RecipeError."""
     if isinstance(recipe.train, TrainConfig):
-        from tasks.train import gnn
+        from tasks.train.gradients import family as gradients
 
-        gnn.check_options(recipe)
+        gradients.check_options(recipe)
 
 
 def unread_edge_features(recipe: Recipe, manifest: GraphManifest) -> str | None:

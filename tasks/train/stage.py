@@ -17,12 +17,12 @@ from tasks.storage.graph_facts import graph_facts, task_relation
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResult
 from tasks.train.families import family_of, unread_edge_features
+from tasks.train.gradients.weights import remember_trained
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
 from tasks.train.ranks.launch import run_training
 from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
-from tasks.train.weights import remember_trained
 
-VERSION = 14
+VERSION = 15
 NAMED_BY = "classes"
 """What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
@@ -36,7 +36,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         RecipeError: options that do not fit the graph, or a training that diverged.
         StageError: ranks died more often than train.max_restarts.
     """
-    from tasks.evaluators.measurable import check_graph
+    from tasks.kinds.measurable import check_graph
     from tasks.storage.graph_store import GraphStore
 
     graph = parents["partition"]
@@ -90,7 +90,7 @@ def _class_weights(context: StageContext, recipe: Recipe, parents: dict[str, Par
     from tasks.storage.dataset_store import DatasetStore
     from tasks.storage.graph_store import GraphStore
     from tasks.storage.ids import class_names
-    from tasks.train.class_weights import class_weights
+    from tasks.train.labels.class_weights import class_weights
 
     assert isinstance(recipe.train, TrainConfig)
     graph, dataset = parents["partition"], parents[NAMED_BY]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from models.kernels.backends import has_triton
-from tasks.train.loop import Trainer
+from tasks.train.gradients.engine import Trainer
 from tasks.train.strategies.base import Ranks
 from tests.gpu.where import DEVICE, HAS_GPU, MARKS, never_waiting
 from tests.train.in_process import make_job, own_settings
@@ -21,7 +21,7 @@ STEPS = 12
 
 
 def run(graph: Any, work: Path, steps_before: int, **options: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
-    from tasks.train.optimization import whole_step
+    from tasks.train.gradients import whole_step
     from tests.train.test_whole_step import recipe
 
     model = {"dropout": 0.5, "norm": options.pop("norm", "batch"), "hidden_dim": 64}

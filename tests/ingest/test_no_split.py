@@ -14,7 +14,7 @@ from configs.errors import GraphmillError
 from configs.load import build_recipe
 from configs.schema import Recipe
 from flows.apply.model_use import without_splits
-from tasks.evaluators.measurable import check_graph
+from tasks.kinds.measurable import check_graph
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home

@@ -14,8 +14,8 @@ import pytest
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.evaluate.layouts.columns import told, type_names
-from tasks.evaluate.layouts.points_file import write_points
+from tasks.kinds.points.columns import told, type_names
+from tasks.kinds.points.points_file import write_points
 from tasks.publish.map.columns import MAX_CATEGORIES
 from tasks.publish.map.of_run import cannot_color, edges_of, first_color, map_points, write_maps
 from tasks.stage import Parent
@@ -211,7 +211,7 @@ def test_an_evaluation_stands_without_a_map(tmp_path: Path, home: Home, monkeypa
     def refuses(*_: Any) -> None:
         raise DataError("vectors: the largest number is 1e+30")
 
-    monkeypatch.setattr("tasks.evaluate.layouts.of_model.layout_of_vectors", refuses)
+    monkeypatch.setattr("tasks.evaluate.model_layout.layout_of_vectors", refuses)
     write_customers(tmp_path)
     options = ["evaluate.layout.method=umap", "train.epochs=1"]
     evaluation = Line(home).run(customers(tmp_path, *options), until="evaluate")["evaluate"].manifest

@@ -14,7 +14,7 @@ from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.apply.prepare import prepare_for
 from tasks.apply.run import OutputRequest, write_outputs
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.suite import Controls
 from tasks.publish.champion import judge
 from tasks.publish.champion.comparison import champion_files
 from tasks.publish.gate.rules import best_control
@@ -75,7 +75,7 @@ CASES = {
     "numbers": (of_tables, {"task_type": "regression"}, {"mean", "features"}),
     "links": (of_links, {}, {"degree", "common_neighbors", "adamic_adar"}),
     "graphs": (of_graphs, {}, {"majority", "features"}),
-    "shop": (of_shop, {}, {"majority", "features", "boosted", "boosted_nearby", "last_value", "own_mean"}),
+    "shop": (of_shop, {}, {"majority", "features", "boosted", "last_value", "own_mean"}),
     "lists": (of_shop, {"predict": "products"}, {"popular", "popular_recent", "own_past", "had_together"}),
 }
 
@@ -145,9 +145,9 @@ def test_the_better_one_is_published_and_compared(
 
 
 def test_which_control_is_the_best() -> None:
-    controls = {"boosted_vectors": 0.9, "boosted": 0.8, "features": 0.85, "majority": 0.5}
-    assert best_control("valid/rocauc", True, 0.7, controls, is_link=False) == ("features", ["boosted_vectors"])
+    controls = {"edge_bank": 0.9, "boosted": 0.8, "features": 0.85, "majority": 0.5}
+    assert best_control("valid/rocauc", True, 0.7, controls, is_link=False) == ("features", ["edge_bank"])
     of_pairs = best_control("valid/rocauc", True, 0.7, controls, is_link=True)
-    assert of_pairs == ("boosted", ["boosted_vectors", "features"])
+    assert of_pairs == ("boosted", ["edge_bank", "features"])
     assert best_control("valid/rocauc", True, 0.95, controls, is_link=False) == (None, [])
     assert best_control("valid/mae", False, 0.7, {"mean": 0.5, "features": 0.9}, is_link=False) == ("mean", [])

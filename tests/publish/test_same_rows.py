@@ -16,10 +16,11 @@ import pytest
 from configs.errors import DataError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.apply.measure import Rows, as_classes, predict
+from tasks.apply.measure import as_classes, predict
 from tasks.apply.prepare import prepare_for
 from tasks.apply.run import OutputRequest, write_outputs
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.suite import Controls
+from tasks.kinds.base import TaskRows
 from tasks.publish.champion.comparison import Challenge, champion_files
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
@@ -233,9 +234,9 @@ def test_so_it_does_the_controls_there(
     both = line.run(recipes[1], until="evaluate")["evaluate"].manifest
     assert sum(CONTROLS[name].gates for name in both.controls) == 2
     assert len(both.controls) == (2 if task == "node" else 5)
-    assert first["controls"] == {name: splits["valid"][both.metric] for name, splits in both.controls.items()}
-    assert not first["promoted"]
-    assert "does not beat a linear model" in first["reason"]
+    assert first.controls == {name: splits["valid"][both.metric] for name, splits in both.controls.items()}
+    assert not first.promoted
+    assert "does not beat a linear model" in first.reason
 
 
 def test_classes_go_by_their_names() -> None:
@@ -299,7 +300,7 @@ def test_classes_that_the_data_has_not_are_told_from_its_own(names: list[str] | 
     opened: Any = SimpleNamespace(
         model=None, store=store, predictor=SimpleNamespace(node_scores=lambda model, nodes: scores[nodes])
     )
-    found = predict(opened, Rows(np.array([1, 0]), np.array([1, 0]), None), names and [*names, "c"], names)
+    found = predict(opened, TaskRows(np.array([1, 0]), None, np.array([1, 0])), names and [*names, "c"], names)
     assert found.num_classes == 2
     _, logit = found.columns()
     assert logit.tolist() == [[2.0], [-2.0]]

@@ -59,7 +59,7 @@ def train_on(patch: pytest.MonkeyPatch, memory: int | None) -> None:
 
 def make_device_trainer(job: Any) -> Any:
     """The only rank of a GNN's training, on the device."""
-    from tasks.train.loop import Trainer
+    from tasks.train.gradients.engine import Trainer
     from tasks.train.strategies.base import Ranks
 
     return Trainer(job, Ranks(), DEVICE)

@@ -13,8 +13,8 @@ import torch
 from configs.schema import Recipe
 from configs.training import TrainConfig
 from tasks.train.families import family_of
+from tasks.train.gradients.engine import Trainer
 from tasks.train.job import RESULT, Job
-from tasks.train.loop import Trainer
 from tasks.train.strategies.base import Ranks
 
 

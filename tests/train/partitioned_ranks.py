@@ -18,8 +18,8 @@ import torch
 
 from tasks.inference import layerwise, parts
 from tasks.sampling.rows import features as row_features
+from tasks.train.gradients.engine import Trainer
 from tasks.train.job import METRICS, Job
-from tasks.train.loop import Trainer
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
 from tests.train.two_processes import end

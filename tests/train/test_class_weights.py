@@ -19,11 +19,11 @@ from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.home import Home
-from tasks.train.class_weights import check_class_weights, class_weights
+from tasks.train.gradients import self_training
+from tasks.train.gradients.engine import Trainer
 from tasks.train.job import Job
-from tasks.train.label_scale import training_facts
-from tasks.train.loop import Trainer
-from tasks.train.self_training import rounds as self_training
+from tasks.train.labels.class_weights import check_class_weights, class_weights
+from tasks.train.labels.scale import training_facts
 from tests.preprocess.ears import Ears
 from tests.publish.line import customers, write_customers
 from tests.shop_graph import shop_graph

@@ -19,10 +19,12 @@ from models.facts import GraphFacts
 from tasks.apply.model.files import load_published, write_model
 from tasks.evaluators.metrics import rmse
 from tasks.inference.predictor import Predictor
+from tasks.kinds.of import predict
+from tasks.sampling.rows.moments import label_scale
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import BEST
-from tasks.train.label_scale import label_scale, training_facts
+from tasks.train.labels.scale import training_facts
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm import warm_weights
@@ -70,7 +72,7 @@ def train(graph: Parent, work: Path, *overrides: str) -> GraphModel:
 
 
 def predicted(model: GraphModel, graph: Parent) -> tuple[np.ndarray, np.ndarray]:
-    found = Predictor(GraphStore(graph.folder, graph.manifest)).predict(model, "valid")
+    found = predict(Predictor(GraphStore(graph.folder, graph.manifest)), model, "valid")
     assert found.scores is not None
     assert found.label is not None
     return found.scores, found.label

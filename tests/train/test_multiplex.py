@@ -16,6 +16,7 @@ from tasks.components.stage import STAGE as COMPONENTS
 from tasks.evaluators.making import make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.stage import STAGE as INGEST
+from tasks.kinds.of import predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import Parent, run_stage
@@ -123,7 +124,7 @@ def test_it_learns_and_goes_on_with_equal_bits(tmp_path: Path, monkeypatch: pyte
     assert torch.equal(models[0].table, models[1].table)
 
     store = GraphStore.open(graph.folder)
-    prediction = Predictor(store).predict(models[0], "test")
+    prediction = predict(Predictor(store), models[0], "test")
     assert [relation for relation, _ in prediction.by_relation()] == [0, 1]
     table = models[0].table.view(150, 2, 12)
     pairs, relation = store["test_edges"], store["test_relation"]
@@ -181,6 +182,6 @@ def test_amazon_as_published(shared_data: Path, tmp_path: Path) -> None:
         parents[stage.name] = Parent(outcome.manifest, outcome.folder)
     job = make_job(asked, parents["partition"], tmp_path / "work")
     run_job(job, None)
-    prediction = Predictor(GraphStore.open(job.graph)).predict(load_model(job.work / BEST), "test")
+    prediction = predict(Predictor(GraphStore.open(job.graph)), load_model(job.work / BEST), "test")
     found = make_evaluator(asked.evaluate.evaluator, parents["partition"].manifest)(prediction)
     assert found["rocauc"] > 0.97

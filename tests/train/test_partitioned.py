@@ -23,8 +23,8 @@ from tasks.sampling.parts.graph import PartGraph
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.supervise import Launcher
-from tasks.train import gnn
-from tasks.train.gnn import trainings
+from tasks.train.gradients import family as gradients
+from tasks.train.gradients.family import trainings
 from tasks.train.job import BEST, LAST, RESULT
 from tasks.train.ranks import launch
 from tasks.train.ranks.agreement import STAGE
@@ -236,7 +236,7 @@ def test_parts_that_were_made_for_other_machines_are_told(tmp_path: Path, made_f
     if made_for > 1:
         manifest = manifest.model_copy(update={"report": {"partition": {"machines": made_for}}})
     place = ("train.num_machines=2", "train.rendezvous=node1:29500")
-    gnn.announce(context, recipe("node", "train.strategy=partitioned", "train.loader=neighbor", *place), manifest)
+    gradients.announce(context, recipe("node", "train.strategy=partitioned", "train.loader=neighbor", *place), manifest)
     told = [line for line in said if "with partition.machines=2 fewer edges" in line]
     assert len(told) == (1 if made_for == 1 else 0)
 

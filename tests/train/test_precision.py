@@ -22,11 +22,11 @@ from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train import validation
-from tasks.train.loop import Trainer
-from tasks.train.model import build_model
-from tasks.train.optimization.optimizers import describe_rate
-from tasks.train.optimization.precision import check_precision, set_kernels
-from tasks.train.optimization.steps import Optimization
+from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.model import build_model
+from tasks.train.gradients.optimizers import describe_rate
+from tasks.train.gradients.precision import check_precision, set_kernels
+from tasks.train.gradients.steps import Optimization
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
@@ -116,7 +116,7 @@ def test_float16_scales_its_loss_and_skips_steps_that_overflow(
     tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tasks.train.optimization.steps.autocast", lambda *_: nullcontext()
+        "tasks.train.gradients.steps.autocast", lambda *_: nullcontext()
     )  # kernels have no float16 here
     half, single = optimization(graph, tmp_path / "a", "train.precision=float16"), optimization(graph, tmp_path / "b")
     assert half.scaler.is_enabled()
@@ -165,10 +165,10 @@ def test_triton_computes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     gpu = torch.device("cuda", 0)
     with pytest.raises(RecipeError, match=r"kernels=triton needs a GPU.*set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), CPU)
-    monkeypatch.setattr("tasks.train.optimization.precision.has_triton", lambda: False)
+    monkeypatch.setattr("tasks.train.gradients.precision.has_triton", lambda: False)
     with pytest.raises(RecipeError, match=r"needs Triton, which is not installed; set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), gpu)
-    monkeypatch.setattr("tasks.train.optimization.precision.has_triton", lambda: True)
+    monkeypatch.setattr("tasks.train.gradients.precision.has_triton", lambda: True)
     for kernels, expected in (("triton", True), ("auto", False), ("triton", True), ("torch", False)):
         set_kernels(TrainConfig(kernels=kernels), gpu)  # type: ignore[arg-type]
         assert backends._takes_triton == expected

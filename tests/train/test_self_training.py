@@ -20,9 +20,9 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import ArrayEntry, PartitionManifest
 from tasks.train import stage
+from tasks.train.gradients.self_training import check, trainings
 from tasks.train.job import BEST, RESULT, Job
-from tasks.train.self_training.predicted_labels import with_predicted_labels
-from tasks.train.self_training.rounds import check, trainings
+from tasks.train.labels.predicted import with_predicted_labels
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
 from tests.support import as_partition, molecule_graph, node_graph

@@ -17,13 +17,13 @@ from tasks.sizes import Counts
 from tasks.stage import run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home
+from tasks.train.gradients.part_sizes import largest_graph, part_bytes
+from tasks.train.gradients.sizes import model_size, refuse_excess
+from tasks.train.gradients.weights import Weights, count_weights, known_weights, remember_trained
 from tasks.train.loaders.config_base import LoaderConfig
-from tasks.train.parts.sizes import largest_graph, part_bytes
 from tasks.train.ranks.failures import final_error
-from tasks.train.sizes import model_size, refuse_excess
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
-from tasks.train.weights import Weights, count_weights, known_weights, remember_trained
 from tests.registered import forget_registered, models_of
 from tests.support import link_graph, molecule_graph, node_graph
 from tests.train.test_training import partition, recipe
@@ -85,7 +85,7 @@ def test_weights_are_counted_once_in_a_home(tmp_path: Path, home: Home, monkeypa
     train, wider = TrainConfig(), MODELS.config({"name": "graphsage", "hidden_dim": 16, "num_layers": 2})
     counted = count_weights(config, train, facts)
     assert known_weights(home, config, train, facts) == counted
-    monkeypatch.setattr("tasks.train.weights.count_weights", lambda *_: None)
+    monkeypatch.setattr("tasks.train.gradients.weights.count_weights", lambda *_: None)
     assert known_weights(home, config, train, facts) == counted
     assert known_weights(home, wider, train, facts) is None, "another model is another count"
     remember_trained(home, wider, train, facts, 77)

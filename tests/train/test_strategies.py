@@ -21,8 +21,8 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train import gnn
-from tasks.train.batches import Batches
+from tasks.train.gradients import family as gradients
+from tasks.train.gradients.batches import Batches
 from tasks.train.loaders.base import Loader
 from tasks.train.stage import STAGE
 from tasks.train.strategies._local_graph import LocalGraph
@@ -295,7 +295,7 @@ def test_ranks_that_all_compute_the_whole_graph_are_warned_of(
     said: list[str] = []
     context: Any = SimpleNamespace(message=lambda _: None, warn=said.append)
     overrides = (f"train.num_ranks={ranks}", f"train.strategy={strategy}", f"train.loader={loader}")
-    gnn.announce(context, recipe("node", *overrides), graph.manifest)
+    gradients.announce(context, recipe("node", *overrides), graph.manifest)
     assert [line.startswith("each of the 2 ranks computes the whole graph") for line in said] == [True] * warned
 
 

@@ -21,8 +21,8 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.home import Home
+from tasks.train.gradients.engine import train
 from tasks.train.job import BEST, LAST, RESULT
-from tasks.train.loop import train
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks

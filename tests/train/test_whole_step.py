@@ -14,7 +14,7 @@ from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.schema import Recipe
 from models.layers.layer import BatchNorm
-from tasks.train.loop import Trainer
+from tasks.train.gradients.engine import Trainer
 from tests.train.device_trainings import make_device_trainer as make_trainer
 from tests.train.in_process import make_job, own_settings
 from tests.train.test_equal_bits import partition
@@ -195,7 +195,7 @@ class FakeStream:
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="there the graph itself is tested, in tests/gpu")
 def test_the_fourth_step_is_recorded_and_all_later_ones_replayed(tmp_path: Path) -> None:
-    from tasks.train.optimization.whole_step import WholeStep
+    from tasks.train.gradients.whole_step import WholeStep
 
     graph, notes = partition(tmp_path / "graph", "node"), []  # type: ignore[var-annotated]
     with own_settings():

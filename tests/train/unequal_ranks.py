@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from tasks.train.gradients.engine import Trainer
 from tasks.train.job import Job
-from tasks.train.loop import Trainer
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
 from tests.train.two_processes import end

@@ -12,10 +12,11 @@ import numpy as np
 
 from configs.errors import RecipeError, UserError
 from configs.schema import Recipe
-from tasks.evaluators.measurable import check_graph, split_labels
 from tasks.ingest.labels import has_label
 from tasks.ingest.stage import checked_fields, open_dataset, refuse_too_large
 from tasks.ingest.tables.problems import TableError
+from tasks.kinds.measurable import check_graph, split_labels
+from tasks.kinds.of import kind_of
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import describe_files
 from tasks.storage.caching import PickleCache
@@ -177,20 +178,21 @@ def _preprocess(
     dataset = DatasetStore(ingested.folder, ingested.manifest)
     if graph.manifest.task == "triple" and recipe.time_moment is not None:
         found.relations, found.edges = _relation_counts(dataset, graph), {}
-    labels = {"rows": graph["label"]} if recipe.is_layout and "label" in graph else split_labels(graph)
-    if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):
+    kind = kind_of(graph.manifest)
+    label = kind.labels(graph)
+    if label is not None and graph.manifest.label_type.one_decision:
+        labels = split_labels(graph, label) or {"rows": label}
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
     if not recipe.is_layout:
         with found.recording_mistakes():
             check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
         with found.recording_mistakes():
             _weigh_classes(recipe, graph, dataset, found)
-    of_graphs = graph.manifest.task == "graph"
-    label = graph.get("graph_label" if of_graphs else "label")
+    label = graph.get(kind.label_array)
     if label is not None:
-        count = len(label) if of_graphs else _count_target_nodes(graph, ingested.manifest)
+        count = _count_target_nodes(graph, ingested.manifest) if kind.one_graph else len(label)
         found.unlabelled = count - int(np.count_nonzero(has_label(label)))
-    if graph.manifest.task != "graph":
+    if kind.one_graph:
         count, component = number_components(graph)
         largest = int(np.bincount(component).max(initial=0))
         isolated = int(graph.manifest.report["degrees"]["isolated"])
@@ -199,7 +201,7 @@ def _preprocess(
 
 def _weigh_classes(recipe: Recipe, graph: GraphStore, dataset: DatasetStore, found: DataCheck) -> None:
     """Note the weights of classes, where the recipe has some. Raises RecipeError."""
-    from tasks.train.class_weights import class_weights
+    from tasks.train.labels.class_weights import class_weights
 
     option: Any = getattr(recipe.train, "class_weight", "none")
     class_weights(option, graph, class_names(dataset), found.notes.append)

@@ -159,7 +159,7 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
 def _load_control(folder: Path, described: dict[str, Any], weights: dict[str, Tensor]) -> Rule:
     from models.facts import GraphFacts
     from tasks.apply.model.needs import DataNeeds, recoding_of
-    from tasks.evaluate.controls.published import PublishedControl
+    from tasks.controls.published import PublishedControl
 
     facts = of_kind(GraphFacts, described["facts"], f"{folder / MODEL}: facts")
     state = {name: tensor.numpy() for name, tensor in weights.items()}

@@ -24,7 +24,7 @@ from tasks.apply.model.states import read_values, write_values
 from tasks.preprocess.stage import snapshot_view
 from tasks.preprocess.transforms.base import State
 from tasks.stage import Parent, StageContext
-from tasks.storage.controls import BOOSTED_NEARBY_CONTROL
+from tasks.storage.controls import BOOSTED_CONTROL
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names, structure_digest
 from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, NodeType
@@ -79,7 +79,7 @@ class DataNeeds:
             learned,
             label_columns(ingest, store),
             category_names(store, EDGE_CATEGORIES),
-            *((control == BOOSTED_NEARBY_CONTROL,) * 2 if control else _reads_of_edges(recipe)),
+            *((control == BOOSTED_CONTROL,) * 2 if control else _reads_of_edges(recipe)),
             structure_digest(ingest),
         )
 

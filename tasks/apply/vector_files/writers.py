@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,10 +23,8 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.apply.vector_files.formats import HAS_IDS_BESIDE, ids_path
-from tasks.evaluators.metrics import probabilities, sigmoid
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.storage.graph_store import Array, create_array
-from tasks.storage.heads import HeadView
 from tasks.storage.ids import AT_MOMENTS
 from tasks.storage.parquet_output import ParquetOutput
 
@@ -140,18 +137,3 @@ def open_vectors(path: Path, format: str, rows: int, dim: int) -> Vectors:
     if format in HAS_IDS_BESIDE:
         return MatrixVectors(path, rows, dim)
     return Word2vecVectors(path, rows, dim, binary=format == "word2vec-binary")
-
-
-def as_probabilities(scores: Array, task_type: str, heads: Sequence[HeadView] = ()) -> Array:
-    """Return a model's scores (n, C) as probabilities; a regression's as they are.
-
-    Classes that exclude each other: softmax; a single score or several labels: of each by itself.
-    """
-    if heads:
-        parts = [as_probabilities(scores[:, view.scores], view.head.task_type) for view in heads]
-        return np.concatenate([part.reshape(len(scores), -1) for part in parts], axis=1)
-    if task_type == "regression":
-        return scores
-    if task_type == "multilabel" or scores.shape[1] == 1:
-        return sigmoid(scores)
-    return probabilities(scores)

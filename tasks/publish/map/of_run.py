@@ -13,8 +13,8 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
 from tasks.arrays import Array
-from tasks.evaluate.layouts.columns import OF_EDGES
-from tasks.evaluate.layouts.points_file import AXES, IDS
+from tasks.kinds.points.columns import OF_EDGES
+from tasks.kinds.points.points_file import AXES, IDS
 from tasks.publish.map.colors import CATEGORIES
 from tasks.publish.map.columns import MAX_CATEGORIES, read_column
 from tasks.publish.map.page import write_map

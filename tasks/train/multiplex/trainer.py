@@ -27,8 +27,8 @@ from tasks.train.multiplex.relations import RelationGraph, relation_graphs
 from tasks.train.multiplex.vectors import RelationVectors
 from tasks.train.state import checkpoint
 from tasks.train.state.journal import Journal, Progress
+from tasks.train.state.validation import Validation
 from tasks.train.strategies.base import Ranks
-from tasks.train.validation import Validation
 
 _WALKS, _WINDOWS, _NEGATIVES, _NEIGHBORS = 11, 12, 13, 14
 """Purposes that keys are drawn for; `vectors` has the others."""

@@ -17,8 +17,8 @@ from tasks.train.job import BEST, AnyJob
 from tasks.train.node_vectors.heads import fit_head
 from tasks.train.state import checkpoint
 from tasks.train.state.journal import Journal
+from tasks.train.state.validation import Validation
 from tasks.train.strategies.base import Ranks
-from tasks.train.validation import Validation
 
 _TINY = 1e-30
 

@@ -39,7 +39,9 @@ def section(run: ReportedRun) -> Section | None:
         ("edges", _edges_text(data, taken=taken)),
         *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
         *([("graphs", f"{data.num_graphs:,}")] if data.task == "graph" else []),
-        *_label_facts(data),
+        *([("classes", f"{data.num_classes:,}")] if data.num_classes and data.task_type != "multilabel" else []),
+        # Of several labels classes are the two of each column.
+        *([("label columns", f"{data.num_tasks:,}, each yes or no")] if data.task_type == "multilabel" else []),
         *([] if data.task == LAYOUT else [("split", sizes)]),
     ]
     made = Section("The data", facts, _type_tables(data))
@@ -54,12 +56,6 @@ def section(run: ReportedRun) -> Section | None:
     made.draw(run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     made.draw(_label_picture(graph, parents["ingest"]), "Labels in each split")
     return made
-
-
-def _label_facts(data: DatasetManifest) -> Facts:
-    if data.task_type == "multilabel":  # whose classes are the two of each column
-        return [("label columns", f"{data.num_tasks:,}, each yes or no")]
-    return [("classes", f"{data.num_classes:,}")] if data.num_classes else []
 
 
 def _type_tables(data: DatasetManifest) -> list[ReportTable]:
