@@ -234,8 +234,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/train/ranks/join.py: path.parent / self.result",
         "tasks/train/gradients/row_probes.py: job.work / _FOLDERS[0]",
         "tasks/train/gradients/row_probes.py: job.work / _FOLDERS[1]",
-        "tasks/partition/shard_work.py: Path(self.folder) / f'{name}.npy'",
-        "tasks/partition/sharded.py: Path(files.folder) / f'all-{name}.npy'",
         "tasks/train/embeddings/shards.py: work.glob(f'{name}-*.tables')",
     ],
     "numbers": [
@@ -245,7 +243,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/processes/memory.py: Path(f'/proc/{pid}/status')",
         "tasks/processes/children.py: Path(f'/proc/{pid}/task/{pid}/children')",
         "tasks/partition/machines.py: context.scratch / f'machine-{m}.npy'",
-        "tasks/partition/shard_work.py: path.with_name(f'{name}-{os.getpid()}-{threading.get_ident()}.part')",
         "tasks/train/embeddings/shards.py: work / f'{name}-{number}.tables'",
         "tasks/train/ranks/join.py: logs / f'launch-{job.train.machine_rank}.log'",
         "tasks/train/gradients/engine.py: job.work / f'part-{ranks.rank}'",
@@ -259,10 +256,8 @@ ALLOWED: dict[str, list[str]] = {
         "[:_DIGITS]",
         "tasks/storage/caching.py: self.folder / name[-32:][:2]",
         "tasks/storage/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
-        "tasks/partition/kaminpar.py: context.scratch / f'kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip'",
         "tasks/apply/run.py: home.locks / f'output-{name}.lock'",
-        "tasks/partition/levels.py: self._folder / f'level-{uuid.uuid4().hex}.npy'",
-        "tasks/partition/sharded.py: context.scratch / f'shards-{uuid.uuid4().hex}'",
+        "tasks/partition/levels.py: scratch / f'level-{uuid.uuid4().hex}.npy'",
     ],
     "an ending to a path that is there already": [
         "flows/commands/installation/clean.py: self.home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
@@ -293,7 +288,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/writer.py: self._owner.folder / path",
         "tasks/ingest/writer.py: self._owner.folder / self.folder",
         "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / entry.path",
-        "tasks/preprocess/vectors.py: self.folder / name",
+        "tasks/preprocess/transforms/vectors.py: self.folder / name",
         "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / self.entries[name].path",
     ],
     "checked before: a pattern of the option, `is_file_name`, or one of the names that a folder lists": [

@@ -318,8 +318,6 @@ class PartitionManifest(GraphManifest):
     """Largest part over the mean part, in nodes."""
     train_balance: float
     """The same in training nodes."""
-    halo_sizes: tuple[int, ...] = ()
-    """Nodes outside of part p within the halo's hops."""
 
     def rank_bounds(self, world_size: int) -> tuple[int, ...]:
         """Return the first node of each rank's parts, and the end: (world_size + 1,). Ranks have equally many parts."""

@@ -76,7 +76,7 @@ def _packages(home: Home) -> Iterator[Finding]:
         yield ("broken", "packages", f"{'; '.join(wrong)}; mend it with: make setup")
     else:
         yield ("ok", "packages", ", ".join(shown))
-    for extra, package in (("kaminpar", "kaminpar"), ("dask", "prefect-dask"), ("ray", "prefect-ray")):
+    for extra, package in (("dask", "prefect-dask"), ("ray", "prefect-ray")):
         try:
             yield ("ok", f"extra {extra}", f"{package} {distribution(package).version}")
         except PackageNotFoundError:
