@@ -83,8 +83,8 @@ def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
 def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
     """Gather decimal ids. One cell with a fraction, a plus sign or too many digits makes decimals of a CSV's column."""
     kind = "ids are whole numbers or texts"
-    batch.wrong(compute.is_null(values), column, "the id is missing")
-    known = np.asarray(compute.fill_null(values.cast(pa.float64()), 0))
+    batch.wrong(compute.is_null(values, nan_is_null=True), column, "the id is missing")
+    known = np.nan_to_num(np.asarray(compute.fill_null(values.cast(pa.float64()), 0)), posinf=np.inf, neginf=-np.inf)
     large = np.abs(known) >= 2.0**63
 
     def message(row: int) -> str:
