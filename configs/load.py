@@ -122,7 +122,6 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
 
 
 def _is_file_name(text: str) -> bool:
-    """Whether an override of the data set names a file: it has an ending, or a folder before it."""
     return "." in text or "/" in text
 
 
@@ -159,7 +158,6 @@ def edge_list(path: str) -> dict[str, Any]:
 
 
 def _title(path: str, usual: str) -> str:
-    """Return what a data set is called after its file."""
     return re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or usual
 
 
@@ -188,7 +186,6 @@ def _with_right_place(data: dict[str, Any], error: BaseException) -> str:
 
 
 def _places_of(key: str, data: dict[str, Any]) -> list[str]:
-    """Return where a recipe has an option of this name, dotted: at the top, else in sections and its components."""
     if key in Recipe.model_fields:
         return [key]
     sections = [(name, field.annotation) for name, field in Recipe.model_fields.items()]

@@ -90,7 +90,6 @@ class PreprocessConfig(ConfigModel):
     none; the data set `vectors` has them."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"runner", "workers"})
-    later_fields: ClassVar[frozenset[str]] = frozenset({"neighbors"})
 
     @model_validator(mode="after")
     def _neighbors_go_both_ways(self) -> PreprocessConfig:
@@ -110,7 +109,6 @@ class ComponentsConfig(ConfigModel):
 class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"label_shares", "layout"})
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory"})
 
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)

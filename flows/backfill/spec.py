@@ -195,8 +195,6 @@ Moment = datetime.datetime
 
 
 class _Unit(NamedTuple):
-    """A calendar unit."""
-
     floor: Callable[[Moment], Moment]
     following: Callable[[Moment], Moment]
     name: str

@@ -159,9 +159,7 @@ def test_lists_of_a_fixed_length_of_which_one_is_missing(ingest: Ingest, folder:
     save("n.parquet", pa.table({"id": list(range(10)), "y": list("ab" * 5), **columns}))
     save("e.csv", pa.table({"src": [0], "dst": [1]}))
     nodes = {"files": "n.parquet", "label": "y", "features": ["v", "w"], "missing": "zero"}
-    with pytest.raises(
-        DataError, match=r"n\.parquet: a list is missing.*store it as lists of any length"
-    ):
+    with pytest.raises(DataError, match=r"n\.parquet: a list is missing.*store it as lists of any length"):
         ingest(**section(nodes=nodes))
 
 
@@ -205,7 +203,7 @@ MEANINGS: list[tuple[str, dict[str, Any], str]] = [
     ("nodes", {"features": "x", "missing": {"z": "mean"}}, "missing names 'z', which is neither"),
     ("nodes", {"time_format": "%Y"}, "time_format without a column `time`"),
     ("nodes", {"time": "t", "time_format": "%d.%m"}, "time_format '%d.%m' has no year"),
-    ("nodes", {"time": "t", "time_format": "%H:%M"}, "'%H:%M' has no year, and does not say which day is meant; write it"),
+    ("nodes", {"time": "t", "time_format": "%H:%M"}, "'%H:%M' has no year, and does not say which day is meant"),
     ("nodes", {"time": "t", "time_format": "day"}, "time_format 'day' has no year"),
     ("nodes", {"time": "t", "time_format": "%Y, %d"}, "'%Y, %d' has no month, and does not say"),
     ("nodes", {"time": "t", "time_format": "%Y-%Y"}, "'%Y-%Y' has %Y twice; write it as of Python's strptime, such as"),

@@ -139,7 +139,7 @@ def everything(tmp_path: Path) -> dict[str, Parent]:
     rng = np.random.default_rng(0)
     prediction = Prediction(rng.standard_normal((200, 4)).astype(np.float32), rng.integers(0, 4, 200))
     fields = graph.manifest.model_dump()
-    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "halo_sizes": (5, 7), "edge_cut": 0.25}
+    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "edge_cut": 0.25}
     fields["report"] = {
         "degrees": {"log2_bins": [3, 0, 50, 200, 47], "mean": 6.5, "max": 15, "isolated": 3},
         "components": {"count": 4, "largest": 297, "log2_sizes": [3, 0, 0, 0, 0, 0, 0, 0, 1], "kept": 4},

@@ -115,12 +115,10 @@ def _lines(config: BaseModel, depth: int) -> Iterator[str]:
 
 
 def _ordered(config: BaseModel) -> list[str]:
-    """Fields with `name` first, as people write them."""
     names = list(type(config).model_fields)
     return sorted(names, key=lambda name: name != "name")
 
 
 def _flow(value: Any) -> str:
-    """Return a value as one line of YAML."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")

@@ -52,7 +52,6 @@ def _add_training(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
 
 
 def _is_model_of(family: str) -> dict[str, Any]:
-    """Return the schema of recipes whose model is of a family."""
     names = [name for name in MODELS.names() if train_section(MODELS.config_class(name)).family == family]
     section = {"type": "object", "required": ["name"], "properties": {"name": {"enum": names}}}
     return {"required": ["model"], "properties": {"model": {"anyOf": [{"enum": names}, section]}}}

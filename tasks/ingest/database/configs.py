@@ -19,7 +19,7 @@ from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig,
 from tasks.storage.file_names import file_name, joined_name
 
 # Transforms that count edges of all times, those behind a seed's moment too.
-_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding", "random_walk_pe"})
+_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding"})
 
 
 @DATASETS.options("database", "database.dataset")

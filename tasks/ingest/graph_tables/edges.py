@@ -22,7 +22,7 @@ from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.intake import Intake
-from tasks.ingest.tables.table_configs import EdgesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.weights import ALL_ZERO, weight_mistakes
 from tasks.ingest.writer import DatasetWriter, TableWriter
@@ -36,7 +36,7 @@ Triplet = tuple[str, str, str]
 _MAX_RELATIONS = 256
 
 
-def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
+def discover_nodes(edges: EdgeTableConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
     """Add the ids that an edge table holds to those of `nodes`, by type."""
     ends = ((edges.source, edges.source_type), (edges.target, edges.target_type))
     columns = [(column, nodes[kind]) for column, kind in ends if kind in nodes]
@@ -94,7 +94,9 @@ class RelationNames:
 class GraphEnds:
     """What becomes of the ends of edges where there are many graphs: new numbers, and edges counted by graph."""
 
-    def __init__(self, edges: EdgesConfig, column: GraphColumn | None, graph_of: Array, place: Array | None) -> None:
+    def __init__(
+        self, edges: EdgeTableConfig, column: GraphColumn | None, graph_of: Array, place: Array | None
+    ) -> None:
         """`graph_of`: int64 (num_nodes,), by rows of the node table; `place`: the new number of each; None: its row."""
         self.edges, self.column, self.graph_of, self.place = edges, column, graph_of, place
         self.num_edges = np.zeros(int(graph_of.max(initial=-1)) + 1, np.int64)
@@ -122,7 +124,7 @@ class EdgeReader:
 
     def __init__(
         self,
-        edges: EdgesConfig,
+        edges: EdgeTableConfig,
         nodes: dict[str, NodeSet],
         intake: Intake,
         writer: DatasetWriter,
@@ -137,7 +139,7 @@ class EdgeReader:
         self.relations = RelationNames(edges.relation_column)
         self.sinks: dict[str, _Sink] = {}
         self.num_dropped = 0
-        self.others: Sequence[EdgesConfig] = ()
+        self.others: Sequence[EdgeTableConfig] = ()
         """The other tables of edges."""
         self.kind = id_dtype(max(self.source.num_nodes, self.target.num_nodes))
         self._taken, self._heaviest = taken, 0.0

@@ -76,7 +76,7 @@ def nearest_and_ranks(
         Ids int64 (m, num_nearest), the nearest first, and ranks int64 (m, a): 1 is the nearest row's.
     """
     count, dim = space.rows.shape
-    own = space.read(queries)
+    query_rows = space.read(queries)
     limits = np.stack([space.pair_distances(queries, asked[:, i]) for i in range(asked.shape[1])], axis=1)
     order = np.argsort(limits, axis=1, kind="stable")
     limits = np.take_along_axis(limits, order, axis=1).astype(np.float32)
@@ -90,7 +90,7 @@ def nearest_and_ranks(
             squares = _squares(rows)
 
             def work(part: slice, rows: Array = rows, squares: Array = squares, first: int = block.start) -> None:
-                mine = own[part]
+                mine = query_rows[part]
                 lengths, lists = _squares(mine), (limits[part], closer[part], near[0][part], near[1][part])
                 for at in blocks(len(rows), _ROWS):
                     products = mine @ rows[at].T
@@ -127,18 +127,18 @@ def scan(products, is_dot, first, queries, lengths, squares, limits, closer, nea
     """
     num_limits, k = limits.shape[1], near.shape[1]
     factor, share = (np.float32(-1), np.float32(0)) if is_dot else (np.float32(-2), np.float32(1))
-    found = np.empty(products.shape[1], np.int64)
+    candidates = np.empty(products.shape[1], np.int64)
     for q in range(len(products)):
         most = limits[q, num_limits - 1] if num_limits > 0 else -np.float32(np.inf)
         worst = near[q, k - 1] if k > 0 else -np.float32(np.inf)
-        bound, own = max(most, worst), share * lengths[q]
+        bound, length = max(most, worst), share * lengths[q]
         count = 0
         for i in range(products.shape[1]):  # without a branch: few are below the bound, where is hard to foresee
-            found[count] = i
-            count += factor * products[q, i] + share * squares[i] + own < bound
+            candidates[count] = i
+            count += factor * products[q, i] + share * squares[i] + length < bound
         for j in range(count):
-            i = found[j]
-            d = factor * products[q, i] + share * squares[i] + own
+            i = candidates[j]
+            d = factor * products[q, i] + share * squares[i] + length
             if first + i == queries[q]:
                 continue
             if d < worst:
