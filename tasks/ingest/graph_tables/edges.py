@@ -239,7 +239,8 @@ class EdgeReader:
 
     def _write(self, parts: dict[str, Array], stack: ExitStack) -> None:
         """Write edges into the tables of their relations, which `stack` closes."""
-        codes = parts.pop("relation", None)
+        # A feature's column may be called relation too.
+        codes = parts.pop("relation") if self.edges.relation_column else None
         for code in (-1,) if codes is None else np.unique(codes):
             chosen = parts if codes is None else {column: values[codes == code] for column, values in parts.items()}
             relation = self.edges.relation if codes is None else self.relations.names[code]
