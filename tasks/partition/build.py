@@ -34,9 +34,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     manifest: GraphManifest = parents["components"].manifest
     store = GraphStore(parents["components"].folder, manifest)
     writer = ArrayWriter(context.work)
-    if manifest.task == "graph" and config.num_parts > 1:
+    if manifest.split_rows.are_graphs and config.num_parts > 1:
         context.message(f"a set of graphs is batched graph by graph: partition.num_parts={config.num_parts} has no use")
-    if manifest.task == "graph" or config.num_parts == 1:
+    if manifest.split_rows.are_graphs or config.num_parts == 1:
         return _pass_through(store, writer, config)
     check_parts(manifest.num_nodes, config.num_parts)
     part, name = _assign(context, store, config)
@@ -153,7 +153,7 @@ def _write_parts(
 def _sizes(store: GraphStore, part: NDArray[np.int32], num_parts: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return nodes and training nodes in each part."""
     sizes = np.bincount(part, minlength=num_parts)
-    train_idx = store.get("train_idx") if store.manifest.task == "node" else None
+    train_idx = store.get("train_idx") if store.manifest.split_rows.are_nodes else None
     if train_idx is None:
         return sizes, np.zeros(num_parts, np.int64)
     return sizes, np.bincount(part[train_idx], minlength=num_parts)

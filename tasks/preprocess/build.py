@@ -64,7 +64,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message("the data set's edges have no direction, and preprocess.symmetrize=false adds no reverses")
     writer = ArrayWriter(context.work)
     snapshot = take_snapshot(recipe, store, source)
-    if snapshot is not None and ingested.task == "link" and ingested.num_relations:
+    if snapshot is not None and ingested.split_rows.may_be_drawn and ingested.num_relations:
         raise RecipeError(
             "snapshot.as_of is not for links that are predicted by relation; leave it out, and split by time with "
             "dataset.split.by=time"
@@ -83,7 +83,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     counts, data = build_edges(context, store, writer, rules)
     graph = _view(context, parents, writer, layout)
     indptr = graph["csc_indptr"]
-    if ingested.task == "graph":
+    if ingested.split_rows.are_graphs:
         check_within_graphs(indptr, graph["csc_indices"], graph["graph_offsets"])
     negatives: list[str] = []
     if held_out is not None:
@@ -156,11 +156,11 @@ def _take_vectors(
     context: StageContext, recipe: Recipe, graph: GraphView, manifest: DatasetManifest, snapshot: Snapshot | None
 ) -> list[dict[str, Any]]:
     """Check the vectors of registered models that come as features; the report says which they are."""
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         return []  # the transform refuses it
     held_out = HeldOutHere(
         recipe.name,
-        manifest.task,
+        manifest.split_rows,
         manifest.directed and not graph.symmetric,
         recipe.time_moment,
         "number" if snapshot is None else snapshot.unit,
@@ -171,7 +171,7 @@ def _take_vectors(
 
 def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer: ArrayWriter) -> HeldOut | None:
     """Return what keeps a link task's held-out pairs out of the rest; None for other tasks."""
-    if ingested.task != "link":
+    if not ingested.split_rows.may_be_drawn:
         return None
     rule: Rule = "keep" if ingested.ogb_name or ingested.keep_known_pairs else "hold_out"
     if recipe.time_moment is not None and recipe.snapshot.split == "time":

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from configs.label_types import LabelType, label_type
 from tasks.storage.file_names import inner_path, joined_name
+from tasks.storage.split_rows import OF_TASK, SplitRows
 
 InnerPath = Annotated[str, AfterValidator(inner_path)]
 """Path below the artifact's own folder; a manifest with any other is damaged, or made to lead elsewhere."""
@@ -233,6 +234,11 @@ class TaskManifest(Manifest):
     def kind(self) -> str:
         """Name of the kind of task (`tasks.kinds`): `task`, unless there are several or candidates are ranked."""
         return "several" if self.heads else "ranking" if self.ranking is not None else self.task
+
+    @property
+    def split_rows(self) -> SplitRows:
+        """What the rows of splits are."""
+        return OF_TASK.get(self.task, OF_TASK["node"])
 
     @property
     def label_type(self) -> LabelType:
