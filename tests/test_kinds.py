@@ -22,21 +22,19 @@ from tests.support import as_partition, node_graph
 KINDS = ("tasks/kinds/", "tasks/preprocess/splits/", "tasks/ingest/")
 NAMES = {"task", "task_type", "family"}
 ALLOWED = {
-    # Where the names of tasks are given their meaning.
-    "models/facts.py": 3,
-    # Families of models, which are no kinds of tasks.
-    "configs/schema.py": 5,
+    "models/facts.py": 3,  # where names of tasks are given their meaning
+    "models/losses.py": 1,  # a loss for each type of label
+    "configs/schema.py": 4,  # families of models, which are no kinds of tasks
     "tasks/train/families.py": 5,
+    "tasks/train/stage.py": 3,
+    "tasks/train/loaders/configs.py": 1,
+    "flows/commands/recipes/recipe_schema.py": 1,
     "flows/pipeline/limits.py": 1,
-    # Pictures and sizes of artifacts, of whatever stage.
-    "flows/commands/recipes/plan.py": 3,
+    "flows/commands/recipes/plan.py": 3,  # artifacts of whatever stage: their pictures, their sizes
     "tasks/publish/plots/run_plots.py": 3,
     "tasks/sizes.py": 1,
-    # What lies in parts is a partition.
-    "tasks/evaluate/ranks.py": 1,
-    "tasks/sampling/parts/graph.py": 1,
-    "tasks/train/labels/class_weights.py": 5,
 }
+"""Lines, most, by file."""
 
 
 def asks(node: ast.AST) -> bool:
@@ -68,15 +66,17 @@ def lines_that_ask() -> Iterator[tuple[str, int]]:
         for path in sorted((ROOT / top).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
             if not name.startswith(KINDS):
-                for node in ast.walk(ast.parse(path.read_text())):
-                    if asks(node):
+                tree = ast.parse(path.read_text())
+                narrowing = {id(node.test) for node in ast.walk(tree) if isinstance(node, ast.Assert)}
+                for node in ast.walk(tree):
+                    if asks(node) and id(node) not in narrowing:
                         yield name, node.lineno  # type: ignore[attr-defined]
 
 
 def test_only_kinds_ask_for_kinds() -> None:
     """A switch belongs into a kind, which is asked; facts of labels and of splits' rows have names of their own."""
-    found = Counter(name for name, _ in set(lines_that_ask()))
-    assert found == ALLOWED
+    counts = Counter(name for name, _ in set(lines_that_ask()))
+    assert {name: count for name, count in counts.items() if count > ALLOWED.get(name, 0)} == {}
     assert sum(ALLOWED.values()) <= 40
     assert len(ALLOWED) <= 14
 

@@ -64,7 +64,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message("the data set's edges have no direction, and preprocess.symmetrize=false adds no reverses")
     writer = ArrayWriter(context.work)
     snapshot = take_snapshot(recipe, store, source)
-    if snapshot is not None and ingested.split_rows.may_be_drawn and ingested.num_relations:
+    if snapshot is not None and ingested.split_rows.are_links and ingested.num_relations:
         raise RecipeError(
             "snapshot.as_of is not for links that are predicted by relation; leave it out, and split by time with "
             "dataset.split.by=time"
@@ -171,7 +171,7 @@ def _take_vectors(
 
 def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer: ArrayWriter) -> HeldOut | None:
     """Return what keeps a link task's held-out pairs out of the rest; None for other tasks."""
-    if not ingested.split_rows.may_be_drawn:
+    if not ingested.split_rows.are_links:
         return None
     rule: Rule = "keep" if ingested.ogb_name or ingested.keep_known_pairs else "hold_out"
     if recipe.time_moment is not None and recipe.snapshot.split == "time":

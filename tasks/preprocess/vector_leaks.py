@@ -98,7 +98,7 @@ def _leaks(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -> Ite
     later = _later_data(vectors, held_out)
     if later:
         yield Leak(later, f"Train {model} with snapshot.as_of={held_out.as_of}")
-    if held_out.rows.may_be_drawn:
+    if held_out.rows.are_links:
         seen, pairs = count_pairs(vectors, graph, held_out)
         if seen:
             yield Leak(

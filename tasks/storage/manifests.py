@@ -17,8 +17,6 @@ InnerPath = Annotated[str, AfterValidator(inner_path)]
 
 SPLITS = ("train", "valid", "test")
 """Names of the splits, in their order."""
-PAIR_TASKS = ("link", "triple")
-"""Tasks whose splits are pairs of nodes; those of triples have relations beside them."""
 HELD_OUT = "held_out"
 """Of the tables of a triple task's held-out edges, where triples have times: snapshots split them anew."""
 NEIGHBORS = "neighbors"

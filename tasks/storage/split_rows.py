@@ -13,10 +13,15 @@ class SplitRows:
     are_graphs: bool = False
     are_pairs: bool = False
     """Of nodes, with their relations beside them where they have some."""
-    may_be_drawn: bool = False
-    """Of pairs: whether they stand among the edges that carry messages, and negatives are drawn beside them."""
+    are_triples: bool = False
+    """Whether these pairs are the ends of triples; else negatives are drawn beside them."""
     labels: str = "label"
     """The array with the labels of all nodes, or graphs, if there are any."""
+
+    @property
+    def are_links(self) -> bool:
+        """Whether they are pairs that stand among the edges that carry messages, and beside drawn ones."""
+        return self.are_pairs and not self.are_triples
 
     def array(self, split: str) -> str:
         """Return the name of a split's array."""
@@ -26,8 +31,8 @@ class SplitRows:
 OF_TASK = {
     "node": SplitRows(are_nodes=True),
     "graph": SplitRows(are_graphs=True, labels="graph_label"),
-    "link": SplitRows(are_pairs=True, may_be_drawn=True),
-    "triple": SplitRows(are_pairs=True),
+    "link": SplitRows(are_pairs=True),
+    "triple": SplitRows(are_pairs=True, are_triples=True),
     "layout": SplitRows(),
 }
 """By the task that a manifest names; of any other one they are nodes."""

@@ -31,7 +31,7 @@ def recipe_schema() -> dict[str, Any]:
 
 
 def _add_training(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Let `train` be the section of the model's name; a model of a user's own is none of the named ones."""
+    """Let `train` be the section of the model's family; a model of a user's own is none of the named ones."""
     definitions.pop("TrainBase", None)
     sections: dict[str, dict[str, str]] = {}
     for name, section in SECTIONS.items():
@@ -46,8 +46,7 @@ def _add_training(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
     others = {name: _is_model_of(name) for name in sections if name != TrainConfig.family}
     conditions = {**others, TrainConfig.family: {"not": {"anyOf": list(others.values())}}}
     schema["allOf"] = [
-        {"if": condition, "then": {"properties": {"train": sections[name]}}}
-        for name, condition in conditions.items()
+        {"if": condition, "then": {"properties": {"train": sections[name]}}} for name, condition in conditions.items()
     ]
 
 

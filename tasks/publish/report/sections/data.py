@@ -88,7 +88,7 @@ def _edges_text(data: DatasetManifest, *, taken: bool) -> str:
 
     Pairs that files of their own hold out may stand in that table too, so they are not added to it.
     """
-    held = sum(data.splits.get(split, 0) for split in SPLITS if split != "train") if data.split_rows.may_be_drawn else 0
+    held = sum(data.splits.get(split, 0) for split in SPLITS if split != "train") if data.split_rows.are_links else 0
     options = data.config.get("dataset", {})
     if held and options.get("name") == "tables" and options["split"]["by"] == "files":
         return f"{data.num_edges:,} as given, and {held:,} pairs that files of the split hold out"
