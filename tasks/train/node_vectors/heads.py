@@ -60,7 +60,7 @@ def fit_head(
     else:
         x, y = _nodes(model, store)
         linear = model.head.linear
-    fit = _fit_numbers if store.manifest.task_type == "regression" else _fit_members
+    fit = _fit_numbers if store.manifest.label_type.is_number else _fit_members
     held_out = _nodes(model, store, "valid", _MOST_SCORES // y.shape[1]) if for_f1 and _has_columns(store) else None
 
     def set_head(chosen: float) -> None:
@@ -87,7 +87,7 @@ def _best(set_head: Callable[[float], None], score: Score) -> float:
 
 
 def _has_columns(store: GraphStore) -> bool:
-    return store.manifest.task == "node" and store.manifest.task_type == "multilabel"
+    return store.manifest.label_type.is_yes_or_no and not store.manifest.label_type.one_column
 
 
 def best_threshold(scores: Tensor, truth: Tensor) -> float:
