@@ -36,11 +36,6 @@ def binary_cross_entropy(scores: Tensor, target: Tensor, class_weight: Tensor | 
     return _over_known(F.binary_cross_entropy_with_logits, scores, target, class_weight)
 
 
-def label_weight(target: Tensor, class_weight: Tensor) -> Tensor:
-    """Return the weight of each label, (n, T); `class_weight` (T, 2)."""
-    return torch.where(target > 0.5, class_weight[:, 1], class_weight[:, 0])
-
-
 def squared_error(scores: Tensor, target: Tensor) -> Tensor:
     """Mean squared error over the labels that exist: scores and target (n, T)."""
     return _over_known(F.mse_loss, scores, target)
@@ -50,7 +45,7 @@ def _over_known(loss: Loss, scores: Tensor, target: Tensor, class_weight: Tensor
     known = ~torch.isnan(target)
     losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
     if class_weight is not None:
-        losses = losses * label_weight(target, class_weight)
+        losses = losses * torch.where(target > 0.5, class_weight[:, 1], class_weight[:, 0])
     return torch.where(known, losses, 0.0).sum() / known.sum().clamp(min=1)
 
 

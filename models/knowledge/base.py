@@ -82,8 +82,9 @@ class KnowledgeModel(RowsModel):
             made = cls.queries(config, *rows, side)
             outputs = [made.vectors] if made.scale is None else [made.vectors, made.scale]
             given = [vectors] if scale is None else [vectors, scale]
-            found = torch.autograd.grad(outputs, rows, given, allow_unused=True)
-        by_entities, by_relations = (torch.zeros_like(r) if g is None else g for g, r in zip(found, rows, strict=True))
+            gradients = torch.autograd.grad(outputs, rows, given, allow_unused=True)
+        filled = (torch.zeros_like(r) if g is None else g for g, r in zip(gradients, rows, strict=True))
+        by_entities, by_relations = filled
         return by_entities, by_relations
 
     @classmethod
@@ -130,13 +131,6 @@ class KnowledgeModel(RowsModel):
         self.layers = nn.ModuleList()
         self.finish = nn.Identity()
         self.head = nn.Identity()
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Take over models that were registered with one fit of probabilities for all relations."""
-        found = state_dict.get(f"{prefix}calibration")
-        if found is not None and found.dim() == 1:
-            state_dict[f"{prefix}calibration"] = found.repeat(self.facts.num_relations, 2, 1)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def made_queries(

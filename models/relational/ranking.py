@@ -56,17 +56,12 @@ class RankingHead(nn.Module):
 
     def towers(self, x: tuple[Tensor, Tensor], ids: tuple[Tensor | None, Tensor | None]) -> tuple[Tensor, Tensor]:
         """Return the vectors of seeds and candidates from what the layers end with, and their learnt rows."""
-        return self.of_seeds(x[0], ids[0]), self.of_candidates(x[1], ids[1])
-
-    def of_seeds(self, x: Tensor, ids: Tensor | None) -> Tensor:
-        """Return vectors of seeds: (n, dim) -> (n, width)."""
-        y: Tensor = self.source(x)
-        return y if self.source_ids is None else y + self.source_ids(ids)
-
-    def of_candidates(self, x: Tensor, ids: Tensor | None) -> Tensor:
-        """Return vectors of candidates: (n, dim) -> (n, width)."""
-        y: Tensor = self.candidate(x)
-        return y if self.candidate_ids is None else y + self.candidate_ids(ids)
+        seeds, candidates = self.source(x[0]), self.candidate(x[1])
+        if self.source_ids is not None:
+            seeds = seeds + self.source_ids(ids[0])
+        if self.candidate_ids is not None:
+            candidates = candidates + self.candidate_ids(ids[1])
+        return seeds, candidates
 
     def scores(self, source: Tensor, candidate: Tensor, popularity: Tensor | None) -> Tensor:
         """Score all candidates for all seeds: (B, width), (n, width), (n, POPULARITY) -> float32 (B, n)."""
