@@ -42,11 +42,11 @@ def squared_error(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def _over_known(loss: Loss, scores: Tensor, target: Tensor, class_weight: Tensor | None = None) -> Tensor:
-    known = ~torch.isnan(target)
-    losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
+    is_labelled = ~torch.isnan(target)
+    losses = loss(scores, torch.where(is_labelled, target, 0.0), reduction="none")
     if class_weight is not None:
         losses = losses * torch.where(target > 0.5, class_weight[:, 1], class_weight[:, 0])
-    return torch.where(known, losses, 0.0).sum() / known.sum().clamp(min=1)
+    return torch.where(is_labelled, losses, 0.0).sum() / is_labelled.sum().clamp(min=1)
 
 
 def link_loss(scores: Tensor, target: Tensor) -> Tensor:
@@ -77,13 +77,15 @@ def loss_of_several(
     label, score = 0, 0
     widths = zip(facts.head_types, facts.head_labels, facts.head_scores, facts.head_weights, strict=True)
     for number, (task_type, num_labels, num_scores, weight) in enumerate(widths):
-        own, wanted = scores[:, score : score + num_scores], target[:, label : label + num_labels]
+        task_scores, task_target = scores[:, score : score + num_scores], target[:, label : label + num_labels]
         if task_type == "multiclass":
-            wanted = torch.nan_to_num(wanted[:, 0], nan=-1.0).long()
+            task_target = torch.nan_to_num(task_target[:, 0], nan=-1.0).long()
         elif task_type == "regression":
             scale = torch.tensor(facts.label_scale[score : score + num_scores], device=scores.device)
-            own, wanted = own / scale, wanted / scale  # the mean falls out of the difference
-        total = total + weight * LOSSES[task_type](own, wanted, *(class_weights[number] if class_weights else ()))
+            task_scores, task_target = task_scores / scale, task_target / scale  # the mean falls out of the difference
+        total = total + weight * LOSSES[task_type](
+            task_scores, task_target, *(class_weights[number] if class_weights else ())
+        )
         label, score = label + num_labels, score + num_scores
     return total
 

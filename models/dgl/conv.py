@@ -196,26 +196,26 @@ class DglConv(nn.Module):
 
     def _read(self, block: Block, graph: Any, carried: Tensor | None) -> list[Any]:
         """Return what `forward` of the convolution takes beside graph and node features."""
-        found: list[Any] = []
+        arguments: list[Any] = []
         for word in self.spec.reads:
             if word in ("edges", "edges_if_any", "edges_like_nodes"):
-                found += [] if self.edges is None else [_rows(self.edges(block, torch.float32))]
+                arguments += [] if self.edges is None else [_rows(self.edges(block, torch.float32))]
             elif word == "relations":
-                found.append(torch.zeros(block.num_edges).long() if block.edge_type is None else block.edge_type)
+                arguments.append(torch.zeros(block.num_edges).long() if block.edge_type is None else block.edge_type)
             elif word == "distances":
                 assert block.edge_feat is not None, "the loader gave no edge features"
-                found.append(block.edge_feat.norm(dim=1, keepdim=True))
+                arguments.append(block.edge_feat.norm(dim=1, keepdim=True))
             elif word == "degrees":
                 assert self.pseudo is not None
                 scale = (end_degrees(block) + 1).rsqrt()
                 ends = torch.stack([scale[block.indices.long()], scale[graph.edges(order="eid")[1]]], 1)
-                found.append(self.pseudo(ends))
+                arguments.append(self.pseudo(ends))
             elif word == "lambda_max":
-                found.append([2.0] * graph.batch_size)
+                arguments.append([2.0] * graph.batch_size)
             else:
                 assert carried is not None
-                found.append(carried.flatten().long() if word == "node_types" else carried)
-        return found
+                arguments.append(carried.flatten().long() if word == "node_types" else carried)
+        return arguments
 
 
 def _rows(edges: Any) -> Tensor:

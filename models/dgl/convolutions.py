@@ -155,8 +155,8 @@ REFUSED: Mapping[str, str] = {
     "DenseSAGEConv": f"{_DENSE}; take SAGEConv with aggregator_type=gcn, which computes the same",
     "EdgeWeightNorm": "gives weights of edges and no vectors of nodes; TAGConv, SGConv, APPNPConv and GCN2Conv call it "
     "with model.edge_weights=true",
-    "GroupRevRes": "wraps a convolution that is reversible by groups of columns; take model deepgcn with reversible=true, "
-    "which is that and keeps no layer's vectors",
+    "GroupRevRes": "wraps a convolution that is reversible by groups of columns; take model deepgcn with "
+    "reversible=true, which is that",
     "HeteroGraphConv": "wraps a convolution for each relation; take model dgl_hetero, which is that",
     "TWIRLSUnfoldingAndAttention": "is the propagation inside TWIRLSConv and needs the self-loops that this adds; take "
     "TWIRLSConv",
@@ -190,19 +190,19 @@ def complete_options(name: str, given: Mapping[str, Any], place: str = "model.op
     if spec.hops in given and (type(given[spec.hops]) is not int or given[spec.hops] < 0):
         raise RecipeError(f"{place}.{spec.hops}={given[spec.hops]}: a whole number from 0 is needed")
     # Functions are no options of a recipe.
-    known = {key: spec.defaults.get(key, value) for key, value in signature.items() if key != "activation"}
-    known = {key: value for key, value in known.items() if key not in spec.sizes}
+    options = {key: spec.defaults.get(key, value) for key, value in signature.items() if key != "activation"}
+    options = {key: value for key, value in options.items() if key not in spec.sizes}
     for key in given:
-        if key in signature and key not in known:
+        if key in signature and key not in options:
             why = f"model.{key} does that" if key in ("activation", "norm") else "graphmill sets it by graph and model"
             raise RecipeError(f"{place}.{key}: {why}; remove it")
-        if key not in known:
-            shown = ", ".join(f"{option}={value}" if value is not ... else option for option, value in known.items())
+        if key not in options:
+            shown = ", ".join(f"{option}={value}" if value is not ... else option for option, value in options.items())
             raise RecipeError(
-                f"{place}: {name} has no option {key!r}{did_you_mean(key, known)}; known: {shown or 'none'}"
+                f"{place}: {name} has no option {key!r}{did_you_mean(key, options)}; known: {shown or 'none'}"
             )
     complete = {**spec.defaults, **given}
-    if "allow_zero_in_degree" in known:  # isolated nodes, and sources without drawn edges, are no mistake here
+    if "allow_zero_in_degree" in options:  # isolated nodes, and sources without drawn edges, are no mistake here
         complete.setdefault("allow_zero_in_degree", True)
     return complete
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from models.facts import GraphFacts
-from models.layers.encoders import NodeEncoder
 from models.vectors.base import RowsModel
 
 Side = Literal["head", "tail"]
@@ -117,19 +116,13 @@ class KnowledgeModel(RowsModel):
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Make rows of zeros for all entities and relations. Raises RecipeError: the task is another one."""
-        nn.Module.__init__(self)
-        config.check_task(facts.task)
-        self.config, self.facts = config, facts
-        rows_alone = replace(facts, feature_dim=0, categories=())
-        self.encoder = NodeEncoder(rows_alone, config.dim, project=False)
+        super().__init__(config, facts)
         self.relations: Tensor
         self.register_buffer("relations", torch.zeros(config.relation_rows(facts.num_relations), config.relation_width))
         self.calibration: Tensor
         self.register_buffer("calibration", torch.tensor([1.0, 0.0]).repeat(facts.num_relations, 2, 1))
         """float32 (R, 2, 2): for heads and for tails of each relation, a and b of the probability
         1 / (1 + e^-(a score + b)) that a triple holds."""
-        self.layers = nn.ModuleList()
-        self.finish = nn.Identity()
         self.head = nn.Identity()
 
 
