@@ -232,8 +232,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/storage/source_digests.py: folder / name",
         "tasks/train/ranks/launch.py: job.work / name",
         "tasks/train/ranks/join.py: path.parent / self.result",
-        "tasks/train/gradients/row_probes.py: job.work / _FOLDERS[0]",
-        "tasks/train/gradients/row_probes.py: job.work / _FOLDERS[1]",
         "tasks/partition/shard_work.py: Path(self.folder) / f'{name}.npy'",
         "tasks/partition/sharded.py: Path(files.folder) / f'all-{name}.npy'",
         "tasks/train/embeddings/shards.py: work.glob(f'{name}-*.tables')",

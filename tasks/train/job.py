@@ -115,8 +115,6 @@ class Job(Generic[Section]):
     """Of the loss (`train.class_weight`)."""
     teacher: Path | None = None
     """Checkpoint whose confident predictions count as labels (`train.self_training`)."""
-    probes: tuple[Path, Path] | None = None
-    """Folders of two short trainings, without and with rows in fewer bits, that this one is judged by."""
 
     @classmethod
     def make(

@@ -16,13 +16,13 @@ from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.graph_facts import graph_facts, task_relation
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResult
-from tasks.train.families import family_of, unread_edge_features
-from tasks.train.gradients.weights import remember_trained
+from tasks.train.families import family_of, trainings, unread_edge_features
+from tasks.train.gradients.sizes import remember_trained
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
 from tasks.train.ranks.launch import run_job
 from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
 
-VERSION = 14
+VERSION = 15
 NAMED_BY = "classes"
 """What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
@@ -53,7 +53,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
     weights = _class_weights(context, recipe, parents)
     job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm, weights)
-    result = _run_all(family.trainings(job), context)
+    result = _run_all(trainings(job), context)
     record = None
     if warm is not None:
         why = result["cold_because"]

@@ -57,12 +57,12 @@ def train_on(patch: pytest.MonkeyPatch, memory: int | None) -> None:
     patch.setattr(place, "choose_place", lambda *_: Place(DEVICE, memory) if memory else place_of_cpu())
 
 
-def make_device_trainer(job: Any) -> Any:
+def make_device_engine(job: Any) -> Any:
     """The only rank of a GNN's training, on the device."""
-    from tasks.train.gradients.engine import Trainer
+    from tasks.train.gradients.engine import GradientEngine
     from tasks.train.strategies.base import Ranks
 
-    return Trainer(job, Ranks(), DEVICE)
+    return GradientEngine(job, Ranks(), DEVICE)
 
 
 def place_of_cpu() -> Place:

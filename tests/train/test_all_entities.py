@@ -18,7 +18,7 @@ from models.kernels.tables.row_layout import Rule
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge import relation_rows
 from tasks.storage.graph_store import GraphStore
-from tasks.train.knowledge.all_entities import AllEntitiesEngine
+from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.relations import Relations
 from tasks.train.loaders.samples.triples import TripleData
 from tests.knowledge_graphs import triple_graph
@@ -57,7 +57,7 @@ class Case:
         grid: Any = SimpleNamespace(tables=tables, room=None, meeting=lambda *_: {"entities": (self.table, self.table)})
         made = LOADERS.create(LOADERS.config(loader), TripleData(store, 3))
         losses = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
-        self.engine = AllEntitiesEngine(
+        self.engine = AllEntitiesStepper(
             kind, self.options, made, losses, self.relations, None, grid, 11, device_memory=memory
         )
 

@@ -25,7 +25,7 @@ from tasks.train.knowledge.relations import Relations
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, Triples, head_chances
 from tasks.train.tables.objective import Ends
 from tests.knowledge_graphs import planted_triples, triple_graph
-from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, stopped_at, trained
+from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to
 
 SCORERS = ("transe", "distmult", "complex", "simple", "rotate", "quate", "rescal", "pairre")
 # ---- gradients
@@ -265,9 +265,9 @@ def test_little_memory_for_ranking_changes_no_rank(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path / "graph")
     for memory in ("1MB", "1GB"):
         asked = recipe(train={"epochs": 2, "eval_every": 1}, evaluate={"memory": memory})
-        trainer = trained(graph, tmp_path / memory, asked)
-        assert trainer.validation is not None
-        assert trainer.validation.ranker.memory == {"1MB": 10**6, "1GB": 10**9}[memory]
+        engine = trained(graph, tmp_path / memory, asked)
+        assert engine.validation is not None
+        assert engine.validation.ranker.memory == {"1MB": 10**6, "1GB": 10**9}[memory]
     assert best(tmp_path / "1MB")["metric"] == best(tmp_path / "1GB")["metric"]
 
 
@@ -291,7 +291,7 @@ def test_a_training_that_stopped_goes_on_to_the_same_rows(
     asked = recipe(train={"epochs": 6, "eval_every": 2, "strategy": strategy, "checkpoint_minutes": 1e-9})
     trained(graph, tmp_path / "whole", asked)
 
-    stopped_at(3, graph, tmp_path / "halves", asked, monkeypatch)
+    trained_up_to(3, graph, tmp_path / "halves", asked)
     trained(graph, tmp_path / "halves", asked)
     check_same(tmp_path / "whole", tmp_path / "halves")
 
@@ -299,8 +299,8 @@ def test_a_training_that_stopped_goes_on_to_the_same_rows(
 def test_training_stops_where_validation_does_not_get_better(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path / "graph")
     options = {"epochs": 200, "eval_every": 1, "patience": 3, "plateau": {"patience": 1, "factor": 0.5}}
-    trainer = trained(graph, tmp_path / "work", recipe(train=options))
-    assert trainer.progress.epoch < 200
+    engine = trained(graph, tmp_path / "work", recipe(train=options))
+    assert engine.progress.epoch < 200
     lines = [json.loads(line) for line in (tmp_path / "work" / "metrics.jsonl").read_text().splitlines()]
     rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
     assert rates[-1] < rates[0]
@@ -308,11 +308,11 @@ def test_training_stops_where_validation_does_not_get_better(tmp_path: Path) -> 
 
 def test_best_rows_are_kept_and_not_the_last(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path / "graph")
-    trainer = trained(graph, tmp_path / "work", recipe(train={"epochs": 12, "eval_every": 1, "learning_rate": 20.0}))
+    engine = trained(graph, tmp_path / "work", recipe(train={"epochs": 12, "eval_every": 1, "learning_rate": 20.0}))
     lines = [json.loads(line) for line in (tmp_path / "work" / "metrics.jsonl").read_text().splitlines()]
     measured = [line["valid/mrr"] for line in lines if "valid/mrr" in line]
     assert best_mrr(tmp_path / "work") == max(measured)
-    again = trainer.validation
+    again = engine.validation
     assert again is not None
     state = best(tmp_path / "work")
     from tasks.ranking.entities import TableBlocks

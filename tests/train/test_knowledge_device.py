@@ -13,7 +13,7 @@ from models.kernels.similarity import rows as similarity
 from tasks.train.knowledge import comparing
 from tasks.train.tables.place import Place
 from tests.knowledge_graphs import triple_graph
-from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, stopped_at, trained
+from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to
 from tests.train.test_knowledge import SCORERS
 from tests.train.test_knowledge_features import features
 
@@ -88,7 +88,7 @@ def test_tables_beyond_the_device_s_memory(tmp_path: Path) -> None:
 def test_a_training_that_was_stopped_goes_on_to_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = triple_graph(tmp_path / "graph", feat=features(120, 3))
     asked = recipe(model={"dim": 16}, train={"epochs": 4, "eval_every": 2, "optimizer": "adam", "learning_rate": 0.01})
-    stopped_at(2, graph, tmp_path / "stopped", asked, monkeypatch, DEVICE)
+    trained_up_to(2, graph, tmp_path / "stopped", asked, DEVICE)
     for work in ("stopped", "whole"):
         trained(graph, tmp_path / work, asked, place=DEVICE)
     check_same(tmp_path / "stopped", tmp_path / "whole")

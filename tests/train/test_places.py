@@ -16,14 +16,14 @@ from models.vectors import SampledModel
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables import block_trainer, grid, place
+from tasks.train.tables import block_engine, grid, place
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Grid, Tables
-from tasks.train.tables.learning_engine import LearningEngine
+from tasks.train.tables.pair_engine import PairEngine
 from tasks.train.tables.place import Place, choose_place, why_no_gpu
+from tasks.train.tables.sample_stepper import SampleStepper
 from tasks.train.tables.settings import TableSizes, choose_blocks, choose_device_room
-from tasks.train.tables.trainer import Trainer
 from tests.support import node_graph
 from tests.train.in_process import make_job, own_settings
 from tests.train.test_tables import recipe, written
@@ -82,14 +82,14 @@ def test_a_gpu_that_cannot_train_the_model_is_left_alone(monkeypatch: pytest.Mon
 def test_ranks_agree_on_where_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job: Any = make_job(recipe(), written(node_graph(tmp_path / "graph")), tmp_path / "work")
     with own_settings():
-        made = Trainer(job, Ranks())
-        assert isinstance(made.engine, LearningEngine)
+        made = PairEngine(job, Ranks())
+        assert isinstance(made.stepper, SampleStepper)
         made.place = Place(CPU, 10_000)
         assert made._device_memory() == 10_000 - 8 * 300
         for others, expected in (([None], None), ([5000, 3000], 3000)):
-            monkeypatch.setattr(block_trainer, "from_all", lambda own, others=others: others)
+            monkeypatch.setattr(block_engine, "from_all", lambda own, others=others: others)
             assert made._device_memory() == expected
-        monkeypatch.setattr(block_trainer, "from_all", lambda own: [own, None])
+        monkeypatch.setattr(block_engine, "from_all", lambda own: [own, None])
         with pytest.raises(RecipeError, match="some ranks have a GPU to train on and others have none"):
             made._device_memory()
 

@@ -17,9 +17,17 @@ from tasks.sizes import Counts
 from tasks.stage import run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home
-from tasks.train.gradients.part_sizes import largest_graph, part_bytes
-from tasks.train.gradients.sizes import model_size, refuse_excess, training_bytes
-from tasks.train.gradients.weights import Weights, count_weights, known_weights, remember_trained
+from tasks.train.gradients.sizes import (
+    Weights,
+    count_weights,
+    known_weights,
+    largest_graph,
+    model_size,
+    part_bytes,
+    refuse_excess,
+    remember_trained,
+    training_bytes,
+)
 from tasks.train.loaders.config_base import LoaderConfig
 from tasks.train.ranks.failures import final_error
 from tasks.train.stage import STAGE
@@ -110,7 +118,7 @@ def test_weights_are_counted_once_in_a_home(tmp_path: Path, home: Home, monkeypa
     train, wider = TrainConfig(), MODELS.config({"name": "graphsage", "hidden_dim": 16, "num_layers": 2})
     counted = count_weights(config, train, facts)
     assert known_weights(home, config, train, facts) == counted
-    monkeypatch.setattr("tasks.train.gradients.weights.count_weights", lambda *_: None)
+    monkeypatch.setattr("tasks.train.gradients.sizes.count_weights", lambda *_: None)
     assert known_weights(home, config, train, facts) == counted
     assert known_weights(home, wider, train, facts) is None, "another model is another count"
     remember_trained(home, wider, train, facts, 77)

@@ -34,7 +34,7 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
 from tasks.train.warm.warm_weights import DoesNotFitError, begin_warm, refuse_held_out_knowledge
 from tests.support import link_graph
-from tests.train.in_process import make_trainer, own_settings, run_job
+from tests.train.in_process import make_engine, own_settings, run_engine, run_job
 
 STILL = "train.learning_rate=1e-12"  # what training begins with is what it ends with
 EARLIER = ("ingest", "preprocess", "components", "partition", "train")
@@ -229,14 +229,14 @@ def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: P
     job.work.mkdir()
     assert Job.load(job.save()).warm == warm
     with own_settings():
-        trainer = make_trainer(job)
-        for name, tensor in trainer.model.state_dict().items():
+        engine = make_engine(job)
+        for name, tensor in engine.model.state_dict().items():
             assert torch.equal(tensor, earlier.weights[name])
-        assert trainer.progress.cold_because == ""
-        trainer.run()
+        assert engine.progress.cold_because == ""
+        run_engine(engine)
         last = checkpoint.load(job.work / LAST)["model"]
         assert not any(torch.equal(last[name], earlier.weights[name]) for name in last)
-        resumed = make_trainer(job)
+        resumed = make_engine(job)
         for name, tensor in resumed.model.state_dict().items():
             assert torch.equal(tensor, last[name])
         assert resumed.progress.cold_because == ""
@@ -257,9 +257,9 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     assert parent.manifest.key == earlier.key
     job = Job.make(later, Path(graph["folder"]), graph["digest"], tmp_path, warm_start(later, home, parent))
     with own_settings():
-        trainer = make_trainer(dataclasses.replace(job, warm=None))
+        engine = make_engine(dataclasses.replace(job, warm=None))
         assert job.warm is not None
-        why = begin_warm(trainer.model, job.warm, GraphStore.open(job.graph), Ranks())
+        why = begin_warm(engine.model, job.warm, GraphStore.open(job.graph), Ranks())
     assert why.startswith("classes are other ones")
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
+from tasks.train.gradients.model import build_model
 from torch import Tensor
 
 from configs.registry import LOADERS
@@ -18,7 +19,6 @@ from tasks.train.embeddings.configs import DenseConfig, SparseConfig
 from tasks.train.embeddings.host_tables import sparse_embedding, take_tables
 from tasks.train.embeddings.row_optimizers import RowAdagrad
 from tasks.train.gradients.batches import Batches
-from tasks.train.gradients.model import build_model
 from tasks.train.gradients.steps import Optimization
 from tasks.train.job import Job
 from tasks.train.loaders.base import TrainingData

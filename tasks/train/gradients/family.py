@@ -13,7 +13,7 @@ from tasks.sizes import Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.gradients import row_probes, self_training
+from tasks.train.gradients import self_training
 from tasks.train.job import GnnJob
 from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
 from tasks.train.loaders.configs import AutoConfig
@@ -69,22 +69,22 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
         )
 
 
-def trainings(job: GnnJob) -> list[GnnJob]:
-    """Return the trainings that make up a job, in order: several with self-training."""
-    return row_probes.trainings(job) or self_training.trainings(job)
-
-
 def train(job: GnnJob, ranks: Ranks) -> None:
     """Train one rank to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    from tasks.train.gradients.engine import train as run
+    from tasks.processes.device import choose_device, use_threads
+    from tasks.train import run
+    from tasks.train.gradients.engine import GradientEngine
+    from tasks.train.gradients.precision import check_precision
 
-    run(job, ranks)
+    use_threads(job.train.threads)
+    device = choose_device(job.train.device, ranks.local_rank, share=job.train.share_gpu)
+    check_precision(job.train, device)
+    run.train(lambda: GradientEngine(job, ranks, device), ranks, device, share_gpu=job.train.share_gpu)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
     """Return the model's weights, in words, and a training's peak memory on this machine's CPU in bytes."""
-    from tasks.train.gradients.sizes import training_bytes
-    from tasks.train.gradients.weights import known_weights
+    from tasks.train.gradients.sizes import known_weights, training_bytes
 
     assert isinstance(recipe.train, TrainConfig)
     weights = known_weights(home, recipe.model, recipe.train, facts)

@@ -1,18 +1,25 @@
-"""How much memory a training takes: counted before it is asked for."""
+"""How many weights a model has, and how much memory its training takes: counted before it is asked for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from configs.base import ComponentConfig
-from configs.errors import RecipeError
+from configs.errors import GraphmillError, IntegrityError, RecipeError
+from configs.registry import MODELS
 from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
-from tasks.train.gradients.part_sizes import largest_graph, part_bytes
-from tasks.train.gradients.weights import Weights, count_weights
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.file_names import file_name
+from tasks.storage.home import Home
+from tasks.storage.stored import of_kind, read_json
 from tasks.train.loaders.config_base import LoaderConfig
 from tasks.train.loaders.configs import AutoConfig
 from tasks.train.strategies.configs import PartitionedConfig
@@ -20,10 +27,86 @@ from tasks.train.strategies.configs import PartitionedConfig
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
 
+_TABLE = "encoder.embedding.weight"
+_MODELS = Path(__file__).resolve().parents[3] / "models"
 _STATES = {"adam": 2, "adamw": 2, "sgd": 1, "sparse_adam": 2, "row_adagrad": 0, "": 0}
 """Numbers that an optimizer keeps for each weight (Adagrad by row: one a row, which is nothing beside it)."""
 # Arrays kept for gradients, each of the size of a layer's output: sum over neighbours, output, norm, activation.
 _ARRAYS_A_LAYER = 4
+_NUMBERING_BYTES = 8
+"""A node of the whole graph and rank: local numbers, and once as many where validation finds what borders on a part."""
+_OFFSET_BYTES = 8 + 4
+"""A node of a machine and rank: where its in-edges begin, and their number as a float."""
+_NUMBER_BYTES = {"stored": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_CACHE_SHARE = 1 / 8
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Numbers that a model learns."""
+
+    dense: int
+    """Where the model computes."""
+    table: int = 0
+    """Of a table of sparse node embeddings, in CPU memory."""
+
+
+def count_weights(model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Weights | None:
+    """Count a model's weights without making them; None for a model of the user's own that torch cannot build so.
+
+    Raises RecipeError: as the model itself does.
+    """
+    import torch
+
+    try:
+        # Tensors on the device "meta" have shapes and no memory. Drawing initial weights must not shift other draws.
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            made = MODELS.create(model, facts)
+    except GraphmillError:
+        raise
+    except Exception:
+        return None
+    found = {name: parameter.numel() for name, parameter in made.named_parameters()}
+    table = found.pop(_TABLE, 0) if _has_table(train) else 0
+    return Weights(sum(found.values()), table)
+
+
+def known_weights(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Weights | None:
+    """Return what `count_weights` does, counted once in a home."""
+    path = _path(home, model, train, facts)
+    with suppress(FileNotFoundError, IntegrityError):
+        remembered: Weights = of_kind(Weights, read_json(path), path)
+        return remembered
+    found = count_weights(model, train, facts)
+    if found is not None:
+        _write(path, found)
+    return found
+
+
+def remember_trained(
+    home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts, num_parameters: int
+) -> None:
+    """Keep the count that a training tells of its model; of a table of embeddings it tells nothing apart."""
+    if not _has_table(train):
+        _write(_path(home, model, train, facts), Weights(num_parameters))
+
+
+def _has_table(train: TrainConfig) -> bool:
+    return hasattr(train.embeddings, "optimizer")
+
+
+def _path(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Path:
+    """Name a count by all that it depends on: options, graph, and the code of the models."""
+    code = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_MODELS.rglob("*.py")))).hexdigest()
+    # A training knows these, a plan does not.
+    graph = asdict(replace(facts, label_mean=(), label_scale=(), fanouts=(), newest=False))
+    content = json.dumps([model.model_dump(mode="json"), _has_table(train), graph, code], sort_keys=True)
+    return home.cache / "weights" / file_name(f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.json")
+
+
+def _write(path: Path, weights: Weights) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomic(path, json.dumps(asdict(weights)).encode())
 
 
 @dataclass(frozen=True)
@@ -109,3 +192,45 @@ def training_bytes(
 def _loader(train: TrainConfig) -> LoaderConfig:
     assert isinstance(train.loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
     return train.loader
+
+
+class PartBytes(NamedTuple):
+    """Memory of one machine's ranks, in bytes, beside what any training takes; mapped files apart."""
+
+    fixed: float
+    scaled: float
+    """What grows with the nodes of the graph."""
+
+
+def part_bytes(
+    train: TrainConfig, facts: GraphFacts, weights: Weights, states: int, counts: Counts, rows_read: int
+) -> PartBytes | None:
+    """Return what strategy `partitioned` takes; None with another one.
+
+    `states`: numbers that the optimizer of a table keeps for each of its. `rows_read`: nodes that a batch reads.
+    """
+    options = train.strategy
+    if not isinstance(options, PartitionedConfig):
+        return None
+    machines, ranks = train.num_machines, train.num_ranks
+    num_nodes, world_size = counts.num_nodes, machines * ranks
+    row_bytes = facts.feature_dim * _NUMBER_BYTES[options.rows]
+    copied = row_bytes if options.rows != "stored" else 2 * facts.feature_dim * (train.precision == "bfloat16")
+    if options.rows_on in ("device", "wholegraph"):  # in the GPUs' memory, where the training looks for room
+        row_bytes = copied = 0
+    remote_rows = min(num_nodes, rows_read * options.exchange_batches) * (1 - 1 / machines)
+    fixed = ranks * (remote_rows * row_bytes + (options.cache or 0))
+    scaled = ranks * num_nodes * (_NUMBERING_BYTES + (_OFFSET_BYTES + copied) / machines)
+    if options.cache is None and machines > 1:
+        scaled += ranks * num_nodes / world_size * row_bytes * _CACHE_SHARE
+    scaled += ranks * 4 * (weights.table * (1 + states) + num_nodes * (weights.table > 0)) / world_size
+    return PartBytes(fixed, scaled)
+
+
+def largest_graph(needed: float, scaled: float, num_nodes: int, free_bytes: int) -> str:
+    """Say how many nodes of such a graph machines like this one would hold.
+
+    `needed` bytes are all that a machine takes for `num_nodes`, of which `scaled` grow with them.
+    """
+    most = num_nodes * max(0.0, free_bytes - (needed - scaled)) / max(scaled, 1.0)
+    return f"as many machines like this one hold {most:,.0f} nodes of such a graph, if their disks do"

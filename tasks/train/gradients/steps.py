@@ -121,10 +121,6 @@ class Optimization:
         self.optimizer.zero_grad(set_to_none=True)
         average_(self._statistics)
 
-    def advance(self) -> None:
-        """Move on in the schedule after a step that was taken elsewhere (`whole_step`)."""
-        self.scheduler.step()
-
     def _divide(self, divisor: float, rows: tuple[Tensor, Tensor] | None) -> None:
         """Divide the whole gradient; without any label it is zero, and stays."""
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]

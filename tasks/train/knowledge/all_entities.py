@@ -24,8 +24,8 @@ from tasks.train.knowledge.relations import Relations
 from tasks.train.loaders.samples.all_entities import AllEntities, Asked
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
-from tasks.train.tables.learning_engine import Meet
 from tasks.train.tables.pools import Pool
+from tasks.train.tables.sample_stepper import Meet
 
 _ROUNDING, _DROPOUT = 3, 4
 _MOST_SCORES = 1 << 28
@@ -35,8 +35,8 @@ _COPIES, _SCORES = 4, 4
 them, some rows that move) and as many times a batch's scores."""
 
 
-class AllEntitiesEngine:
-    """Trains batch after batch; a batch's gradients move every entity's row: see `Engine`."""
+class AllEntitiesStepper:
+    """Trains batch after batch; a batch's gradients move every entity's row: see `Stepper`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class AllEntitiesEngine:
         meet: Meet | None = None,
         device_memory: int | None = None,
     ) -> None:
-        """Arguments as of `TripleLearning` and `LearningEngine`. Raises RecipeError: a batch's scores have no room."""
+        """Arguments as of `TripleLearning` and `SampleStepper`. Raises RecipeError: a batch's scores have no room."""
         self.model, self.options, self.loader, self.loss = model, options, loader, loss
         self.relations, self.projection, self.seed, self.meet = relations, projection, seed, meet or grid.meeting
         count = grid.tables.num_nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from configs.base import ComponentConfig
 from configs.registry import STRATEGIES
@@ -74,28 +74,8 @@ class PartitionedConfig(StrategyConfig):
     """Where they lie while training. host: the machines' CPU memory. device: the GPUs' memory, each rank's own in its
     own, and what others have comes by NCCL. wholegraph: there too, held and moved by pylibwholegraph. auto: host, as
     long as the others have not run on a GPU. The batches are the same."""
-    rows_tolerance: float | None = Field(default=None, ge=0, le=1e6)
-    """How much of the validation metric such rows may cost: two short trainings, with them and without, come first, and
-    where they cost more the run ends. null: nobody looks."""
-    rows_epochs: int = Field(default=3, ge=1, le=1_000_000)
-    """Epochs of each of those two."""
-
     evaluates_together: ClassVar[bool] = True
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache", "rows_on"})
-
-    @model_validator(mode="after")
-    def _there_is_something_to_judge(self) -> PartitionedConfig:
-        if self.rows == "stored" and self.rows_tolerance is not None:
-            raise ValueError(
-                "rows_tolerance says what rows in fewer bits may cost, and rows=stored changes none; set rows=int8, "
-                "float16 or bfloat16, or remove rows_tolerance"
-            )
-        if self.rows_tolerance is None and self.rows_epochs != type(self).model_fields["rows_epochs"].default:
-            raise ValueError(
-                "rows_epochs are those of the trainings that rows_tolerance judges, and it is null; set it, or remove "
-                "rows_epochs"
-            )
-        return self
 
 
 @STRATEGIES.options("block_grid", "block_grid")

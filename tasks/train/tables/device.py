@@ -65,8 +65,8 @@ class ResidentBlocks:
             copy.copy_to(self.grid.block(key))
 
 
-class DeviceEngine:
-    """Trains chunks and buckets one after the other, all pairs of a launch side by side: see `Engine`."""
+class DeviceStepper:
+    """Trains chunks and buckets one after the other, all pairs of a launch side by side: see `Stepper`."""
 
     def __init__(self, objective: Objective, grid: Grid, pairs: DevicePairs | None, blocks: ResidentBlocks) -> None:
         """`pairs`: makes the pairs of a grid of one block; None: there are several, whose pairs come in pools."""
@@ -141,7 +141,7 @@ class DeviceEngine:
         self.objective.model.learn_on_device(self.objective.options, tables, samples, rates, noise)
 
 
-def device_engine(objective: Objective, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceEngine:
+def device_stepper(objective: Objective, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceStepper:
     """Return what trains on a device.
 
     Args:
@@ -154,7 +154,7 @@ def device_engine(objective: Objective, grid: Grid, device: torch.device, memory
     blocks, pairs = ResidentBlocks(grid, device, room), None
     if grid.tables.num_blocks == 1:
         pairs = objective.loader.on_device(device, memory - grid.tables.num_bytes)
-    return DeviceEngine(objective, grid, pairs, blocks)
+    return DeviceStepper(objective, grid, pairs, blocks)
 
 
 def negative_keys(seed: int, chunks: range) -> Array:

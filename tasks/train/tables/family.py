@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
@@ -16,13 +17,14 @@ from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import AnyJob, Job
+from tasks.train.job import Job
 from tasks.train.tables.checks import check_grid
 from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:
+    from tasks.train.run import Engine
     from tasks.train.strategies.base import Ranks
-    from tasks.train.tables.trainer import Trainer
+    from tasks.train.tables.place import Place
 
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
@@ -38,32 +40,27 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.strategy.name}")
 
 
-def trainings(job: Job[TableTrainConfig]) -> list[AnyJob]:
-    """Return the one training that makes up a job."""
-    return [job]
-
-
 def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    from tasks.train.tables.trainer import Trainer
+    from tasks.train.tables.pair_engine import PairEngine
+    from tasks.train.tables.place import why_no_gpu
 
-    train_blocks(Trainer, job, ranks)
+    train_blocks(PairEngine, job, ranks, why_no_gpu(MODELS.get(job.model.name)))
 
 
-def train_blocks(trainer_class: type[Trainer], job: Job[Any], ranks: Ranks) -> None:
-    """Train one rank's blocks to the end, and let rank 0 write the outcome. Raises RecipeError."""
-    import torch
+def train_blocks(
+    make: Callable[[Job[Any], Ranks, Place], Engine], job: Job[Any], ranks: Ranks, why_no_gpu: str | None = None
+) -> None:
+    """Train one rank's blocks to the end. Raises RecipeError.
 
-    from tasks.train.ranks.collectives import joined
-    from tasks.train.tables import place
+    `make` returns the engine; `why_no_gpu`: see `choose_place`. Whatever the place, blocks and samples travel between
+    ranks through the CPUs' memory.
+    """
+    from tasks.train import run
+    from tasks.train.tables.place import choose_place
 
-    chosen = place.choose_place(job.train, ranks.local_rank, place.why_no_gpu(MODELS.get(job.model.name)))
-    # Whatever the place: blocks and samples travel between ranks through the CPUs' memory.
-    with joined(ranks, torch.device("cpu")):
-        trainer = trainer_class(job, ranks, chosen)
-        trainer.run()
-    if ranks.is_main:
-        trainer.finish()
+    place = choose_place(job.train, ranks.local_rank, why_no_gpu)
+    run.train(lambda: make(job, ranks, place), ranks)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:

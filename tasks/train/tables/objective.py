@@ -43,7 +43,7 @@ Part = tuple[slice, Ends]
 
 
 class Learning(Protocol):
-    """What is learnt from samples, drawn on the CPU: `LearningEngine` asks for it."""
+    """What is learnt from samples, drawn on the CPU: `SampleStepper` asks for it."""
 
     @property
     def loader(self) -> Draws:
@@ -139,7 +139,7 @@ class Objective:
         return self.model.loss(self.options, tables, self.samples(centres, contexts, number, block))
 
 
-class Engine(Protocol):
+class Stepper(Protocol):
     """Takes the steps of samples, in blocks that the grid has loaded to be changed."""
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:

@@ -20,7 +20,7 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST
-from tasks.train.knowledge.all_entities import AllEntitiesEngine
+from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.projection import Projection
@@ -30,12 +30,12 @@ from tasks.train.loaders.samples.all_entities import AllEntities
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, head_chances
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint
+from tasks.train.tables.block_engine import BlockEngine
 from tasks.train.tables.block_files import Key
-from tasks.train.tables.block_trainer import BlockTrainer
 from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Saved
-from tasks.train.tables.learning_engine import LearningEngine, one_by_one
-from tasks.train.tables.objective import Engine
+from tasks.train.tables.objective import Stepper
+from tasks.train.tables.sample_stepper import SampleStepper, one_by_one
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room
 from tasks.train.warm.warm_rows import EarlierRows, earlier_rows
 from tasks.train.warm.warm_weights import DoesNotFitError
@@ -45,8 +45,8 @@ _TRIPLES, _RELATIONS = 1, 6
 _DRAW_ROWS = 1 << 14
 
 
-class KnowledgeTrainer(BlockTrainer):
-    """Trains the blocks of one rank, and the rows of relations."""
+class TripleEngine(BlockEngine):
+    """The blocks of entities of one rank, and the rows of relations."""
 
     unit = "triples"
     deals = True
@@ -66,7 +66,7 @@ class KnowledgeTrainer(BlockTrainer):
         parts = max(1, round(chunks * self.loader.room / asked)) if asked else 1
         return Settings(num_blocks, self.config.epochs * chunks, -(-chunks // min(parts, chunks)))
 
-    def make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
+    def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
         """Return what takes the steps."""
         manifest, seed = self.store.manifest, self.job.seed
         rule = Rule(self.config.optimizer)
@@ -89,7 +89,8 @@ class KnowledgeTrainer(BlockTrainer):
             self.relations.begin_with(self._earlier.relations, self._earlier.relation_place)
         self.best: dict[str, Any] = {}
         self.rate_drops = 0
-        self.stale = 0
+        # The best rows lie in the last checkpoint.
+        self.eval_every = self.checkpoint_every = self.config.eval_every
         self.validation = None
         if self.ranks.is_main:
             self.validation = Validation(self.job, self.store, self.model, self.settings.num_blocks)
@@ -102,7 +103,7 @@ class KnowledgeTrainer(BlockTrainer):
             meet = ResidentBlocks(self.grid, self.place.device, room).meeting
         if isinstance(self.loader, AllEntities):
             learnt = self.model, self.options, self.loader, loss, self.relations, self.projection
-            return AllEntitiesEngine(*learnt, self.grid, seed, meet, device_memory)
+            return AllEntitiesStepper(*learnt, self.grid, seed, meet, device_memory)
         chances = None
         if self.config.loader.sides == "bernoulli":
             chances = torch.from_numpy(head_chances(self.store))
@@ -111,7 +112,7 @@ class KnowledgeTrainer(BlockTrainer):
         learning = TripleLearning(
             self.model, self.options, self.loader, loss, self.relations, self.projection, drawn, chances, seed
         )
-        return LearningEngine(learning, self.grid, one_by_one, meet)
+        return SampleStepper(learning, self.grid, one_by_one, meet)
 
     def start(self, key: Key, table: RowTable) -> None:
         """Draw the rows of entities as the model has them begin."""
@@ -137,11 +138,6 @@ class KnowledgeTrainer(BlockTrainer):
             self.progress.cold_because = str(error)
             return None
 
-    @property
-    def num_epochs(self) -> int:
-        """Passes over the training triples."""
-        return int(self.config.epochs)
-
     def rate(self, chunk: int) -> float:
         """Return the learning rate of a chunk: less where validation did not get better."""
         rate = super().rate(chunk)
@@ -154,7 +150,7 @@ class KnowledgeTrainer(BlockTrainer):
         with products_in(self.config.products), nullcontext() if are_long else kernels_alone():
             yield
 
-    def after_round(self) -> None:
+    def after_grid_round(self) -> None:
         """Share what all ranks have whole."""
         if self.ranks.world_size > 1:
             self.relations.share(self.ranks.world_size)
@@ -163,81 +159,52 @@ class KnowledgeTrainer(BlockTrainer):
 
     # ---- validation
 
-    def count_epochs(self) -> None:
+    def epochs_done(self) -> int:
         """Count whole passes."""
         chunks = min(self.settings.total_chunks, self.progress.step * self.settings.chunks_a_pool)
-        self._epoch_before, self.progress.epoch = self.progress.epoch, chunks // self.loader.chunks_an_epoch
+        return int(chunks // self.loader.chunks_an_epoch)
 
-    def after_pool(self) -> None:
-        """Rank validation triples, where they are due; keep the best rows."""
-        progress, config, settings = self.progress, self.config, self.settings
-        is_due = progress.epoch // config.eval_every > self._epoch_before // config.eval_every
-        if not is_due and progress.step < settings.num_pools:
-            return
-        self.journal.write_progress("ranking validation triples", force=True)
-        files: Saved = {}
-        if not self._in_memory:
-            self.grid.version = progress.step
-            files = self.grid.save()
+    def validate(self) -> tuple[dict[str, float], float]:
+        """Rank validation triples."""
+        self.grid.version = self.progress.step
+        in_memory = self.ranks.world_size == 1 and self.grid.room is None
+        files = None if in_memory else self.grid.save()
         metrics: dict[str, float] = {}
+        score = 0.0
         if self.validation is not None:
-            entities = GridEntities(self.grid, None if self._in_memory else files, self.projection)
-            metrics = self.validation.measure(entities, self.relations.rows())
-        metrics = from_main(metrics)
-        score = from_main(self.validation.score(metrics) if self.validation else 0.0)
-        self.journal.record({f"valid/{name}": value for name, value in metrics.items()})
-        if score > progress.best_metric:
-            progress.best_metric, progress.best_epoch, progress.evaluations_without_gain = score, progress.epoch, 0
-            self.stale = 0
-            self._say_best()
-            self.grid.version = progress.step
-            self.best = {
-                "files": files or self.grid.save(),
-                "relations": self.relations.rows(),
-                "projection": self._projection_state(),
-            }
-            self.save_last()
-            return
-        progress.evaluations_without_gain += 1
-        self.stale += 1
-        self._say_best()
-        if config.plateau and self.stale >= config.plateau.patience:
-            self.rate_drops, self.stale = self.rate_drops + 1, 0
+            metrics = self.validation.measure(GridEntities(self.grid, files, self.projection), self.relations.rows())
+            score = self.validation.score(metrics)
+        return from_main(metrics), from_main(score)
 
-    def _say_best(self) -> None:
+    def judge(self, *, is_best: bool) -> None:
+        """Keep the best rows; let the rate fall where others were the best for too long."""
+        progress, plateau = self.progress, self.config.plateau
         if self.validation is not None:
-            best = abs(self.progress.best_metric)
             name = self.validation.evaluator.metric
-            self.journal.note = f"best valid {name} {best:.4f}, of epoch {self.progress.best_epoch}"
-
-    @property
-    def _in_memory(self) -> bool:
-        return self.ranks.world_size == 1 and self.grid.room is None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether validation has not got better for too long."""
-        patience = self.config.patience
-        return patience is not None and self.progress.evaluations_without_gain >= patience
+            self.journal.note = f"best valid {name} {abs(progress.best_metric):.4f}, of epoch {progress.best_epoch}"
+        if is_best:
+            rows = {"relations": self.relations.rows(), "projection": self._projection_state()}
+            self.best = {"files": self.grid.save(), **rows}
+        elif plateau and progress.evaluations_without_gain % plateau.patience == 0:
+            self.rate_drops += 1
 
     # ---- checkpoints
 
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint has to hold beside the blocks."""
+    def own_state(self) -> dict[str, Any]:
+        """Return rows that all ranks have, and the best ones."""
         return {
             "relations": self.relations.state(),
             "projection": self._projection_state(),
             "best": self.best,
-            "plateau": [self.rate_drops, self.stale],
+            "rate_drops": self.rate_drops,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned."""
+        """Take over what `own_state` returned."""
         self.relations.restore(state["relations"])
         if self.projection is not None:
             self.projection.rows.restore(state["projection"])
-        self.best = state["best"]
-        self.rate_drops, self.stale = state["plateau"]
+        self.best, self.rate_drops = state["best"], state["rate_drops"]
 
     def _projection_state(self) -> dict[str, Any] | None:
         return None if self.projection is None else self.projection.rows.state()
@@ -248,7 +215,7 @@ class KnowledgeTrainer(BlockTrainer):
         return found
 
     def finish(self) -> None:
-        """Make the model of the best rows and write it; rank 0 does so when the others have left."""
+        """Make the model of the best rows and write it."""
         self.journal.write_progress("making the model of the best rows", force=True)
         num_nodes, dim = self.store.manifest.num_nodes, self.options.dim
         table = self.allocate("vectors", num_nodes * dim, np.float32).reshape(num_nodes, dim)
@@ -264,5 +231,8 @@ class KnowledgeTrainer(BlockTrainer):
         progress = self.progress
         state = checkpoint.best_state(model, self.job.digest, progress.best_epoch, progress.best_metric)
         checkpoint.save_atomic(state, self.job.work / BEST)
-        numbers = self.grid.tables.numbers + model.relations.numel()
-        self.journal.finish(numbers, str(self.place.device))
+
+    @property
+    def num_parameters(self) -> int:
+        """Those of entities and of relations."""
+        return self.grid.tables.numbers + self.relations.table.num_rows * self.relations.table.width

@@ -25,8 +25,8 @@ def one_by_one(call: Callable[[int], None], count: int) -> None:
         call(number)
 
 
-class LearningEngine:
-    """Trains chunks of a whole table without locks, and pairs of blocks each on a thread: see `Engine`."""
+class SampleStepper:
+    """Trains chunks of a whole table without locks, and pairs of blocks each on a thread: see `Stepper`."""
 
     def __init__(self, objective: Learning, grid: Grid, run: Run = run_each, meet: Meet | None = None) -> None:
         """Remember what to do.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from configs.errors import DataError, RecipeError
 from configs.row_training import MultiplexTrainConfig
@@ -22,11 +19,11 @@ from tasks.sampling.walks.random_walks import Walks
 from tasks.storage.graph_facts import graph_facts, relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import set_around_table
-from tasks.train.job import BEST, LAST, Job
+from tasks.train.job import BEST, Job
 from tasks.train.multiplex.relations import RelationGraph, relation_graphs
 from tasks.train.multiplex.vectors import RelationVectors
+from tasks.train.run import Engine, RoundTotals
 from tasks.train.state import checkpoint
-from tasks.train.state.journal import Journal, Progress
 from tasks.train.state.validation import Validation
 from tasks.train.strategies.base import Ranks
 
@@ -34,7 +31,7 @@ _WALKS, _WINDOWS, _NEGATIVES, _NEIGHBORS = 11, 12, 13, 14
 """Purposes that keys are drawn for; `vectors` has the others."""
 
 
-class Batches:
+class RelationWalks:
     """Pairs of all relations: walks of each, as many as its nodes ask for. A batch depends on its number alone."""
 
     def __init__(self, graphs: list[RelationGraph], names: list[str], train: MultiplexTrainConfig, seed: int) -> None:
@@ -63,7 +60,7 @@ class Batches:
         wanted = train.batch_size / each * starts / starts.sum()
         self.counts = np.clip(np.rint(wanted), 1, train.walks * starts).astype(np.int64)
         """Walks of a batch, by relation."""
-        self.an_epoch = int(np.ceil(train.walks * starts / self.counts).max())
+        self.batches_an_epoch = int(np.ceil(train.walks * starts / self.counts).max())
         """Batches of an epoch."""
 
     def pairs(self, number: int) -> tuple[Array, Array, Array]:
@@ -81,87 +78,77 @@ class Batches:
         return centres, relations, contexts
 
 
-class MultiplexTrainer:
-    """One training."""
+class RelationEngine(Engine):
+    """One training, in one process on the CPU. A round is an epoch of walks."""
 
-    def __init__(self, job: Job[MultiplexTrainConfig]) -> None:
+    unit = "pairs"
+    eval_every = checkpoint_every = 1
+
+    def __init__(self, job: Job[MultiplexTrainConfig], ranks: Ranks) -> None:
         """Open the graph, draw the rows, and take over the last checkpoint. Raises DataError."""
-        self.job, self.train, self.config = job, job.train, cast(GatneConfig, job.model)
+        super().__init__(job, ranks)
+        self.train, self.config = job.train, cast(GatneConfig, job.model)
         use_threads(job.train.threads)
         self.store = GraphStore.open(job.graph)
         manifest = self.store.manifest
         graphs = relation_graphs(self.store)
-        self.batches = Batches(graphs, relations_of(manifest), job.train, job.seed)
+        self.walks = RelationWalks(graphs, relations_of(manifest), job.train, job.seed)
         self.negatives = alias_table(degrees(self.store) ** self.config.negative_power)
         self.rows = RelationVectors(self.config, graphs, manifest.num_nodes, job.train.learning_rate, job.seed)
-        self.progress = Progress()
-        if (job.work / LAST).exists():
-            state = checkpoint.load(job.work / LAST, job.digest)
-            with checkpoint.going_on_from(job.work / LAST):
-                self.progress = Progress(**state["progress"])
-                self.rows.restore(state["rows"])
+        if self.last:
+            with checkpoint.going_on_from(self.last_path):
+                self.rows.restore(self.last["rows"])
+            self.last = None
         else:
             warn_of_isolated(self.store, "their vectors are made of what they are drawn at first")
-        total = self.batches.an_epoch * job.train.epochs
-        self.journal = Journal(job.work, self.progress, total, job.train.epochs, 1, writes=True, unit="pairs")
-        self.validation = Validation(job, Ranks(), self.store, torch.device("cpu"))
-        self._checkpoint_at = time.monotonic()
+        self.steps_a_round = self.walks.batches_an_epoch
+        self.begin(self.steps_a_round * job.train.epochs, job.train.epochs)
+        self.validation = Validation(job, ranks, self.store, self.device)
 
-    def run(self) -> None:
-        """Train to the end, and write the outcome. Raises RecipeError: it diverged."""
-        progress = self.progress
-        patience = self.train.patience or self.train.epochs
-        while progress.epoch < self.train.epochs and progress.evaluations_without_gain < patience:
-            while progress.step_in_epoch < self.batches.an_epoch:
-                self._step()
-                if time.monotonic() - self._checkpoint_at > 60 * self.train.checkpoint_minutes:
-                    self._save()
-            self._end_epoch()
-            self._save()
-        self.journal.finish(self.rows.num_parameters, "cpu")
-
-    def _step(self) -> None:
-        progress, began = self.progress, time.perf_counter()
-        number = progress.step
-        centres, relations, contexts = self.batches.pairs(number)
+    def step(self) -> None:
+        """Learn from a batch of pairs."""
+        number = self.progress.step
+        centres, relations, contexts = self.walks.pairs(number)
         negatives = np.empty((len(centres), self.config.negatives), centres.dtype)
         draw_many(self.negatives, np.uint64(derive_key(self.job.seed, _NEGATIVES, number)), negatives.reshape(-1))
         random = np.random.Generator(np.random.Philox(key=derive_key(self.job.seed, _NEIGHBORS, number)))
         loss = self.rows.learn(centres, relations, contexts, negatives, random, self.train.pair_rate)
-        progress.step += 1
-        progress.step_in_epoch += 1
-        seconds = time.perf_counter() - began
-        for place, more in enumerate((loss * len(centres), len(centres), 0.0, seconds)):
-            progress.epoch_totals[place] += more
-        for place, more in enumerate((len(centres), 0.0, seconds)):
-            progress.run_totals[place] += more
-        self.journal.write_progress()
+        self.progress.count_step(loss * len(centres), len(centres))
 
-    def _end_epoch(self) -> None:
-        """Measure the validation split; keep the vectors if they are the best so far."""
-        progress, job = self.progress, self.job
+    def epochs_done(self) -> int:
+        """Count a round's epoch."""
+        return self.progress.epoch + 1
+
+    def end_round(self, totals: RoundTotals) -> dict[str, float]:
+        """Say the mean loss."""
+        return {"train/loss": totals.loss / totals.samples}
+
+    def validate(self) -> tuple[dict[str, float], float]:
+        """Make vectors of the rows and measure them. Raises RecipeError: they are not finite."""
         table = self.rows.vectors()
         if not bool(table.isfinite().all()):
             raise RecipeError(
-                f"model.name={job.model.name} gave vectors that are not finite: the training diverged. Lower "
+                f"model.name={self.job.model.name} gave vectors that are not finite: the training diverged. Lower "
                 "train.learning_rate or train.pair_rate"
             )
-        model = set_around_table(job.model, graph_facts(self.store.manifest), table)
-        model.lengths = table.norm(dim=1)
-        metrics = self.validation.measure(model)
-        score = self.validation.score(metrics)
-        progress.epoch += 1
-        progress.step_in_epoch = 0
-        progress.evaluations_without_gain += 1
-        loss, pairs, _, _ = progress.epoch_totals
-        progress.epoch_totals = [0.0, 0.0, 0.0, 0.0]
-        self.journal.record({"train/loss": loss / pairs, **{f"valid/{name}": value for name, value in metrics.items()}})
-        if score > progress.best_metric:
-            progress.best_metric, progress.best_epoch, progress.evaluations_without_gain = score, progress.epoch, 0
-            checkpoint.save_atomic(checkpoint.best_state(model, job.digest, progress.epoch, score), job.work / BEST)
+        self.measured: Any = set_around_table(self.job.model, graph_facts(self.store.manifest), table)
+        self.measured.lengths = table.norm(dim=1)
+        metrics = self.validation.measure(self.measured)
+        return metrics, self.validation.score(metrics)
 
-    def _save(self) -> None:
-        self._checkpoint_at = time.monotonic()
-        self.journal.note_checkpoint()
-        state = {"config_digest": self.job.digest, "progress": asdict(self.progress), "rows": self.rows.state()}
-        checkpoint.save_atomic(state, self.job.work / LAST)
+    def judge(self, *, is_best: bool) -> None:
+        """Write the best vectors."""
+        if is_best:
+            progress = self.progress
+            state = checkpoint.best_state(self.measured, self.job.digest, progress.epoch, progress.best_metric)
+            checkpoint.save_atomic(state, self.job.work / BEST)
+        del self.measured
+
+    def state(self) -> dict[str, Any]:
+        """Return what rows have learnt."""
+        return {"rows": self.rows.state()}
+
+    @property
+    def num_parameters(self) -> int:
+        """Those of rows, and what all nodes share."""
+        return self.rows.num_parameters
