@@ -73,9 +73,9 @@ def trainings(job: AnyJob) -> Sequence[AnyJob]:
     """
     if not isinstance(job.train, TrainConfig):
         return [job]
-    from tasks.train.gradients import self_training
+    from tasks.train.gradients import family as gradients
 
-    return self_training.trainings(cast(Any, job))
+    return gradients.trainings(cast(Any, job))
 
 
 def check_options(recipe: Recipe) -> None:

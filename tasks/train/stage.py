@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from configs.errors import RecipeError
@@ -19,8 +20,9 @@ from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResul
 from tasks.train.families import family_of, trainings, unread_edge_features
 from tasks.train.gradients.sizes import remember_trained
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
+from tasks.train.ranks.agreement import facts_of, pace_of
 from tasks.train.ranks.launch import run_job
-from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
+from tasks.train.warm.start import PARENT, earlier_training, warm_start
 
 VERSION = 15
 NAMED_BY = "classes"
@@ -53,6 +55,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
     weights = _class_weights(context, recipe, parents)
     job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm, weights)
+    job = replace(job, facts=_facts(recipe, job, graph.manifest.digest))
     result = _run_all(trainings(job), context)
     record = None
     if warm is not None:
@@ -81,6 +84,14 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "warm_start": record,
         **{name: result[name] for name in (*_PROGRESS_FIELDS, *_SPEED_FIELDS)},
     }
+
+
+def _facts(recipe: Recipe, job: AnyJob, graph_digest: str) -> dict[str, Any]:
+    """Return what machines of the job compare."""
+    facts = {**facts_of(recipe, "train"), **pace_of(recipe), "the partitioned graph": graph_digest[:12]}
+    if job.warm is not None:
+        facts["the weights that training begins with"] = (job.warm.weights or job.warm.key)[:12]
+    return facts
 
 
 def _class_weights(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> ClassWeights:

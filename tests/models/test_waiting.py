@@ -17,8 +17,7 @@ from models.kernels.sparse.adjacency import transpose_by_sorting
 from models.losses import LOSSES
 from models.node_types import TypedLinear
 from models.rgcn import by_relation, relation_shares
-from tasks.train.gradients.steps import Optimization
-from tasks.train.gradients.weighting import WEIGHTED_LOSSES
+from tasks.train.gradients.steps import WEIGHTED_LOSSES, Optimization
 from tasks.train.strategies.base import Ranks
 from tests.kernels.graphs import random_graph
 from tests.models.test_contract import LOADERS, NAMES, build

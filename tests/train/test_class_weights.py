@@ -22,7 +22,7 @@ from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.home import Home
 from tasks.train.gradients import self_training
 from tasks.train.gradients.engine import GradientEngine
-from tasks.train.gradients.weighting import WEIGHTED_LOSSES
+from tasks.train.gradients.steps import WEIGHTED_LOSSES
 from tasks.train.job import Job
 from tasks.train.labels.class_weights import check_class_weights, class_weights
 from tasks.train.labels.scale import training_facts

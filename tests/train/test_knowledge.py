@@ -21,7 +21,7 @@ from models.knowledge import KnowledgeModel, made_queries
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.relations import Relations, TripleTask
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, Triples, head_chances
 from tasks.train.tables.objective import Ends
 from tests.knowledge_graphs import planted_triples, triple_graph
@@ -108,7 +108,8 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     entities.write(slice(None), rows.numpy())
     drawn = DrawnEntities(np.ones(graph.manifest.num_nodes), 1, 0.0)
     made = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
-    return Tables(TripleLearning(kind, options, triples, made, relations, None, drawn, None, 11), entities)
+    task = TripleTask(kind, options, triples, made, relations, None, 11)
+    return Tables(TripleLearning(task, drawn, None), entities)
 
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], Any]] = [

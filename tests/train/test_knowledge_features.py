@@ -15,8 +15,8 @@ from tasks.inference.triples import TripleSplits
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.triples import TripleRanker
 from tasks.train.knowledge.engine import TripleEngine
-from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.shared import Projection
 from tasks.train.tables.objective import Ends
 from tests.knowledge_graphs import Triples, triple_graph
 from tests.train.knowledge_trainings import best, check_same, recipe, trained, trained_up_to
@@ -46,7 +46,7 @@ def test_a_batch_moves_maps_by_their_gradients(tmp_path: Path, name: str, invers
     seen = np.ones(graph.manifest.num_nodes)
     learning.projection = Projection(features(len(seen), 5), seen, 12, Rule("sgd"))
     own = features(count, 3, 1)
-    learning.relations = Relations(learning.model, learning.options, count, Rule("sgd"), 5, own, np.ones(count))
+    learning.relations = Relations(learning.model, learning.options, count, Rule("sgd"), 5, (own, np.ones(count)))
     of_relations = learning.relations._projection
     assert of_relations is not None
     maps = [learning.projection.rows.table, of_relations.rows.table]

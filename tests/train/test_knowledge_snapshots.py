@@ -14,12 +14,11 @@ from tasks.stage import Parent
 from tasks.storage.artifacts import MANIFEST_NAME
 from tasks.storage.home import Home
 from tasks.storage.ids import relation_names
-from tasks.train.job import BEST, Job
+from tasks.train.job import BEST, Job, WarmStart
 from tasks.train.knowledge.engine import TripleEngine
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm.warm_start import WarmStart
 from tests.preprocess.snapshot_tables import runner
 from tests.preprocess.test_snapshot_triples import rows_of, write
 from tests.support import as_partition

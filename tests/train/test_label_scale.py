@@ -27,7 +27,7 @@ from tasks.train.run import Bookkeeper
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm import warm_weights
-from tasks.train.warm.warm_weights import DoesNotFitError, _earlier_scale
+from tasks.train.warm.earlier import DoesNotFitError, _earlier_scale
 from tests.support import as_partition, molecule_graph, node_graph
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 

@@ -27,8 +27,7 @@ from tasks.train import validation
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.optimizers import describe_rate
 from tasks.train.gradients.precision import check_precision, set_kernels
-from tasks.train.gradients.steps import Optimization
-from tasks.train.gradients.weighting import WEIGHTED_LOSSES
+from tasks.train.gradients.steps import WEIGHTED_LOSSES, Optimization
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks

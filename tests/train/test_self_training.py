@@ -23,7 +23,7 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import ArrayEntry, PartitionManifest
 from tasks.supervise import Launcher
 from tasks.train import stage
-from tasks.train.gradients.self_training import check, trainings
+from tasks.train.gradients.family import check_self_training, trainings
 from tasks.train.job import BEST, RESULT, Job
 from tasks.train.labels.predicted import with_predicted_labels
 from tasks.train.ranks import launch
@@ -115,12 +115,12 @@ def test_refusals(graph: tuple[GraphStore, GraphModel, Path], tmp_path: Path) ->
     store, _, _ = graph
     train = TrainConfig(self_training={"rounds": 1})
     assert isinstance(store.manifest, PartitionManifest)
-    check(train, store.manifest)
+    check_self_training(train, store.manifest)
     molecules = as_partition(molecule_graph(tmp_path / "m")).manifest
     assert isinstance(molecules, PartitionManifest)
-    check(TrainConfig(), molecules)
+    check_self_training(TrainConfig(), molecules)
     with pytest.raises(RecipeError, match=r"train\.self_training is for one class a node"):
-        check(train, molecules)
+        check_self_training(train, molecules)
 
 
 def test_the_strategy_of_earlier_recipes_is_told_where_it_lives() -> None:

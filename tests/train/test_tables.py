@@ -29,7 +29,7 @@ from tasks.train.state.checkpoint import load_model
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables.negatives import Negatives
+from tasks.train.tables.objective import Negatives
 from tasks.train.tables.pools import PoolDraws
 from tasks.train.tables.settings import TableSizes, choose_blocks, choose_room, make_settings
 from tests.registered import models_of

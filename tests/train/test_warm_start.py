@@ -27,12 +27,13 @@ from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import RunResult
 from tasks.storage.snapshots import earlier_snapshots
-from tasks.train.job import BEST, LAST, Job
+from tasks.train import stage
+from tasks.train.job import BEST, LAST, Job, WarmStart
 from tasks.train.ranks.agreement import difference
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
-from tasks.train.warm.warm_weights import DoesNotFitError, begin_warm, refuse_held_out_knowledge
+from tasks.train.warm.earlier import DoesNotFitError, begin_warm, refuse_held_out_knowledge
+from tasks.train.warm.start import PARENT, earlier_training, warm_start
 from tests.support import link_graph
 from tests.train.in_process import make_engine, own_settings, run_engine, run_job
 
@@ -282,8 +283,9 @@ def test_a_training_is_the_same_where_it_begins_with_the_same_weights(tmp_path: 
     there, other = dataclasses.replace(first, key="of another home"), dataclasses.replace(first, weights="bbbb")
     jobs = [Job.make(recipe(2), tmp_path, "graph", tmp_path, warm) for warm in (first, there, other)]
     assert jobs[0].digest == jobs[1].digest != jobs[2].digest
-    assert jobs[0].facts == jobs[1].facts
-    said = difference(jobs[0].facts, jobs[2].facts, 1)
+    facts = [stage._facts(recipe(2), job, "graph") for job in jobs]
+    assert facts[0] == facts[1]
+    said = difference(facts[0], facts[2], 1)
     assert said is not None
     assert "the weights that training begins with is 'aaaa' on machine 0 and 'bbbb' on machine 1" in said
 

@@ -25,8 +25,7 @@ from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.ranks.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
 from tasks.train.state import checkpoint
-from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.data_parallel import DataParallel
+from tasks.train.strategies.base import DataParallel, Ranks
 from tests.train.two_processes import end
 
 TABLE = "encoder.embedding.weight"

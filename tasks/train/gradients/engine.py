@@ -69,7 +69,7 @@ class GradientEngine(Engine):
         clear_later_rows(self.model, store)
         self.model.to(device)
         if job.warm is not None and self.last is None:
-            from tasks.train.warm.warm_weights import begin_warm
+            from tasks.train.warm.earlier import begin_warm
 
             self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
         self.validation = self._make_validation(store, graph, strategy)

@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import StepBatch
-from models.losses import LOSSES, loss_of_several
+from models.losses import LOSSES, label_weight, loss_of_several
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.gradients.optimizers import make_optimizer, make_scheduler
 from tasks.train.gradients.precision import autocast
-from tasks.train.gradients.weighting import WEIGHTED_LOSSES
 from tasks.train.job import ClassWeights
 from tasks.train.ranks.collectives import average_, sum_over_ranks
 from tasks.train.strategies.base import Ranks
+
+
+def weighted_cross_entropy(
+    scores: Tensor, target: Tensor, weight: Tensor, class_weight: Tensor | None = None
+) -> Tensor:
+    """Return sum_v w_v CE_v: scores (n, C), target int64 (n,), weight (n,); -1 is no label and costs nothing.
+
+    `class_weight` (C,): as in `models.losses`.
+    """
+    return (weight * F.cross_entropy(scores, target, weight=class_weight, ignore_index=-1, reduction="none")).sum()
+
+
+def weighted_columns(
+    loss: Callable[..., Tensor], scores: Tensor, target: Tensor, weight: Tensor, class_weight: Tensor | None = None
+) -> Tensor:
+    """Return sum_v w_v times the mean loss of v's labels: scores and target (n, T), weight (n,); NaN is no label.
+
+    `class_weight` (T, 2): as in `models.losses`, of logistic losses.
+    """
+    known = ~torch.isnan(target)
+    losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
+    if class_weight is not None:
+        losses = losses * label_weight(target, class_weight)
+    return (weight * torch.where(known, losses, 0.0).sum(1) / known.sum(1).clamp(min=1)).sum()
+
+
+WEIGHTED_LOSSES: dict[str, Callable[..., Tensor]] = {
+    "multiclass": weighted_cross_entropy,
+    "binary": partial(weighted_columns, F.binary_cross_entropy_with_logits),
+    "multilabel": partial(weighted_columns, F.binary_cross_entropy_with_logits),
+    "regression": partial(weighted_columns, F.mse_loss),
+}
+"""By task type, as models.losses.LOSSES, of batches whose seeds carry weights; such loaders are for node tasks."""
 
 
 class Optimization:
@@ -104,8 +139,10 @@ class Optimization:
     def step(self, number: int, divisor: float = 1.0) -> None:
         """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""
         rows = None if self.embedding is None else self.embedding.take_gradients()
-        if divisor != 1:
-            self._divide(divisor, rows)
+        if divisor != 1:  # without any label the gradient is zero, and stays
+            grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+            for grad in [*grads, *([] if rows is None else [rows[1]])]:
+                grad.mul_(1 / divisor if divisor else 1.0)
         if self.train.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             self.clip(self.train.clip_norm, rows)
@@ -120,14 +157,6 @@ class Optimization:
             self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         average_(self._statistics)
-
-    def _divide(self, divisor: float, rows: tuple[Tensor, Tensor] | None) -> None:
-        """Divide the whole gradient; without any label it is zero, and stays."""
-        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
-        grads += [] if rows is None else [rows[1]]
-        factor = 1 / divisor if divisor else 1.0
-        for grad in grads:
-            grad.mul_(factor)
 
     def clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
         """Clip the norm of the whole gradient, rows of sparse embeddings included."""

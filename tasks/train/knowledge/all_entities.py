@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,12 +13,11 @@ from models.kernels.similarity.on_threads import all_similarities, all_similarit
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_moves import all_rows, move_rows, set_lengths
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import KnowledgeModel, relation_rows
-from models.triple_losses.base import Targets, TripleLoss
+from models.knowledge import relation_rows
+from models.triple_losses.base import Targets
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.train.knowledge.projection import Projection
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.relations import TripleTask
 from tasks.train.loaders.samples.all_entities import AllEntities, Asked
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
@@ -39,21 +36,16 @@ class AllEntitiesStepper:
     """Trains batch after batch; a batch's gradients move every entity's row: see `Stepper`."""
 
     def __init__(
-        self,
-        model: type[KnowledgeModel],
-        options: Any,
-        loader: AllEntities,
-        loss: TripleLoss,
-        relations: Relations,
-        projection: Projection | None,
-        grid: Grid,
-        seed: int,
-        meet: Meet | None = None,
-        device_memory: int | None = None,
+        self, task: TripleTask, grid: Grid, meet: Meet | None = None, device_memory: int | None = None
     ) -> None:
-        """Arguments as of `TripleLearning` and `SampleStepper`. Raises RecipeError: a batch's scores have no room."""
-        self.model, self.options, self.loader, self.loss = model, options, loader, loss
-        self.relations, self.projection, self.seed, self.meet = relations, projection, seed, meet or grid.meeting
+        """`task`: its loader is of `AllEntities`; others see `SampleStepper`. Raises RecipeError: scores have no room.
+
+        `device_memory`: bytes that there are on the device; None: steps are taken on the CPU.
+        """
+        self.model, self.options, self.loss = task.model, task.options, task.loss
+        loader: AllEntities = task.loader
+        self.loader, self.relations, self.projection, self.seed = loader, task.relations, task.projection, task.seed
+        self.meet = meet or grid.meeting
         count = grid.tables.num_nodes
         if loader.room * count > _MOST_SCORES or grid.room is not None or grid.tables.num_blocks > 1:
             raise RecipeError(

@@ -23,9 +23,9 @@ from tasks.train.job import BEST
 from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.learning import TripleLearning
-from tasks.train.knowledge.projection import Projection
-from tasks.train.knowledge.relations import Relations
-from tasks.train.knowledge.validation import Validation
+from tasks.train.knowledge.relations import Relations, TripleTask
+from tasks.train.knowledge.shared import Projection
+from tasks.train.knowledge.validation import TripleValidation
 from tasks.train.loaders.samples.all_entities import AllEntities
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, head_chances
 from tasks.train.ranks.collectives import from_main
@@ -37,8 +37,7 @@ from tasks.train.tables.grid import Saved
 from tasks.train.tables.objective import Stepper
 from tasks.train.tables.sample_stepper import SampleStepper, one_by_one
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room
-from tasks.train.warm.warm_rows import EarlierRows, earlier_rows
-from tasks.train.warm.warm_weights import DoesNotFitError
+from tasks.train.warm.earlier import DoesNotFitError, EarlierRows, earlier_rows
 
 _TRIPLES, _RELATIONS = 1, 6
 """Purposes that keys are drawn for; `learning` has the others."""
@@ -68,51 +67,39 @@ class TripleEngine(BlockEngine):
 
     def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
         """Return what takes the steps."""
-        manifest, seed = self.store.manifest, self.job.seed
-        rule = Rule(self.config.optimizer)
-        takes = self.options.features
-        device = None if device_memory is None else self.place.device
-        self.relations = Relations(
-            self.model,
-            self.options,
-            manifest.num_relations,
-            rule,
-            derive_key(seed, _RELATIONS),
-            self.store.get("relation_feat") if takes else None,
-            np.bincount(self.store["train_relation"], minlength=manifest.num_relations),
-            device,
-        )
+        manifest, seed, config = self.store.manifest, self.job.seed, self.config
+        rule, device = Rule(config.optimizer), None if device_memory is None else self.place.device
         degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
-        features = self.store.get("feat") if takes else None
-        self.projection = None if features is None else Projection(features, degree, self.options.dim, rule, device)
+        uses = np.bincount(self.store["train_relation"], minlength=manifest.num_relations)
+        feat, relation_feat = (
+            self.store.get(name) if self.options.features else None for name in ("feat", "relation_feat")
+        )
+        of_relations = None if relation_feat is None else (relation_feat, uses)
+        begin = derive_key(seed, _RELATIONS)
+        self.relations = Relations(self.model, self.options, manifest.num_relations, rule, begin, of_relations, device)
+        self.projection = None if feat is None else Projection(feat, degree, self.options.dim, rule, device)
         if self._earlier is not None:
             self.relations.begin_with(self._earlier.relations, self._earlier.relation_place)
         self.best: dict[str, Any] = {}
         self.rate_drops = 0
         # The best rows lie in the last checkpoint.
-        self.eval_every = self.checkpoint_every = self.config.eval_every
+        self.eval_every = self.checkpoint_every = config.eval_every
         self.validation = None
         if self.ranks.is_main:
-            self.validation = Validation(self.job, self.store, self.model, self.settings.num_blocks)
-        loss = TRIPLE_LOSSES.create(self.config.loss)
-        if self.ranks.is_main:
+            self.validation = TripleValidation(self.job, self.store, self.model, self.settings.num_blocks)
             print(f"triples: {manifest.splits['train']:,}, of {manifest.num_relations:,} relations")
+        loss = TRIPLE_LOSSES.create(config.loss)
+        task = TripleTask(self.model, self.options, self.loader, loss, self.relations, self.projection, seed)
         meet = None
         if device_memory is not None:
             room = choose_device_room(self.settings.num_blocks, sizes, device_memory)
             meet = ResidentBlocks(self.grid, self.place.device, room).meeting
         if isinstance(self.loader, AllEntities):
-            learnt = self.model, self.options, self.loader, loss, self.relations, self.projection
-            return AllEntitiesStepper(*learnt, self.grid, seed, meet, device_memory)
-        chances = None
-        if self.config.loader.sides == "bernoulli":
-            chances = torch.from_numpy(head_chances(self.store))
-        loss.entities_a_drawn = manifest.num_nodes / self.config.loader.negatives
-        drawn = DrawnEntities(degree, self.settings.num_blocks, self.config.loader.power)
-        learning = TripleLearning(
-            self.model, self.options, self.loader, loss, self.relations, self.projection, drawn, chances, seed
-        )
-        return SampleStepper(learning, self.grid, one_by_one, meet)
+            return AllEntitiesStepper(task, self.grid, meet, device_memory)
+        chances = torch.from_numpy(head_chances(self.store)) if config.loader.sides == "bernoulli" else None
+        loss.entities_a_drawn = manifest.num_nodes / config.loader.negatives
+        drawn = DrawnEntities(degree, self.settings.num_blocks, config.loader.power)
+        return SampleStepper(TripleLearning(task, drawn, chances), self.grid, one_by_one, meet)
 
     def start(self, key: Key, table: RowTable) -> None:
         """Draw the rows of entities as the model has them begin."""

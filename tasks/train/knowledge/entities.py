@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array, blocks, offsets
-from tasks.train.knowledge.projection import Projection
+from tasks.train.knowledge.shared import Projection
 from tasks.train.tables.grid import Grid, Saved, block_rows
 
 _ROWS = 1 << 16

@@ -15,7 +15,7 @@ from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job
-from tasks.train.tables.checks import check_grid
+from tasks.train.tables.family import check_grid
 from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:

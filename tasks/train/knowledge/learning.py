@@ -23,14 +23,12 @@ from models.kernels.dense.dropout import dropout
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_moves import gather_rows, move_rows, set_lengths
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import KnowledgeModel, Side, relation_rows
-from models.triple_losses.base import TripleLoss
+from models.knowledge import Side, relation_rows
 from models.vectors import AnyMeeting
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.comparing import Comparison, Gradients, Rows
-from tasks.train.knowledge.projection import Projection
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.relations import TripleTask
 from tasks.train.loaders.samples.triples import DrawnEntities, Triples, negatives_shape
 from tasks.train.tables.objective import Ends, Number, Part
 from tasks.train.tables.pools import Pool, drawn_chunk
@@ -42,35 +40,19 @@ _NEGATIVES, _ROUNDING, _DROPOUT, _SIDES, _BLOCKS = 2, 3, 4, 5, 7
 class TripleLearning:
     """Learns from triples; see `Learning`."""
 
-    def __init__(
-        self,
-        model: type[KnowledgeModel],
-        options: Any,
-        loader: Triples,
-        loss: TripleLoss,
-        relations: Relations,
-        projection: Projection | None,
-        drawn: DrawnEntities,
-        head_chances: Tensor | None,
-        seed: int,
-    ) -> None:
+    def __init__(self, task: TripleTask, drawn: DrawnEntities, head_chances: Tensor | None) -> None:
         """Remember what is learnt.
 
         Args:
-            model: makes queries.
-            options: the model's.
-            loader: makes batches.
-            loss: of scores.
-            relations: the rows of relations, which are learnt too.
-            projection: what entities' features add to their rows; None: nothing.
+            task: the model, its loader (of `Triples`) and what else it learns with.
             drawn: draws entities to compare with.
             head_chances: how often the head is asked for, float32 (R,); None: as the loader's `sides` say.
-            seed: of all that is drawn.
         """
-        self.model, self.options, self.loader, self.loss = model, options, loader, loss
-        self.relations, self.projection = relations, projection
-        self.drawn, self.head_chances, self.seed = drawn, head_chances, seed
-        self.id_type: Any = loader.data.store["csc_indices"].dtype
+        self.model, self.options, self.loss = task.model, task.options, task.loss
+        self.loader: Triples = task.loader
+        self.relations, self.projection, self.seed = task.relations, task.projection, task.seed
+        self.drawn, self.head_chances = drawn, head_chances
+        self.id_type: Any = self.loader.data.store["csc_indices"].dtype
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the batches of a bucket lie, all about as large; those within block `row` come last."""

@@ -29,7 +29,7 @@ from tasks.train.tables.block_files import Key
 from tasks.train.tables.objective import PAIRS
 from tasks.train.tables.pair_engine import PairEngine
 from tasks.train.tables.place import Place
-from tasks.train.warm.warm_weights import DoesNotFitError
+from tasks.train.warm.earlier import DoesNotFitError
 
 _WARM_RATE = 0.1
 """Of the learning rate, where points begin as an earlier layout has them: a nightly map shall not jump."""

@@ -15,8 +15,7 @@ from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job
-from tasks.train.tables.checks import check_grid
-from tasks.train.tables.family import train_blocks
+from tasks.train.tables.family import check_grid, train_blocks
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks

@@ -15,9 +15,9 @@ from tasks.layout.rim import put_around
 from tasks.layout.start import pca_start, spectral_start
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import TABLE
+from tasks.train.job import WarmStart
 from tasks.train.state import checkpoint
-from tasks.train.warm.warm_start import WarmStart
-from tasks.train.warm.warm_weights import DoesNotFitError, earlier_graph, same_nodes
+from tasks.train.warm.earlier import DoesNotFitError, earlier_graph, same_nodes
 
 _ROUNDS = 10
 """Steps along edges in which new points find their place among earlier ones."""

@@ -27,8 +27,7 @@ from tasks.train.loaders.samples.pairs import PairData
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.grid import Grid, Tables
-from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.objective import PAIRS, Objective
+from tasks.train.tables.objective import PAIRS, Negatives, Objective
 from tasks.train.tables.sample_stepper import SampleStepper
 
 _STEPS = 100

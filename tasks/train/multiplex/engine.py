@@ -6,76 +6,26 @@ from typing import Any, cast
 
 import numpy as np
 
-from configs.errors import DataError, RecipeError
+from configs.errors import RecipeError
 from configs.row_training import MultiplexTrainConfig
 from models.vector_configs import GatneConfig
-from tasks.arrays import Array
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import degrees, warn_of_isolated
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.walks.alias import alias_table, draw_many
-from tasks.sampling.walks.pairs import expected_pairs, walk_pairs
-from tasks.sampling.walks.random_walks import Walks
 from tasks.storage.graph_facts import graph_facts, relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST, Job
-from tasks.train.multiplex.relations import RelationGraph, relation_graphs
+from tasks.train.multiplex.relations import RelationWalks, relation_graphs
 from tasks.train.multiplex.vectors import RelationVectors
 from tasks.train.run import Engine, RoundTotals
 from tasks.train.state import checkpoint
 from tasks.train.state.validation import Validation
 from tasks.train.strategies.base import Ranks
 
-_WALKS, _WINDOWS, _NEGATIVES, _NEIGHBORS = 11, 12, 13, 14
-"""Purposes that keys are drawn for; `vectors` has the others."""
-
-
-class RelationWalks:
-    """Pairs of all relations: walks of each, as many as its nodes ask for. A batch depends on its number alone."""
-
-    def __init__(self, graphs: list[RelationGraph], names: list[str], train: MultiplexTrainConfig, seed: int) -> None:
-        """Prepare the walks. Raises DataError: a relation without edges."""
-        self.loader, self.seed = cast(Any, train.loader), seed
-        options = self.loader
-        self.walks: list[Walks] = []
-        for number, graph in enumerate(graphs):
-            if not len(graph.indices):
-                raise DataError(f"relation {names[number]} has no edge to walk along: leave it out")
-            weight = graph.weight if options.edge_weights else None
-            self.walks.append(
-                Walks(
-                    graph.indptr,
-                    graph.indices,
-                    key=derive_key(seed, _WALKS, number),
-                    length=options.length,
-                    by_degree=options.start == "degree",
-                    weight=weight,
-                    p=options.p,
-                    q=options.q,
-                )
-            )
-        starts = np.array([len(walks.starts) for walks in self.walks])
-        each = expected_pairs(options.length, options.window, options.forward, options.shrink)
-        wanted = train.batch_size / each * starts / starts.sum()
-        self.counts = np.clip(np.rint(wanted), 1, train.walks * starts).astype(np.int64)
-        """Walks of a batch, by relation."""
-        self.batches_an_epoch = int(np.ceil(train.walks * starts / self.counts).max())
-        """Batches of an epoch."""
-
-    def pairs(self, number: int) -> tuple[Array, Array, Array]:
-        """Return a batch's centres, relations and contexts, (n,) each."""
-        options, parts = self.loader, []
-        for relation, (walks, count) in enumerate(zip(self.walks, self.counts.tolist(), strict=True)):
-            tokens = np.empty((count, options.length), walks.indices.dtype)
-            first = number * count
-            walks.fill(first, tokens)
-            key = derive_key(self.seed, _WINDOWS, relation)
-            near = {"forward": options.forward, "shrink": options.shrink}
-            centres, contexts = walk_pairs(tokens, options.window, **near, key=key, first=first)
-            parts.append((centres, np.full(len(centres), relation, np.int32), contexts))
-        centres, relations, contexts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return centres, relations, contexts
+_NEGATIVES, _NEIGHBORS = 13, 14
+"""Purposes that keys are drawn for; `relations` and `vectors` have the others."""
 
 
 class RelationEngine(Engine):

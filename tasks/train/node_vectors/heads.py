@@ -61,7 +61,8 @@ def fit_head(
         x, y = _nodes(model, store)
         linear = model.head.linear
     fit = _fit_numbers if store.manifest.task_type == "regression" else _fit_members
-    held_out = _nodes(model, store, "valid", _MOST_SCORES // y.shape[1]) if for_f1 and _has_columns(store) else None
+    has_columns = (store.manifest.task, store.manifest.task_type) == ("node", "multilabel")
+    held_out = _nodes(model, store, "valid", _MOST_SCORES // y.shape[1]) if for_f1 and has_columns else None
 
     def set_head(chosen: float) -> None:
         weight, bias = fit(x, y, chosen)
@@ -84,10 +85,6 @@ def _best(set_head: Callable[[float], None], score: Score) -> float:
         set_head(strength)
         scores.append(score())
     return STRENGTHS[int(np.nanargmax(scores))] if np.isfinite(scores).any() else 1.0
-
-
-def _has_columns(store: GraphStore) -> bool:
-    return store.manifest.task == "node" and store.manifest.task_type == "multilabel"
 
 
 def best_threshold(scores: Tensor, truth: Tensor) -> float:

@@ -31,14 +31,14 @@ class StrategyConfig(ComponentConfig):
     """Whether all ranks evaluate what they have trained."""
 
 
-@STRATEGIES.options("data_parallel", "data_parallel")
+@STRATEGIES.options("data_parallel", "base")
 class DataParallelConfig(StrategyConfig):
     """An epoch's seeds (or clusters) are split over ranks; gradients are averaged (DistributedDataParallel)."""
 
     families: ClassVar[tuple[str, ...]] = ("gnn", "relational")
 
 
-@STRATEGIES.options("parallel_epochs", "parallel_epochs")
+@STRATEGIES.options("parallel_epochs", "base")
 class ParallelEpochsConfig(StrategyConfig):
     """W ranks take W epochs of the data at once, each shuffled or clustered by itself; gradients are averaged."""
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
-from configs.registry import MODELS
-from configs.row_training import TableTrainConfig
+from configs.registry import MODELS, STRATEGIES
+from configs.row_training import BlockTrainConfig, TableTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import Rule
@@ -18,12 +18,12 @@ from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job
-from tasks.train.tables.checks import check_grid
 from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:
     from tasks.train.run import Engine
     from tasks.train.strategies.base import Ranks
+    from tasks.train.strategies.block_grid import BlockGrid
     from tasks.train.tables.place import Place
 
 
@@ -74,3 +74,21 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     memory = train.num_ranks * table_memory(train, available_bytes())
     in_memory = tables + 4 * sum(pairing.width for pairing in pairings) * counts.num_nodes
     return f"{numbers:,} numbers", 2 * PROCESS_BYTES * train.num_ranks + (in_memory if tables <= memory else memory)
+
+
+def check_grid(train: BlockTrainConfig, manifest: PartitionManifest, *, shared: bool) -> None:
+    """Refuse machines without a home that all read, and too many or too few blocks; `shared`: see `BlockGrid`.
+
+    Raises RecipeError.
+    """
+    # Here and not above: `plan` asks a family for sizes, and needs no numpy.
+    from tasks.train.strategies.base import Ranks
+
+    if train.num_machines > 1 and not train.shared_home:
+        raise RecipeError(
+            "train.strategy=block_grid keeps blocks in files that all machines read: put the home on a file system "
+            "that they share and leave train.shared_home=true, or set train.num_machines=1"
+        )
+    ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
+    strategy: BlockGrid = STRATEGIES.create(train.strategy, ranks)
+    strategy.check(manifest, shared=shared)

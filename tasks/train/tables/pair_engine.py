@@ -11,8 +11,7 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.loaders.samples.pairs import PairData, PairLoader
 from tasks.train.node_vectors.vectors import finish_vectors
 from tasks.train.tables.block_engine import BlockEngine
-from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.objective import PAIRS, Objective, Stepper
+from tasks.train.tables.objective import PAIRS, Negatives, Objective, Stepper
 from tasks.train.tables.sample_stepper import SampleStepper
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
 

@@ -6,6 +6,7 @@ embeddings) follows the nodes: those that the earlier model knew keep their rows
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.errors import IntegrityError
@@ -24,10 +26,10 @@ from tasks.storage.ids import IdMap, relation_names
 from tasks.storage.manifests import EDGE_CATEGORIES, PAIR_TASKS
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.embeddings.sharded import ShardedEmbedding
+from tasks.train.job import WarmStart
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm.warm_start import WarmStart
 
 _NODE_ROWS = ("encoder.embedding.weight", "encoder.rows.weight")
 _FAR = 10.0
@@ -222,3 +224,59 @@ def earlier_graph(warm: WarmStart) -> GraphStore:
 
 def _names(graph: GraphStore, dataset: Path, nodes: Array) -> pa.Array:
     return IdMap(graph, DatasetStore.open(dataset)).lookup(nodes)
+
+
+@dataclass(frozen=True)
+class EarlierRows:
+    """Rows, and whose they are now."""
+
+    entities: Tensor
+    """float32 (N, dim), of the earlier graph; in a file."""
+    place: NDArray[np.int64]
+    """For each entity of the present graph its row there, (n,); -1: it was not there."""
+    relations: Tensor
+    """float32 (R, width), with those of ways back behind the others."""
+    relation_place: NDArray[np.int64]
+    """For each of these rows its row in the present table; -1: the relation is no longer there."""
+
+    def fill(self, nodes: Array, rows: NDArray[np.float32]) -> None:
+        """Replace the rows (m, dim) of entities (m,) that were there."""
+        place = self.place[nodes]
+        known = np.flatnonzero(place >= 0)
+        rows[known] = self.entities[torch.from_numpy(place[known])].numpy()
+
+
+def earlier_rows(warm: WarmStart, store: GraphStore, options: Any) -> EarlierRows:
+    """Open the rows of an earlier training.
+
+    Args:
+        warm: which it is.
+        store: the present graph.
+        options: of the present model.
+
+    Raises:
+        DoesNotFitError: they are of another width, or learnt from what is held out now.
+    """
+    try:
+        state = checkpoint.load(warm.checkpoint, mapped=True)["model"]
+    except IntegrityError as error:
+        raise DoesNotFitError(str(error)) from error
+    (name,) = (name for name in state if name.startswith("encoder."))
+    entities, relations = state[name], state["relations"]
+    before = earlier_graph(warm)
+    expected = options.relation_rows(before.manifest.num_relations), options.relation_width
+    if entities.shape[1] != options.dim or tuple(relations.shape) != expected:
+        raise DoesNotFitError(
+            f"rows of entities have {entities.shape[1]} numbers and those of relations {relations.shape[1]}, here "
+            f"{options.dim} and {options.relation_width}"
+        )
+    refuse_held_out_knowledge(warm, before, store)
+    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
+    rows, known = same_nodes(warm, before, store, others, nodes)
+    place = np.full(len(nodes), -1, np.int64)
+    place[rows] = known
+    own = same_relations(warm)
+    parts = [own]
+    if options.inverse_relations:
+        parts.append(np.where(own >= 0, own + store.manifest.num_relations, -1))
+    return EarlierRows(entities, place, relations, np.concatenate(parts))
