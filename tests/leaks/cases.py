@@ -22,7 +22,7 @@ from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import Parent, run_stage
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
-from tasks.train.gradients.self_training import trainings
+from tasks.train.families import trainings
 from tasks.train.job import BEST, LAST
 from tasks.train.state import checkpoint
 from tests.ingest.ogb_folders import put

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from configs.registry import EMBEDDINGS
 from configs.schema import Recipe
+from models.base import GraphModel
+from models.facts import GraphFacts
 from tasks.train import run
 from tasks.train.families import family_of
 from tasks.train.gradients.engine import GradientEngine
@@ -23,6 +26,12 @@ def make_job(recipe: Recipe, graph: Any, work: Path) -> Job:
     """A job that writes into `work`."""
     work.mkdir(parents=True, exist_ok=True)
     return Job.make(recipe, graph.folder, graph.manifest.digest, work)
+
+
+def build_model(job: Any, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+    """The recipe's model, as its training begins with it."""
+    model: GraphModel = EMBEDDINGS.create(job.train.embeddings).build(job, facts, ranks)
+    return model
 
 
 def make_engine(job: Any) -> GradientEngine:

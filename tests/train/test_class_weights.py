@@ -20,7 +20,7 @@ from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent, map_in_process
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.home import Home
-from tasks.train.gradients import self_training
+from tasks.train.families import trainings
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.steps import WEIGHTED_LOSSES
 from tasks.train.job import Job
@@ -207,7 +207,7 @@ def test_trainings_in_a_row_have_the_weights_of_the_training_split(tmp_path: Pat
     """Not those of what an earlier one predicts."""
     graph, wanted = rare(tmp_path / "g"), recipe("node", "train.self_training.rounds=2")
     job = Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / "w"), None, (((1.0, 7.0),),))
-    assert [one.class_weights for one in self_training.trainings(job)] == [(((1.0, 7.0),),)] * 3
+    assert [one.class_weights for one in trainings(job)] == [(((1.0, 7.0),),)] * 3
 
 
 def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, home: Home) -> None:

@@ -26,7 +26,6 @@ from tasks.train.labels.scale import label_scale, training_facts
 from tasks.train.run import Bookkeeper
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm import warm_weights
 from tasks.train.warm.earlier import DoesNotFitError, _earlier_scale
 from tests.support import as_partition, molecule_graph, node_graph
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine
@@ -176,9 +175,9 @@ def test_a_warm_start_answers_as_the_earlier_model_did(tmp_path: Path, monkeypat
     model: GraphModel = MODELS.create(earlier.config, training_facts(store))
     assert model.label_units != earlier.label_units
     # Whether all else fits is tested with snapshots.
-    monkeypatch.setattr(warm_weights, "_fitted", lambda model, warm, store, state: state)
+    monkeypatch.setattr(earlier, "_fitted", lambda model, warm, store, state: state)
     checkpoint_file: Any = SimpleNamespace(checkpoint=tmp_path / "work" / BEST)
-    assert warm_weights.begin_warm(model, checkpoint_file, store, Ranks()) == ""
+    assert earlier.begin_warm(model, checkpoint_file, store, Ranks()) == ""
     assert model.label_units == earlier.label_units
     np.testing.assert_array_equal(predicted(model.eval(), graph)[0], predicted(earlier, graph)[0])
 

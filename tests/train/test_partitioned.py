@@ -20,8 +20,9 @@ from tasks.sampling.parts.graph import PartGraph
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.gradients import family as gradients
+from tasks.train.gradients import saving
 from tasks.train.job import BEST, LAST
-from tasks.train.state import checkpoint, saving
+from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.sampling.part_graphs import rich_graph
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine

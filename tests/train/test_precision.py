@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tasks.train.gradients.model import build_model
 
 from configs.errors import RecipeError
 from configs.training import TrainConfig
@@ -32,7 +31,7 @@ from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
-from tests.train.in_process import make_engine, own_settings, run_engine
+from tests.train.in_process import build_model, make_engine, own_settings, run_engine
 from tests.train.test_sparse_embeddings import job
 from tests.train.test_training import partition, records
 

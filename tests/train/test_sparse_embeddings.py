@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tasks.train.gradients.model import build_model
 
 from configs.errors import RecipeError
 from tasks.inference.predictor import Predictor
@@ -20,7 +19,7 @@ from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at
+from tests.train.in_process import build_model, make_engine, make_job, own_settings, run_engine, stopped_at
 from tests.train.test_training import partition, recipe, records, weights
 from tests.train.two_processes import run_two_ranks
 

@@ -21,7 +21,7 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.home import Home
-from tasks.train.gradients.engine import train
+from tasks.train.gradients.family import train
 from tasks.train.job import BEST, LAST, RESULT
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint

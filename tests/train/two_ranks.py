@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import torch
-from tasks.train.gradients.model import build_model
 from torch import Tensor
 
 from configs.registry import LOADERS
@@ -26,6 +25,7 @@ from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.ranks.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import DataParallel, Ranks
+from tests.train.in_process import build_model
 from tests.train.two_processes import end
 
 TABLE = "encoder.embedding.weight"
