@@ -38,7 +38,7 @@ from tasks.storage.home import Home
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.device import negative_keys
 from tasks.train.tables.pair_engine import PairEngine
-from tasks.train.tables.place import Place
+from tasks.train.tables.place import RankDevice
 
 RESULTS = Path(__file__).parent / "results"
 LOSS_PAIRS = 20_000
@@ -64,7 +64,7 @@ class Contest:
 
     def __init__(self, recipe: Recipe, folder: Path, work: Path, device: torch.device) -> None:
         job = training_job(recipe, folder, work)
-        place = Place.on_gpu(device) if device.type == "cuda" else Place(device, available_bytes())
+        place = RankDevice.on_gpu(device) if device.type == "cuda" else RankDevice(device, available_bytes())
         self.cpu, self.other = PairEngine(job, Ranks()), PairEngine(job, Ranks(), place)
         self.device, self.loader = device, self.other.loader
         self.chunks = range(min(self.other.settings.total_chunks, max(1, (1 << 22) // self.loader.room)))

@@ -14,11 +14,10 @@ from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 from tasks.calls import ParentGoneError, expected_key
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import ArtifactStore
-from tasks.storage.graph_facts import graph_facts, task_relation
+from tasks.storage.graph_facts import task_relation
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResult
 from tasks.train.families import family_of, trainings, unread_edge_features
-from tasks.train.gradients.sizes import remember_trained
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
 from tasks.train.ranks.agreement import facts_of, pace_of
 from tasks.train.ranks.launch import run_job
@@ -69,10 +68,11 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
             f"the best epoch is the last one, {result['best_epoch']}: more epochs may help "
             f"(train.epochs={2 * epochs}, with train.patience to end in time)"
         )
-    _remove_traces(context)
-    if isinstance(recipe.train, TrainConfig):
-        facts = graph_facts(graph.manifest)
-        remember_trained(context.home, recipe.model, recipe.train, facts, result["num_parameters"])
+    for path in context.work.iterdir():  # no logs, drafts or scratch folders of killed attempts
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (BEST, LAST, METRICS, OWN_MODEL):
+            path.unlink()
     return {
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,
@@ -154,16 +154,6 @@ def _run_all(jobs: Sequence[AnyJob], context: StageContext) -> dict[str, Any]:
         if number == len(jobs) or not (job.work / RESULT).exists():
             result = run_job(job, context)
     return result
-
-
-def _remove_traces(context: StageContext) -> None:
-    """Leave the artifact's files only: no logs, drafts or scratch folders of killed attempts."""
-    for path in context.work.iterdir():
-        if path.name not in (BEST, LAST, METRICS, OWN_MODEL):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
 
 
 STAGE: Stage[RunResult] = Stage(

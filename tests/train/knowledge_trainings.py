@@ -12,7 +12,7 @@ from tasks.train.job import BEST, LAST
 from tasks.train.knowledge.engine import TripleEngine
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.place import Place
+from tasks.train.tables.place import RankDevice
 from tests.train.in_process import make_job, own_settings, run_engine, stopped_at
 
 FAST: dict[str, Any] = {"epochs": 40, "eval_every": 20, "learning_rate": 0.3, "threads": 1}
@@ -28,7 +28,7 @@ def recipe(**changes: Any) -> Recipe:
 
 
 def trained(
-    graph: Any, work: Path, asked: Recipe, ranks: Ranks | None = None, place: Place | None = None
+    graph: Any, work: Path, asked: Recipe, ranks: Ranks | None = None, place: RankDevice | None = None
 ) -> TripleEngine:
     with own_settings():
         engine = TripleEngine(make_job(asked, graph, work), ranks or Ranks(), place)
@@ -51,7 +51,7 @@ def check_same(one: Path, two: Path) -> None:
     assert all(torch.equal(first["model"][name], second["model"][name]) for name in first["model"])
 
 
-def trained_up_to(step: int, graph: Any, work: Path, asked: Recipe, place: Place | None = None) -> None:
+def trained_up_to(step: int, graph: Any, work: Path, asked: Recipe, place: RankDevice | None = None) -> None:
     """Train up to the checkpoint of a step, and no further."""
 
     with stopped_at(step):

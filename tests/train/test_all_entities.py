@@ -19,7 +19,7 @@ from models.kernels.tables.row_tables import RowTable
 from models.knowledge import relation_rows
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge.all_entities import AllEntitiesStepper
-from tasks.train.knowledge.relations import Relations, TripleTask
+from tasks.train.knowledge.relations import RelationRows, TripleTask
 from tasks.train.loaders.samples.triples import TripleData
 from tests.knowledge_graphs import triple_graph
 from tests.train.test_knowledge import SCORERS, compared
@@ -48,7 +48,7 @@ class Case:
         store, count = GraphStore(graph.folder, graph.manifest), graph.manifest.num_nodes
         self.options = MODELS.config({"dim": DIM, **model})
         kind = MODELS.get(self.options.name)
-        self.relations = Relations(kind, self.options, graph.manifest.num_relations, SGD, 5)
+        self.relations = RelationRows(kind, self.options, graph.manifest.num_relations, SGD, 5)
         self.table = RowTable.zeros(count, DIM, "float32", SGD)
         rows = torch.empty(count, DIM)
         kind.start_entities(self.options, rows, torch.Generator().manual_seed(1))

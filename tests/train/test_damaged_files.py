@@ -25,7 +25,7 @@ from tasks.train.state.journal import Journal, Progress
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import block_files
 from tasks.train.tables.block_files import BlockFiles
-from tasks.train.tables.grid import Grid, Tables
+from tasks.train.tables.grid import Grid, TableSpec
 from tasks.train.tables.pair_engine import PairEngine
 from tests.support import as_partition, node_graph
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine
@@ -77,7 +77,7 @@ def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path) -
 def test_blocks_files_are_checked_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_files, "_CHECKED_BYTES", 37)
     files = BlockFiles(tmp_path)
-    grid = Grid(Tables([Pairing("first", 4, shared=True)], 100, 3, "float32", Rule("adagrad"), 1), Ranks(), files)
+    grid = Grid(TableSpec([Pairing("first", 4, shared=True)], 100, 3, "float32", Rule("adagrad"), 1), Ranks(), files)
     grid.load(("first.centres", block) for block in range(3))
     saved = grid.save()
     assert len(saved) == 3

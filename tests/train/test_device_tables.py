@@ -26,7 +26,7 @@ from tasks.train.tables.block_files import Key
 from tasks.train.tables.device import negative_keys
 from tasks.train.tables.objective import NEGATIVES
 from tasks.train.tables.pair_engine import PairEngine
-from tasks.train.tables.place import Place
+from tasks.train.tables.place import RankDevice
 from tests.support import node_graph
 from tests.train.device_trainings import MEMORY, VARIABLE, WALKS, shrink, small_recipe, train_on
 from tests.train.in_process import make_job, own_settings, stopped_at
@@ -76,7 +76,7 @@ def test_keys_of_negatives_are_those_of_the_cpu() -> None:
 
 def train(asked: Any, graph: Parent, work: Path, memory: int | None) -> PairEngine:
     """Train to the end on the device, with so much memory there, or on the CPU."""
-    place = Place(torch.device("cpu")) if memory is None else Place(DEVICE, memory)
+    place = RankDevice(torch.device("cpu")) if memory is None else RankDevice(DEVICE, memory)
     engine = PairEngine(make_job(asked, graph, work), Ranks(), place)
     run(engine)
     return engine

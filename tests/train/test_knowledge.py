@@ -21,9 +21,9 @@ from models.knowledge import KnowledgeModel, made_queries
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning
-from tasks.train.knowledge.relations import Relations, TripleTask
+from tasks.train.knowledge.relations import RelationRows, TripleTask
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, Triples, head_chances
-from tasks.train.tables.objective import Ends
+from tasks.train.tables.objective import BlockEnds
 from tests.knowledge_graphs import planted_triples, triple_graph
 from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to
 
@@ -101,7 +101,7 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     options = MODELS.config({"dim": 12, **model})
     kind: type[KnowledgeModel] = MODELS.get(options.name)
     triples: Triples = LOADERS.create(LOADERS.config({"name": "triples", **loader}), TripleData(store, 3))
-    relations = Relations(kind, options, graph.manifest.num_relations, Rule("sgd"), 5)
+    relations = RelationRows(kind, options, graph.manifest.num_relations, Rule("sgd"), 5)
     entities = RowTable.zeros(graph.manifest.num_nodes, 12, "float32", Rule("sgd"))
     rows = torch.empty(graph.manifest.num_nodes, 12)
     kind.start_entities(options, rows, torch.Generator().manual_seed(1))
@@ -143,7 +143,7 @@ def test_a_batch_moves_rows_by_its_gradient(tmp_path: Path, model: Any, loader: 
         tables.plain_loss(entities, relations, columns, (2, 0, 0)), [entities, relations], allow_unused=True
     )
     keep = learning.model.unit_entities
-    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), Ends(0, 0), 1.0)
+    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), BlockEnds(0, 0), 1.0)
     moved = relations.detach() - learning.relations.rows()
     torch.testing.assert_close(moved, wanted[1], atol=2e-5, rtol=1e-3)
     after = torch.from_numpy(tables.entities.read())
@@ -167,11 +167,11 @@ def test_a_batch_moves_rows_by_its_gradient_where_numbers_are_dropped(tmp_path: 
     assert learning.loader.fill(1, *columns) == 21
 
     def loss() -> float:
-        return learning._loss(meeting, columns, (1, 0, 0), Ends(0, 0))
+        return learning._loss(meeting, columns, (1, 0, 0), BlockEnds(0, 0))
 
     learnt = tables.entities, learning.relations.table
     start = [table.read() for table in learnt]
-    learning.learn(meeting, columns, (1, 0, 0), Ends(0, 0), 1.0)
+    learning.learn(meeting, columns, (1, 0, 0), BlockEnds(0, 0), 1.0)
     gradients = [before - table.read() for before, table in zip(start, learnt, strict=True)]
     for table, before in zip(learnt, start, strict=True):
         table.write(slice(None), before)

@@ -15,9 +15,9 @@ from tasks.inference.triples import TripleSplits
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.triples import TripleRanker
 from tasks.train.knowledge.engine import TripleEngine
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.relations import RelationRows
 from tasks.train.knowledge.shared import Projection
-from tasks.train.tables.objective import Ends
+from tasks.train.tables.objective import BlockEnds
 from tests.knowledge_graphs import Triples, triple_graph
 from tests.train.knowledge_trainings import best, check_same, recipe, trained, trained_up_to
 from tests.train.test_knowledge import batch_of
@@ -46,7 +46,7 @@ def test_a_batch_moves_maps_by_their_gradients(tmp_path: Path, name: str, invers
     seen = np.ones(graph.manifest.num_nodes)
     learning.projection = Projection(features(len(seen), 5), seen, 12, Rule("sgd"))
     own = features(count, 3, 1)
-    learning.relations = Relations(learning.model, learning.options, count, Rule("sgd"), 5, (own, np.ones(count)))
+    learning.relations = RelationRows(learning.model, learning.options, count, Rule("sgd"), 5, (own, np.ones(count)))
     of_relations = learning.relations._projection
     assert of_relations is not None
     maps = [learning.projection.rows.table, of_relations.rows.table]
@@ -63,7 +63,7 @@ def test_a_batch_moves_maps_by_their_gradients(tmp_path: Path, name: str, invers
     columns = [column[: learning.loader.fill(2, *columns)] for column in columns]
     wanted = torch.autograd.grad(tables.plain_loss(entities, relations, columns, (2, 0, 0)), [*before, entities])
     rows = torch.from_numpy(tables.entities.read())
-    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), Ends(0, 0), 1.0)
+    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), BlockEnds(0, 0), 1.0)
     for table, start, gradient in zip(maps, before, wanted, strict=False):
         assert float(gradient.abs().max()) > 0
         torch.testing.assert_close(start.detach() - torch.from_numpy(table.read()), gradient, atol=2e-5, rtol=1e-3)

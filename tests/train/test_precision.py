@@ -22,13 +22,13 @@ from tasks.processes.device import choose_device, wait_for
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train import validation
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.optimizers import describe_rate
 from tasks.train.gradients.precision import check_precision, set_kernels
 from tasks.train.gradients.steps import WEIGHTED_LOSSES, Optimization
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
+from tasks.train.state import validation
 from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
 from tests.train.in_process import build_model, make_engine, own_settings, run_engine

@@ -22,10 +22,8 @@ from tasks.train.gradients.sizes import (
     count_weights,
     known_weights,
     largest_graph,
-    model_size,
     part_bytes,
     refuse_excess,
-    remember_trained,
     training_bytes,
 )
 from tasks.train.loaders.config_base import LoaderConfig
@@ -54,9 +52,8 @@ def test_weights_are_counted_without_making_them(tmp_path: Path, name: str, task
     weights = count_weights(config, train, facts)
     assert torch.equal(before, torch.get_rng_state()), "counting must not shift the initial weights"
     assert weights is not None
-    size = model_size(weights, train)
-    assert size.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert size.device_bytes == 4 * 4 * size.parameters  # weights, gradients, and Adam's two
+    assert weights.dense == sum(parameter.numel() for parameter in model.parameters())
+    assert weights.device_bytes(train) == 4 * 4 * weights.dense  # weights, gradients, and Adam's two
 
 
 @pytest.mark.parametrize(("embeddings", "place"), [("dense", "device_bytes"), ("sparse", "host_bytes")])
@@ -66,9 +63,8 @@ def test_a_table_of_embeddings_counts_where_it_lies(tmp_path: Path, embeddings: 
     train = TrainConfig(embeddings=embeddings)  # type: ignore[arg-type]
     weights = count_weights(config, train, facts)
     assert weights is not None
-    size = model_size(weights, train)
-    assert getattr(size, place) >= 4 * 8 * facts.num_nodes
-    assert size.device_bytes < 1e6 or embeddings == "dense"
+    assert getattr(weights, place)(train) >= 4 * 8 * facts.num_nodes
+    assert weights.device_bytes(train) < 1e6 or embeddings == "dense"
 
 
 def test_a_model_that_no_memory_holds_is_refused_at_once(tmp_path: Path, home: Home) -> None:
@@ -121,8 +117,6 @@ def test_weights_are_counted_once_in_a_home(tmp_path: Path, home: Home, monkeypa
     monkeypatch.setattr("tasks.train.gradients.sizes.count_weights", lambda *_: None)
     assert known_weights(home, config, train, facts) == counted
     assert known_weights(home, wider, train, facts) is None, "another model is another count"
-    remember_trained(home, wider, train, facts, 77)
-    assert known_weights(home, wider, train, facts) == Weights(77)
     for path in (home.cache / "weights").iterdir():
         path.write_text("{")
     assert known_weights(home, config, train, facts) is None, "a damaged record is no count"
@@ -218,7 +212,7 @@ def test_machines_with_parts_hold_more_together() -> None:
     def scaled(machines: int, **options: Any) -> float:
         place = {"num_machines": machines, "rendezvous": "a:1", "threads": 1}
         train = TrainConfig.model_validate({"strategy": {"name": "partitioned", **options}, **place})
-        found = part_bytes(train, facts, weights, 0, counts, 500_000)
+        found = part_bytes(train, facts, weights, counts, 500_000)
         assert found is not None
         return found.scaled
 
@@ -226,6 +220,6 @@ def test_machines_with_parts_hold_more_together() -> None:
     assert scaled(4, rows="float16") - scaled(4, rows="int8") == pytest.approx(10e6 / 4 * 128 * 9 / 8)
     in_fewer_bits = scaled(4, rows="int8") - scaled(4, rows="int8", rows_on="device")
     assert in_fewer_bits == pytest.approx(10e6 / 4 * 128 * 9 / 8)  # what lies on devices takes no CPU memory
-    assert part_bytes(TrainConfig(), facts, weights, 0, counts, 500_000) is None
+    assert part_bytes(TrainConfig(), facts, weights, counts, 500_000) is None
     text = largest_graph(30e9, 20e9, 10_000_000, 50_000_000_000)
     assert text.startswith("as many machines like this one hold 20,000,000 nodes")

@@ -97,8 +97,8 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
 
 def check_self_training(train: TrainConfig, manifest: PartitionManifest) -> None:
     """Raise RecipeError where self-training is asked for and the task is not one class a node."""
-    found = (manifest.task, manifest.task_type, manifest.num_tasks)
-    if train.self_training is not None and found != ("node", "multiclass", 1):
+    task = (manifest.task, manifest.task_type, manifest.num_tasks)
+    if train.self_training is not None and task != ("node", "multiclass", 1):
         raise RecipeError(
             f"train.self_training is for one class a node, and {manifest.dataset} is a {manifest.task} task "
             f"({manifest.task_type}); remove it"

@@ -50,6 +50,14 @@ class Weights:
     table: int = 0
     """Of a table of sparse node embeddings, in CPU memory."""
 
+    def device_bytes(self, train: TrainConfig) -> int:
+        """Return what weights, gradients and optimizer state take where the model computes."""
+        return 4 * self.dense * (2 + _STATES[train.optimizer])
+
+    def host_bytes(self, train: TrainConfig) -> int:
+        """Return what the table of sparse embeddings and its optimizer's state take in CPU memory."""
+        return 4 * self.table * (1 + _table_states(train))
+
 
 def count_weights(model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Weights | None:
     """Count a model's weights without making them; None for a model of the user's own that torch cannot build so.
@@ -66,9 +74,9 @@ def count_weights(model: ComponentConfig, train: TrainConfig, facts: GraphFacts)
         raise
     except Exception:
         return None
-    found = {name: parameter.numel() for name, parameter in made.named_parameters()}
-    table = found.pop(_TABLE, 0) if _has_table(train) else 0
-    return Weights(sum(found.values()), table)
+    sizes = {name: parameter.numel() for name, parameter in made.named_parameters()}
+    table = sizes.pop(_TABLE, 0) if _has_table(train) else 0
+    return Weights(sum(sizes.values()), table)
 
 
 def known_weights(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Weights | None:
@@ -77,22 +85,20 @@ def known_weights(home: Home, model: ComponentConfig, train: TrainConfig, facts:
     with suppress(FileNotFoundError, IntegrityError):
         remembered: Weights = of_kind(Weights, read_json(path), path)
         return remembered
-    found = count_weights(model, train, facts)
-    if found is not None:
-        _write(path, found)
-    return found
-
-
-def remember_trained(
-    home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts, num_parameters: int
-) -> None:
-    """Keep the count that a training tells of its model; of a table of embeddings it tells nothing apart."""
-    if not _has_table(train):
-        _write(_path(home, model, train, facts), Weights(num_parameters))
+    weights = count_weights(model, train, facts)
+    if weights is not None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(path, json.dumps(asdict(weights)).encode())
+    return weights
 
 
 def _has_table(train: TrainConfig) -> bool:
     return hasattr(train.embeddings, "optimizer")
+
+
+def _table_states(train: TrainConfig) -> int:
+    """Return how many numbers a table's optimizer keeps for each of its own."""
+    return _STATES[getattr(train.embeddings, "optimizer", "")]
 
 
 def _path(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Path:
@@ -102,33 +108,6 @@ def _path(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFa
     graph = asdict(replace(facts, label_mean=(), label_scale=(), fanouts=(), newest=False))
     content = json.dumps([model.model_dump(mode="json"), _has_table(train), graph, code], sort_keys=True)
     return home.cache / "weights" / file_name(f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.json")
-
-
-def _write(path: Path, weights: Weights) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_atomic(path, json.dumps(asdict(weights)).encode())
-
-
-@dataclass(frozen=True)
-class ModelSize:
-    """Memory of a model in training, in bytes."""
-
-    parameters: int
-    """Weights, a table of sparse embeddings included."""
-    device_bytes: int
-    """Weights, gradients and optimizer state where the model computes."""
-    host_bytes: int
-    """Table of sparse embeddings and its optimizer's state, in CPU memory."""
-
-
-def model_size(weights: Weights, train: TrainConfig) -> ModelSize:
-    """Return what a model of so many weights takes in training."""
-    rows = getattr(train.embeddings, "optimizer", "")  # that of a table in CPU memory
-    return ModelSize(
-        weights.dense + weights.table,
-        4 * weights.dense * (2 + _STATES[train.optimizer]),
-        4 * weights.table * (1 + _STATES[rows]),
-    )
 
 
 def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts, ranks: Ranks) -> None:
@@ -145,22 +124,21 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
 
     from tasks.processes.device import choose_device
 
-    size = model_size(weights, train)
     device, local_ranks = choose_device(train.device, ranks.local_rank, share=train.share_gpu), ranks.local_size
     in_shards = isinstance(train.strategy, PartitionedConfig)
-    host = size.host_bytes * local_ranks // ranks.world_size if in_shards else size.host_bytes
-    host += size.device_bytes * local_ranks if device.type == "cpu" else 0
+    host = weights.host_bytes(train) * local_ranks // ranks.world_size if in_shards else weights.host_bytes(train)
+    host += weights.device_bytes(train) * local_ranks if device.type == "cpu" else 0
     places = [("this machine", host, available_bytes())]
     if device.type == "cuda":
         sharing = -(-local_ranks // torch.cuda.device_count())
-        places.append((str(device), size.device_bytes * sharing, torch.cuda.mem_get_info(device)[0]))
+        places.append((str(device), weights.device_bytes(train) * sharing, torch.cuda.mem_get_info(device)[0]))
     for place, needed, free in places:
         if needed > free:
             each = f", {local_ranks} ranks of it" if local_ranks > 1 and device.type == "cpu" else ""
             raise RecipeError(
-                f"model.name={config.name} has {size.parameters:,} weights: with gradients and the optimizer's state "
-                f"{needed / 1e9:,.1f} GB{each}, and {place} has {free / 1e9:,.1f} GB free; take a smaller "
-                "model.hidden_dim or model.num_layers"
+                f"model.name={config.name} has {weights.dense + weights.table:,} weights: with gradients and the "
+                f"optimizer's state {needed / 1e9:,.1f} GB{each}, and {place} has {free / 1e9:,.1f} GB free; take a "
+                "smaller model.hidden_dim or model.num_layers"
                 + ("" if facts.feature_dim else ", or a smaller model.embedding_dim")
             )
 
@@ -172,19 +150,17 @@ def training_bytes(
 
     Rows of a step are the loader's estimate. Beside it: what there is to say of machines that hold parts.
     """
-    size = model_size(weights, train)
     width = max(getattr(config, "hidden_dim", 0), facts.out_dim)
     loader = _loader(train)
     if isinstance(loader, AutoConfig):
         loader = loader.of_task(facts.task, counts.num_edges)
     rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
-    each = PROCESS_BYTES + size.device_bytes + activations + loader.draws_bytes()
+    each = PROCESS_BYTES + weights.device_bytes(train) + activations + loader.draws_bytes()
     needed = PROCESS_BYTES + each * train.num_ranks
-    states = _STATES[getattr(train.embeddings, "optimizer", "")]
-    parts = part_bytes(train, facts, weights, states, counts, rows[-1])
+    parts = part_bytes(train, facts, weights, counts, rows[-1])
     if parts is None:
-        return needed + size.host_bytes, ""
+        return needed + weights.host_bytes(train), ""
     needed += int(parts.fixed + parts.scaled)
     return needed, largest_graph(needed, parts.scaled, counts.num_nodes, available_bytes())
 
@@ -203,12 +179,9 @@ class PartBytes(NamedTuple):
 
 
 def part_bytes(
-    train: TrainConfig, facts: GraphFacts, weights: Weights, states: int, counts: Counts, rows_read: int
+    train: TrainConfig, facts: GraphFacts, weights: Weights, counts: Counts, rows_read: int
 ) -> PartBytes | None:
-    """Return what strategy `partitioned` takes; None with another one.
-
-    `states`: numbers that the optimizer of a table keeps for each of its. `rows_read`: nodes that a batch reads.
-    """
+    """Return what strategy `partitioned` takes; None with another one. `rows_read`: nodes that a batch reads."""
     options = train.strategy
     if not isinstance(options, PartitionedConfig):
         return None
@@ -223,7 +196,7 @@ def part_bytes(
     scaled = ranks * num_nodes * (_NUMBERING_BYTES + (_OFFSET_BYTES + copied) / machines)
     if options.cache is None and machines > 1:
         scaled += ranks * num_nodes / world_size * row_bytes * _CACHE_SHARE
-    scaled += ranks * 4 * (weights.table * (1 + states) + num_nodes * (weights.table > 0)) / world_size
+    scaled += ranks * 4 * (weights.table * (1 + _table_states(train)) + num_nodes * (weights.table > 0)) / world_size
     return PartBytes(fixed, scaled)
 
 

@@ -41,11 +41,11 @@ def weighted_columns(
 
     `class_weight` (T, 2): as in `models.losses`, of logistic losses.
     """
-    known = ~torch.isnan(target)
-    losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
+    labelled = ~torch.isnan(target)
+    losses = loss(scores, torch.where(labelled, target, 0.0), reduction="none")
     if class_weight is not None:
         losses = losses * label_weight(target, class_weight)
-    return (weight * torch.where(known, losses, 0.0).sum(1) / known.sum(1).clamp(min=1)).sum()
+    return (weight * torch.where(labelled, losses, 0.0).sum(1) / labelled.sum(1).clamp(min=1)).sum()
 
 
 WEIGHTED_LOSSES: dict[str, Callable[..., Tensor]] = {

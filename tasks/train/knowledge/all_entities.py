@@ -97,8 +97,8 @@ class AllEntitiesStepper:
         loss, rows, gradients = 0.0, [], []
         for number, some in enumerate(asked, 1):
             dropped = derive_key(self.seed, _DROPOUT, chunk, number)
-            found, numbers, by_relations = self._ask(some, entities, by_entities, count, dropped)
-            loss += found
+            part_loss, numbers, by_relations = self._ask(some, entities, by_entities, count, dropped)
+            loss += part_loss
             rows.append(numbers)
             gradients.append(by_relations)
         if share:
@@ -138,8 +138,8 @@ class AllEntitiesStepper:
         own = scores.clone() if kind == "l2" else None
         loss, by_scores = self.loss.of_all(scores, targets)
         by_scores *= share
-        by_vectors, found, by_scale = all_similarity_gradients(kind, vectors, entities, by_scores, scale, own)
-        by_entities += found
+        by_vectors, more, by_scale = all_similarity_gradients(kind, vectors, entities, by_scores, scale, own)
+        by_entities += more
         by_known, by_relations = model.query_gradients(
             options, entities[known], relations, asked_of, by_vectors, by_scale
         )
@@ -170,14 +170,14 @@ class AllEntitiesStepper:
             return loss, by_known, by_relations
         known, true = (torch.from_numpy(one).to(entities.device) for one in (asked.known, asked.columns))
         if weight := options.entity_penalty / count:
-            found, gradient = model.penalty(options, entities[known])
+            penalty, gradient = model.penalty(options, entities[known])
             by_known = by_known + gradient * weight
-            loss += float(found.sum()) * weight
-            found, gradient = model.penalty(options, entities[true])
+            loss += float(penalty.sum()) * weight
+            penalty, gradient = model.penalty(options, entities[true])
             by_entities.index_add_(0, true, gradient * weight)
-            loss += float(found.sum()) * weight
+            loss += float(penalty.sum()) * weight
         if weight := options.relation_penalty / count:
-            found, gradient = model.penalty(options, relations)
+            penalty, gradient = model.penalty(options, relations)
             by_relations = by_relations + gradient * weight
-            loss += float(found.sum()) * weight
+            loss += float(penalty.sum()) * weight
         return loss, by_known, by_relations

@@ -23,7 +23,7 @@ from tasks.train.job import BEST
 from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.learning import TripleLearning
-from tasks.train.knowledge.relations import Relations, TripleTask
+from tasks.train.knowledge.relations import RelationRows, TripleTask
 from tasks.train.knowledge.shared import Projection
 from tasks.train.knowledge.validation import TripleValidation
 from tasks.train.loaders.samples.all_entities import AllEntities
@@ -76,7 +76,9 @@ class TripleEngine(BlockEngine):
         )
         of_relations = None if relation_feat is None else (relation_feat, uses)
         begin = derive_key(seed, _RELATIONS)
-        self.relations = Relations(self.model, self.options, manifest.num_relations, rule, begin, of_relations, device)
+        self.relations = RelationRows(
+            self.model, self.options, manifest.num_relations, rule, begin, of_relations, device
+        )
         self.projection = None if feat is None else Projection(feat, degree, self.options.dim, rule, device)
         if self._earlier is not None:
             self.relations.begin_with(self._earlier.relations, self._earlier.relation_place)
@@ -118,9 +120,9 @@ class TripleEngine(BlockEngine):
         if self.job.warm is None:
             return None
         try:
-            found = earlier_rows(self.job.warm, self.store, self.options)
+            rows = earlier_rows(self.job.warm, self.store, self.options)
             self.progress.cold_because = ""
-            return found
+            return rows
         except DoesNotFitError as error:
             self.progress.cold_because = str(error)
             return None
@@ -198,8 +200,8 @@ class TripleEngine(BlockEngine):
 
     def kept_files(self, state: dict[str, Any]) -> Saved:
         """Return the files of the best rows."""
-        found: Saved = state["best"].get("files", {})
-        return found
+        files: Saved = state["best"].get("files", {})
+        return files
 
     def finish(self) -> None:
         """Make the model of the best rows and write it."""

@@ -23,8 +23,8 @@ def numbers(nodes: Array, num_nodes: int, num_blocks: int) -> NDArray[np.int64]:
     """Return the numbers that nodes, of any shape, have in the order of the blocks."""
     starts = offsets([block_rows(num_nodes, num_blocks, block) for block in range(num_blocks)])
     own = np.asarray(nodes, np.int64)
-    found: NDArray[np.int64] = starts[own % num_blocks] + own // num_blocks
-    return found
+    places: NDArray[np.int64] = starts[own % num_blocks] + own // num_blocks
+    return places
 
 
 class GridEntities:
@@ -52,12 +52,12 @@ class GridEntities:
                 yield first + part.start, self._rows(table, block, part)
             first += table.num_rows
 
-    def copy_to(self, found: Array) -> None:
+    def copy_to(self, out: Array) -> None:
         """Write the rows of all nodes into float32 (N, width), by their own numbers."""
         count = self._grid.tables.num_blocks
         for block in range(count):
             table = self._block(block)
-            own = found[block::count]
+            own = out[block::count]
             for part in blocks(table.num_rows, _ROWS):
                 own[part] = self._rows(table, block, part)
 

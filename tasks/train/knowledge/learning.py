@@ -27,10 +27,10 @@ from models.knowledge import Side, relation_rows
 from models.vectors import AnyMeeting
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.train.knowledge.comparing import Comparison, Gradients, Rows
+from tasks.train.knowledge.comparing import Comparison, Gradients, ReadRows
 from tasks.train.knowledge.relations import TripleTask
 from tasks.train.loaders.samples.triples import DrawnEntities, Triples, negatives_shape
-from tasks.train.tables.objective import Ends, Number, Part
+from tasks.train.tables.objective import BlockEnds, Number, Part
 from tasks.train.tables.pools import Pool, drawn_chunk
 
 _NEGATIVES, _ROUNDING, _DROPOUT, _SIDES, _BLOCKS = 2, 3, 4, 5, 7
@@ -56,16 +56,16 @@ class TripleLearning:
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the batches of a bucket lie, all about as large; those within block `row` come last."""
-        found, room = [], self.loader.room
+        parts_of_bucket, room = [], self.loader.room
         for beside, place in enumerate((column, pool.num_blocks + column)):
             size = int((pool.ends[:, row, place] - pool.starts[:, row, place]).sum())
             parts = pool.parts(row, place, -(-size // -(-size // room))) if size else []
-            found += [(part, Ends(row, column, bool(beside))) for part in parts]
-        return found
+            parts_of_bucket += [(part, BlockEnds(row, column, bool(beside))) for part in parts]
+        return parts_of_bucket
 
     def chunk_loss(self, tables: AnyMeeting, chunk: int) -> float:
         """Return the mean loss of a batch, in a grid of one block."""
-        return self._loss(tables, drawn_chunk(self.loader, chunk, self.id_type), (chunk, -1, 0), Ends(0, 0))
+        return self._loss(tables, drawn_chunk(self.loader, chunk, self.id_type), (chunk, -1, 0), BlockEnds(0, 0))
 
     def bucket_loss(self, tables: AnyMeeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first batch; 0: it has none."""
@@ -73,10 +73,10 @@ class TripleLearning:
             return self._loss(tables, pool.part(part), (first_chunk, -1, row * pool.num_blocks + column), ends)
         return 0.0
 
-    def _loss(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends) -> float:
+    def _loss(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds) -> float:
         return float(_Batch(self, tables, columns, number, ends).loss)
 
-    def learn(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
+    def learn(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
         """Take the steps of a batch: see `Learning.learn`."""
         if not len(columns[0]):
             return
@@ -103,7 +103,7 @@ class _Batch:
     """The loss of a batch, and the gradients of all rows that it read."""
 
     def __init__(
-        self, learning: TripleLearning, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends
+        self, learning: TripleLearning, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds
     ) -> None:
         self.learning, self.number = learning, number
         self.config, self.options = learning.loader.config, learning.options
@@ -114,14 +114,14 @@ class _Batch:
         self.gradients: dict[int, Gradients] = {}
         """Of the blocks' rows."""
         self.of_relations = learning.relations.gradients()
-        self.relation_rows: Rows | None = None
+        self.relation_rows: ReadRows | None = None
         """Where both ends ask with the same."""
         self.dropped = 0
         heads, tails, self.relation = columns
         # A triple moves its rows as far in a smaller batch as in a whole one. With the mean of a few, Adagrad would see
         # gradients of many times the size, and hardly move those rows again.
         self.share = len(self.relation) / learning.loader.room
-        self.ends: dict[Side, Rows] = {
+        self.ends: dict[Side, ReadRows] = {
             "head": self._read(self.blocks["head"], heads),
             "tail": self._read(self.blocks["tail"], tails),
         }
@@ -132,7 +132,7 @@ class _Batch:
             for rows in self.ends.values():
                 self._hold_back(rows, self.options.entity_penalty / len(self.relation))
 
-    def _read(self, block: int, numbers: Array) -> Rows:
+    def _read(self, block: int, numbers: Array) -> ReadRows:
         """Read rows of a block."""
         table = self.tables[block]
         if block not in self.gradients:
@@ -142,17 +142,17 @@ class _Batch:
             self.learning.projection.add_to(rows, self.learning.nodes(block, numbers))
         return self._dropped(self.gradients[block], numbers, rows, self.options.entity_dropout)
 
-    def _ends(self, end: Side, some: Tensor | None) -> Rows:
+    def _ends(self, end: Side, some: Tensor | None) -> ReadRows:
         """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
         rows = self.ends[end]
         return rows if some is None else self._read(self.blocks[end], rows.numbers[some.numpy()])
 
-    def _dropped(self, gradients: Gradients, numbers: Array, rows: Tensor, share: float) -> Rows:
+    def _dropped(self, gradients: Gradients, numbers: Array, rows: Tensor, share: float) -> ReadRows:
         if not share:
-            return Rows(gradients, numbers, rows)
+            return ReadRows(gradients, numbers, rows)
         self.dropped += 1
         key = derive_key(self.learning.seed, _DROPOUT, *self.number, self.dropped)
-        return Rows(gradients, numbers, dropout(rows, share, key=key, inplace=True), share, key)
+        return ReadRows(gradients, numbers, dropout(rows, share, key=key, inplace=True), share, key)
 
     def _sides(self) -> list[tuple[Side, Tensor | None, float]]:
         """Return the ends that are asked for, of which triples (None: of all), and how much their mean loss counts."""
@@ -165,8 +165,8 @@ class _Batch:
         chances = self.learning.head_chances[torch.from_numpy(self.relation.astype(np.int64))]
         generator = torch.Generator().manual_seed(derive_key(self.learning.seed, _SIDES, *self.number))
         of_head = torch.rand(len(chances), generator=generator) < chances
-        found: list[tuple[Side, Tensor]] = [("tail", ~of_head), ("head", of_head)]
-        return [(side, some.nonzero()[:, 0], float(some.float().mean())) for side, some in found if some.any()]
+        sides_asked: list[tuple[Side, Tensor]] = [("tail", ~of_head), ("head", of_head)]
+        return [(side, some.nonzero()[:, 0], float(some.float().mean())) for side, some in sides_asked if some.any()]
 
     def _ask(self, side: Side, some: Tensor | None, weight: float) -> None:
         """Ask for one end of some triples."""
@@ -194,7 +194,7 @@ class _Batch:
         if options.relation_penalty:
             self._hold_back(relation, weight * options.relation_penalty / len(relation.numbers))
 
-    def _relation(self, side: Side, some: Tensor | None) -> tuple[Rows, Side]:
+    def _relation(self, side: Side, some: Tensor | None) -> tuple[ReadRows, Side]:
         """Return the rows of some triples' relations for queries of an end, and the end that they are asked for.
 
         Both ends may ask with the same rows: these are read once, unless other numbers are dropped each time.
@@ -213,8 +213,8 @@ class _Batch:
             self.relation_rows = relation
         return relation, asked_of
 
-    def _block_of_drawn(self, side: Side, known: int) -> int:
-        """Choose the block that entities are drawn from, for queries whose known ends lie in block `known`.
+    def _block_of_drawn(self, side: Side, known_block: int) -> int:
+        """Choose the block that entities are drawn from, for queries whose known ends lie in block `known_block`.
 
         It is one of the two that meet: the known end's in one of n batches, n being the number of blocks. Over all
         pairs of blocks a query then meets each block's entities equally often. Were it every other batch, those of its
@@ -224,12 +224,12 @@ class _Batch:
         """
         row, column = self.met.row, self.met.column
         if row == column:
-            return known
+            return known_block
         key = derive_key(self.learning.seed, _BLOCKS, *self.number, 0 if side == "tail" else 1)
         is_own = key % len(self.learning.drawn.sizes) == 0
-        return known if is_own else row + column - known
+        return known_block if is_own else row + column - known_block
 
-    def _drawn(self, side: Side, block: int, count: int) -> list[tuple[slice, Rows]]:
+    def _drawn(self, side: Side, block: int, count: int) -> list[tuple[slice, ReadRows]]:
         """Draw entities of a block; return them with the queries that share them."""
         groups, each = negatives_shape(self.config, count)
         numbers = np.empty((groups, each), self.learning.id_type)
@@ -241,7 +241,7 @@ class _Batch:
             for number in range(groups)
         ]
 
-    def _hold_back(self, rows: Rows, weight: float) -> None:
+    def _hold_back(self, rows: ReadRows, weight: float) -> None:
         """Add so much of the rows' penalty."""
         penalty, gradient = self.learning.model.penalty(self.options, rows.values)
         self.loss += weight * penalty.sum()

@@ -19,7 +19,7 @@ from tasks.train.knowledge.comparing import Gradients
 from tasks.train.knowledge.shared import Projection, SharedRows
 
 
-class Relations:
+class RelationRows:
     """A float32 row for each relation, and with inverse relations one for its way back, behind the others."""
 
     def __init__(
@@ -120,7 +120,7 @@ class TripleTask:
     """Makes batches."""
     loss: TripleLoss
     """Of scores."""
-    relations: Relations
+    relations: RelationRows
     """Their rows, which are learnt too."""
     projection: Projection | None
     """What entities' features add to their rows; None: nothing."""

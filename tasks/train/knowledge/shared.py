@@ -116,8 +116,8 @@ class Projection:
 
     def read(self, numbers: Array) -> Tensor:
         """Return the features of some, (n,), as they are mapped: float32 (n, F)."""
-        found = np.asarray(self.features[numbers], np.float32)
-        return torch.from_numpy((found - self._mean) * self._factors)
+        columns = np.asarray(self.features[numbers], np.float32)
+        return torch.from_numpy((columns - self._mean) * self._factors)
 
     def add_to(self, rows: Tensor, numbers: Array) -> None:
         """Add what the features of some, (n,), give to their rows, float32 (n, width)."""

@@ -28,7 +28,7 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.objective import PAIRS
 from tasks.train.tables.pair_engine import PairEngine
-from tasks.train.tables.place import Place
+from tasks.train.tables.place import RankDevice
 from tasks.train.warm.earlier import DoesNotFitError
 
 _WARM_RATE = 0.1
@@ -41,7 +41,7 @@ class LayoutEngine(PairEngine):
     options: LayoutConfig
     fate_of_isolated = "their points lie around the others"
 
-    def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: Place | None = None) -> None:
+    def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: RankDevice | None = None) -> None:
         """See `BlockEngine`; what the recipe leaves to the model is settled first."""
         self.edges = EdgeList.of(GraphStore.open(job.graph))
         self.settled = settled_of(job, self.edges)
@@ -58,13 +58,13 @@ class LayoutEngine(PairEngine):
         self.journal.write_progress("finding where points begin", force=True)
         if self.job.warm is not None:
             try:
-                found = earlier_points(self.job.warm, self.store, self.options, self.job.seed)
+                points = earlier_points(self.job.warm, self.store, self.options, self.job.seed)
                 self.progress.cold_because = ""
-                return found
+                return points
             except DoesNotFitError as error:
                 self.progress.cold_because = str(error)
-        found = first_points(self.config.start, self.store, self.edges, self.options.dim, self.job.seed)
-        return scaled(found, self.settled, self.edges)
+        points = first_points(self.config.start, self.store, self.edges, self.options.dim, self.job.seed)
+        return scaled(points, self.settled, self.edges)
 
     def rate(self, chunk: int) -> float:
         """Return the learning rate of a chunk: points that lay somewhere already shall not move far."""

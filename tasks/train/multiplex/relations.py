@@ -40,12 +40,12 @@ def relation_graphs(store: GraphStore) -> list[RelationGraph]:
     if kinds is None:
         return [RelationGraph(indptr, indices, weight)]
     kinds = np.asarray(kinds) if symmetric else np.asarray(kinds)[np.asarray(store["csr_eids"])]
-    found = []
+    graphs = []
     for relation in range(store.manifest.num_relations):
         own = kinds == relation
         before = np.append(0, np.cumsum(own))
-        found.append(RelationGraph(before[indptr], indices[own], None if weight is None else weight[own]))
-    return found
+        graphs.append(RelationGraph(before[indptr], indices[own], None if weight is None else weight[own]))
+    return graphs
 
 
 def drawn_neighbors(graphs: list[RelationGraph], nodes: Array, count: int, random: np.random.Generator) -> Array:
@@ -53,7 +53,7 @@ def drawn_neighbors(graphs: list[RelationGraph], nodes: Array, count: int, rando
 
     A node without any has itself in their place.
     """
-    found = np.empty((len(nodes), len(graphs), count), np.int64)
+    neighbors = np.empty((len(nodes), len(graphs), count), np.int64)
     for number, graph in enumerate(graphs):
         first = graph.indptr[nodes]
         degree = graph.indptr[nodes + 1] - first
@@ -61,9 +61,9 @@ def drawn_neighbors(graphs: list[RelationGraph], nodes: Array, count: int, rando
         # A share just below 1 may round to the degree.
         place = first[:, None] + np.minimum(place, np.maximum(degree - 1, 0)[:, None])
         has_some = degree > 0
-        found[:, number] = nodes[:, None]
-        found[has_some, number] = graph.indices[place[has_some]]
-    return found
+        neighbors[:, number] = nodes[:, None]
+        neighbors[has_some, number] = graph.indices[place[has_some]]
+    return neighbors
 
 
 class RelationWalks:

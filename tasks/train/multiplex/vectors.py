@@ -121,12 +121,12 @@ class RelationVectors:
         first = graph.indptr[start : stop + 1]
         neighbors = graph.indices[first[0] : first[-1]].astype(np.int64)
         rows = torch.from_numpy(neighbors * self.num_relations + number)
-        found = torch.nn.functional.embedding_bag(
+        means = torch.nn.functional.embedding_bag(
             rows, self.lent, torch.from_numpy(first - first[0]), mode="mean", include_last_offset=True
         )
         alone = torch.from_numpy(np.diff(first) == 0)
-        found[alone] = self.lent[number :: self.num_relations][start:stop][alone]
-        return found
+        means[alone] = self.lent[number :: self.num_relations][start:stop][alone]
+        return means
 
     def state(self) -> dict[str, Any]:
         """Return all that a training goes on from."""

@@ -51,11 +51,11 @@ def finish_vectors(job: AnyJob, store: GraphStore, vectors: Array | Tensor, jour
         assert validation is not None
         return validation.score(validation.measure(model))
 
-    wanted: float | None = getattr(job.model, "strength", None)
+    asked_strength: float | None = getattr(job.model, "strength", None)
     with rows_at_random(table):
         # Accuracy of label columns has its own threshold, and a half of the chance is right for that.
         for_f1 = validation is not None and validation.evaluator.metric != "accuracy"
-        strength = fit_head(model, store, wanted, score if validation else None, for_f1=for_f1)
+        strength = fit_head(model, store, asked_strength, score if validation else None, for_f1=for_f1)
         metrics = validation.measure(model) if validation else {}
     if strength is not None:
         print(f"head: C = {strength:g}")

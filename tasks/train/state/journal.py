@@ -39,7 +39,7 @@ class Progress:
     cold_because: str | None = None
     """Why a training that was to begin with earlier weights did not; empty: it did; None: it was not to."""
     metrics_records: int = 0
-    """Records in metrics.jsonl; what lies beyond was written after the checkpoint."""
+    """Records in metrics.jsonl."""
 
     def count_step(self, loss: float, samples: float, edges: float = 0.0) -> None:
         """Count a step over so many samples; `loss`: their sum."""
@@ -89,7 +89,10 @@ class Journal:
         """Step and time at which this process had taken its first step."""
         self._started = self._began - progress.seconds
         if writes:
-            self._records = _cut_back(work / METRICS, progress)
+            (work / METRICS).touch()
+            with (work / METRICS).open("r+b") as file:  # what lies beyond was written after the checkpoint
+                file.truncate(sum(map(len, itertools.islice(file, progress.metrics_records))))
+            self._records = progress.metrics_records
 
     def record(self, values: dict[str, float]) -> None:
         """Append a record of metrics."""
@@ -174,12 +177,3 @@ class Journal:
             "seconds": progress.seconds,
         }
         write_atomic(self.work / RESULT, json.dumps(content).encode())
-
-
-def _cut_back(metrics: Path, progress: Progress) -> int:
-    """Remove the records that were written after the checkpoint; return how many are left."""
-    metrics.touch()
-    with metrics.open("r+b") as file:
-        file.truncate(sum(map(len, itertools.islice(file, progress.metrics_records))))
-        file.seek(0)
-        return sum(1 for _ in file)

@@ -132,8 +132,8 @@ class Strategy:
         from torch.nn.parallel import DistributedDataParallel
 
         # torch 2.13 has a word of its own for the buffers before each step; before it the general one said so.
-        known = inspect.signature(DistributedDataParallel.__init__).parameters
-        left_alone = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        parameters = inspect.signature(DistributedDataParallel.__init__).parameters
+        left_alone = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
         options: dict[str, Any] = {"gradient_as_bucket_view": True, left_alone: False}
         return DistributedDataParallel(model, **options)
 

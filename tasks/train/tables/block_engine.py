@@ -39,9 +39,9 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import LEAST_ROWS
 from tasks.train.tables.block_files import BlockFiles, Key
-from tasks.train.tables.grid import Grid, Saved, Tables, first_rows
+from tasks.train.tables.grid import Grid, Saved, TableSpec, first_rows
 from tasks.train.tables.objective import Stepper
-from tasks.train.tables.place import Place
+from tasks.train.tables.place import RankDevice
 from tasks.train.tables.pools import PoolDraws
 from tasks.train.tables.settings import Settings, TableSizes, choose_blocks, choose_room, table_memory
 
@@ -55,10 +55,10 @@ class BlockEngine(Engine):
     deals = False
     """Whether samples with both ends in one block are trained where it meets another one: see `PoolDraws`."""
 
-    def __init__(self, job: Job[Any], ranks: Ranks, place: Place | None = None) -> None:
+    def __init__(self, job: Job[Any], ranks: Ranks, place: RankDevice | None = None) -> None:
         """Open the graph, make the tables, and restore the last checkpoint; `place` None: train on the CPU."""
         super().__init__(job, ranks)
-        self.config, self.place = job.train, place or Place(torch.device("cpu"))
+        self.config, self.place = job.train, place or RankDevice(torch.device("cpu"))
         self.device = self.place.device
         use_threads(self.config.threads)
         self.store = GraphStore.open(job.graph)
@@ -128,7 +128,7 @@ class BlockEngine(Engine):
         blocks = made.num_blocks if made else chosen
         room = choose_room(blocks, sizes, memory, workers, world)
         self.settings = made or self.usual_settings(blocks, beyond_memory=room is not None)
-        tables = Tables(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
+        tables = TableSpec(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
         self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room, self.start)
         self.stepper = self.make_stepper(sizes, device_memory)
         rounds = self.strategy.rounds(blocks, workers * world, shared=self.shared)
@@ -161,11 +161,11 @@ class BlockEngine(Engine):
 
         Raises RecipeError: some have a device and some have none.
         """
-        found = from_all(self.place.memory_beside_draws(self.store.manifest.num_nodes))
-        known = [memory for memory in found if memory is not None]
-        if known and len(known) < len(found):
+        of_ranks = from_all(self.place.memory_beside_draws(self.store.manifest.num_nodes))
+        of_devices = [memory for memory in of_ranks if memory is not None]
+        if of_devices and len(of_devices) < len(of_ranks):
             raise RecipeError("some ranks have a GPU to train on and others have none; set train.device=cpu")
-        return min(known, default=None)
+        return min(of_devices, default=None)
 
     def allocate(self, name: str, count: int, dtype: Any) -> Array:
         """Return room for a pool: in a file where the tables have no room in memory."""
@@ -225,8 +225,8 @@ class BlockEngine(Engine):
             for low in range(0, len(own), self.place.workers):
                 some = own[low : low + self.place.workers]
                 self.grid.load(itertools.chain.from_iterable(self.grid.keys(*pair) for pair in some), to_change=True)
-                found = self.stepper.train_buckets(pool, some, chunks.start, rate)
-                for pair, loss in zip(some, found, strict=True):
+                of_buckets = self.stepper.train_buckets(pool, some, chunks.start, rate)
+                for pair, loss in zip(some, of_buckets, strict=True):
                     losses[pair] = loss
             self.after_grid_round()
         return float((losses * pool.sizes).sum()), len(pool)

@@ -25,7 +25,7 @@ from tasks.train.loaders.samples.pairs import DevicePairs
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.grid import Grid
-from tasks.train.tables.objective import NEGATIVES, Objective
+from tasks.train.tables.objective import NEGATIVES, PairLearning
 from tasks.train.tables.pools import Pool
 
 _LAUNCH_NUMBERS = 1 << 25
@@ -45,12 +45,12 @@ class ResidentBlocks:
 
     def meeting(self, row: int, column: int) -> DeviceMeeting:
         """Return `Grid.meeting`'s blocks, which are loaded to be changed, on the device."""
-        wanted = self.grid.keys(row, column)
-        assert len(wanted) <= self.most, f"{len(wanted)} blocks meet, of {self.most} at most"
-        for key in wanted:
+        met = self.grid.keys(row, column)
+        assert len(met) <= self.most, f"{len(met)} blocks meet, of {self.most} at most"
+        for key in met:
             if key in self._held:
                 self._held.move_to_end(key)
-        missing = [key for key in wanted if key not in self._held]
+        missing = [key for key in met if key not in self._held]
         while self._held and len(self._held) + len(missing) > self.most:
             self.give_back(next(iter(self._held)))
         for key in missing:
@@ -68,7 +68,7 @@ class ResidentBlocks:
 class DeviceStepper:
     """Trains chunks and buckets one after the other, all pairs of a launch side by side: see `Stepper`."""
 
-    def __init__(self, objective: Objective, grid: Grid, pairs: DevicePairs | None, blocks: ResidentBlocks) -> None:
+    def __init__(self, objective: PairLearning, grid: Grid, pairs: DevicePairs | None, blocks: ResidentBlocks) -> None:
         """`pairs`: makes the pairs of a grid of one block; None: there are several, whose pairs come in pools."""
         from tasks.sampling.device.alias_triton import table_tensor
 
@@ -141,7 +141,7 @@ class DeviceStepper:
         self.objective.model.learn_on_device(self.objective.options, tables, samples, rates, noise)
 
 
-def device_stepper(objective: Objective, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceStepper:
+def device_stepper(objective: PairLearning, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceStepper:
     """Return what trains on a device.
 
     Args:

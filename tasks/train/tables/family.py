@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tasks.train.run import Engine
     from tasks.train.strategies.base import Ranks
     from tasks.train.strategies.block_grid import BlockGrid
-    from tasks.train.tables.place import Place
+    from tasks.train.tables.place import RankDevice
 
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
@@ -49,7 +49,7 @@ def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
 
 
 def train_blocks(
-    make: Callable[[Job[Any], Ranks, Place], Engine], job: Job[Any], ranks: Ranks, why_no_gpu: str | None = None
+    make: Callable[[Job[Any], Ranks, RankDevice], Engine], job: Job[Any], ranks: Ranks, why_no_gpu: str | None = None
 ) -> None:
     """Train one rank's blocks to the end. Raises RecipeError.
 

@@ -14,7 +14,7 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.walks.alias import alias_table, draw_alike, draw_many
 from tasks.train.loaders.samples.pairs import PairLoader
 from tasks.train.strategies.block_grid import Round
-from tasks.train.tables.pools import Draws, Pool, drawn_chunk
+from tasks.train.tables.pools import Pool, SampleSource, drawn_chunk
 
 PAIRS, NEGATIVES, ROUNDING = 1, 2, 3
 """Purposes that keys are drawn for."""
@@ -29,7 +29,7 @@ number; where they begin in the pool."""
 
 
 @dataclass(frozen=True)
-class Ends:
+class BlockEnds:
     """Numbers of blocks: those that meet, and those that samples have their ends in, both among these."""
 
     row: int
@@ -38,7 +38,7 @@ class Ends:
     """Whether samples have both ends in block `row`, and block `column` only lies beside it."""
 
 
-Part = tuple[slice, Ends]
+Part = tuple[slice, BlockEnds]
 """Some samples of a pool."""
 
 
@@ -46,7 +46,7 @@ class Learning(Protocol):
     """What is learnt from samples, drawn on the CPU: `SampleStepper` asks for it."""
 
     @property
-    def loader(self) -> Draws:
+    def loader(self) -> SampleSource:
         """What draws the samples."""
         ...
 
@@ -59,7 +59,7 @@ class Learning(Protocol):
         """Return where the samples of a bucket lie, in parts that are learnt from one by one."""
         ...
 
-    def learn(self, tables: Any, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
+    def learn(self, tables: Any, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
         """Take the steps of samples, in place.
 
         Args:
@@ -115,7 +115,7 @@ class Negatives:
 
 
 @dataclass(frozen=True)
-class Objective:
+class PairLearning:
     """Learns from pairs."""
 
     model: type[SampledModel]
@@ -132,7 +132,7 @@ class Objective:
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the pairs of a bucket lie, in parts that are drawn for one by one."""
-        return [(part, Ends(row, column)) for part in pool.parts(row, column, _PART_PAIRS)]
+        return [(part, BlockEnds(row, column)) for part in pool.parts(row, column, _PART_PAIRS)]
 
     def key(self, number: Number) -> int:
         """Return the key of the negatives of some pairs."""
@@ -149,7 +149,7 @@ class Objective:
         self.negatives.draw(block, self.key(number), drawn.reshape(-1))
         return Samples(centres, contexts, drawn)
 
-    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
+    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
         """Draw the negatives of some pairs and take the steps."""
         centres, contexts = columns
         samples = self.samples(centres, contexts, number, ends.column)

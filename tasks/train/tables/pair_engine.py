@@ -11,7 +11,7 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.loaders.samples.pairs import PairData, PairLoader
 from tasks.train.node_vectors.vectors import finish_vectors
 from tasks.train.tables.block_engine import BlockEngine
-from tasks.train.tables.objective import PAIRS, Negatives, Objective, Stepper
+from tasks.train.tables.objective import PAIRS, Negatives, PairLearning, Stepper
 from tasks.train.tables.sample_stepper import SampleStepper
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
 
@@ -37,7 +37,7 @@ class PairEngine(BlockEngine):
     def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
         """Return what takes the steps: the CPU's threads, or a device."""
         negatives = Negatives(degrees(self.store), self.settings.num_blocks, self.options.negative_power)
-        objective = Objective(self.model, self.options, self.loader, negatives, self.job.seed)
+        objective = PairLearning(self.model, self.options, self.loader, negatives, self.job.seed)
         if self.ranks.is_main:
             samples = self.settings.total_chunks * self.loader.expected
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")

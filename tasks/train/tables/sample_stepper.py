@@ -12,7 +12,7 @@ from models.vectors import AnyMeeting
 from tasks.arrays import Array
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
-from tasks.train.tables.objective import Ends, Learning
+from tasks.train.tables.objective import BlockEnds, Learning
 from tasks.train.tables.pools import Pool, drawn_chunk
 
 Run = Callable[[Callable[[int], None], int], None]
@@ -49,7 +49,7 @@ class SampleStepper:
 
         names = {pairing.name: made.names(pairing) for pairing in made.pairings}
         tables = {name: (one_row(own), one_row(other)) for name, (own, other) in names.items()}
-        objective.learn(tables, [column[:0] for column in columns], (0, 0, 0), Ends(0, 0), 0.0)
+        objective.learn(tables, [column[:0] for column in columns], (0, 0, 0), BlockEnds(0, 0), 0.0)
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Have threads draw chunks and train them at once."""
@@ -59,7 +59,7 @@ class SampleStepper:
         def work(number: int) -> None:
             columns = drawn_chunk(objective.loader, chunks[number], objective.id_type)
             counts[number] = len(columns[0])
-            objective.learn(tables, columns, (chunks[number], 0, 0), Ends(0, 0), float(rates[number]))
+            objective.learn(tables, columns, (chunks[number], 0, 0), BlockEnds(0, 0), float(rates[number]))
 
         self.run(work, len(chunks))
         return loss, int(counts.sum())

@@ -112,13 +112,13 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
     if not by_node:
         return earlier
     nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, known = map(torch.from_numpy, same_nodes(warm, before, store, others, nodes))
+    rows, earlier_rows = map(torch.from_numpy, same_nodes(warm, before, store, others, nodes))
     for name in by_node:
         if isinstance(embedding, ShardedEmbedding):
             table = embedding.beginning()
         else:
             table = own[name].detach().cpu().clone()
-        table[rows] = earlier[name][known]
+        table[rows] = earlier[name][earlier_rows]
         earlier = {**earlier, name: table}
     return earlier
 
@@ -146,8 +146,8 @@ def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Graph
     before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
     here = np.full(earlier.manifest.num_nodes, -1, np.int64)
     now = np.unique(np.concatenate([rows.reshape(-1) for rows in own.values()]))
-    found, known = same_nodes(warm, earlier, store, before, now)
-    here[before[known]] = now[found]
+    places, earlier_places = same_nodes(warm, earlier, store, before, now)
+    here[before[earlier_places]] = now[places]
     relations = same_relations(warm) if store.manifest.task == "triple" else None
     for split, verb, held in (("train", "learnt from", ("valid", "test")), ("valid", "was chosen by", ("test",))):
         rows = here[then[split]]
@@ -187,8 +187,8 @@ def same_relations(warm: WarmStart) -> Array:
     assert warm.dataset is not None
     assert warm.own_dataset is not None
     then, now = (relation_names(DatasetStore.open(folder)) for folder in (warm.dataset, warm.own_dataset))
-    found = compute.index_in(then.cast(pa.string()), value_set=now.cast(pa.string()))
-    return np.asarray(found.fill_null(-1), np.int64)
+    numbers = compute.index_in(then.cast(pa.string()), value_set=now.cast(pa.string()))
+    return np.asarray(numbers.fill_null(-1), np.int64)
 
 
 def same_nodes(
@@ -207,12 +207,12 @@ def same_nodes(
         place = np.minimum(np.searchsorted(then, ids, sorter=order), len(then) - 1)
         rows = np.flatnonzero(then[order[place]] == ids)
         return rows, order[place[rows]]
-    names, wanted = _names(earlier, warm.dataset, before), _names(store, warm.own_dataset, now)
-    if names.type != wanted.type:  # numbers that have become texts
-        names, wanted = names.cast(pa.string()), wanted.cast(pa.string())
-    known = compute.index_in(wanted, value_set=names)
-    rows = np.flatnonzero(np.asarray(known.is_valid()))
-    return rows, np.asarray(known.drop_null()).astype(np.int64)
+    names, names_now = _names(earlier, warm.dataset, before), _names(store, warm.own_dataset, now)
+    if names.type != names_now.type:  # numbers that have become texts
+        names, names_now = names.cast(pa.string()), names_now.cast(pa.string())
+    places = compute.index_in(names_now, value_set=names)
+    rows = np.flatnonzero(np.asarray(places.is_valid()))
+    return rows, np.asarray(places.drop_null()).astype(np.int64)
 
 
 def earlier_graph(warm: WarmStart) -> GraphStore:
@@ -272,9 +272,9 @@ def earlier_rows(warm: WarmStart, store: GraphStore, options: Any) -> EarlierRow
         )
     refuse_held_out_knowledge(warm, before, store)
     nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, known = same_nodes(warm, before, store, others, nodes)
+    rows, earlier_places = same_nodes(warm, before, store, others, nodes)
     place = np.full(len(nodes), -1, np.int64)
-    place[rows] = known
+    place[rows] = earlier_places
     own = same_relations(warm)
     parts = [own]
     if options.inverse_relations:
