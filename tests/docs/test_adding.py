@@ -26,7 +26,7 @@ from tasks.train.job import METRICS
 from tasks.train.strategies.base import Ranks
 from tests.docs.conftest import ROOT
 from tests.registered import forget_registered
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine
+from tests.train.in_process import make_job, train_here
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
@@ -160,8 +160,7 @@ def test_strategy_deals_every_item_out_once() -> None:
 def test_loader_and_schedule(home: Home, tmp_path: Path) -> None:
     graph = run_to("partition", home)
     job = make_job(recipe(), graph.parent, tmp_path / "work")
-    with own_settings():
-        run_engine(make_engine(job))
+    train_here(job)
     lines = [json.loads(line) for line in (tmp_path / "work" / METRICS).read_text().splitlines()]
     rates = [line["learning_rate"] for line in lines if "train/loss" in line]
     assert len(rates) == 3

@@ -45,6 +45,12 @@ def run_engine(engine: run.Engine) -> None:
     run.finish(engine)
 
 
+def train_here(job: Any) -> None:
+    """Train a GNN to the end, and write the outcome."""
+    with own_settings():
+        run_engine(make_engine(job))
+
+
 def run_job(job: Job, context: object) -> dict[str, Any]:
     """What the train stage's `run_job` does, here."""
     job.save().unlink()  # what stays is a copy of a model's own file

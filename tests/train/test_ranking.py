@@ -34,7 +34,7 @@ from tasks.train.loaders.ranking_configs import RankingLoaderConfig
 from tasks.train.state.checkpoint import load, load_model
 from tests.ranked_shop import DAY, HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at, train_here
 
 
 def recipe(*changes: str, **model: Any) -> Any:
@@ -253,8 +253,7 @@ def test_nothing_later_than_the_moment_changes_what_is_ranked(tmp_path: Path) ->
 def test_a_model_learns_whose_style_is_which(tmp_path: Path, model: str) -> None:
     parent = ranked_shop(tmp_path / "graph")
     job = make_job(recipe("train.epochs=6", name=model), parent, tmp_path / "work")
-    with own_settings():
-        run_engine(make_engine(job))
+    train_here(job)
     metrics = json.loads((tmp_path / "work" / RESULT).read_text())
     store = GraphStore.open(parent.folder)
     controls = {
@@ -447,8 +446,7 @@ def test_a_training_that_was_interrupted_ends_with_the_same_bits(tmp_path: Path)
 def test_other_options_learn_too(tmp_path: Path, change: str) -> None:
     parent = ranked_shop(tmp_path / "graph")
     job = make_job(recipe("train.epochs=6", "train.loader.negatives=9", change), parent, tmp_path / "work")
-    with own_settings():
-        run_engine(make_engine(job))
+    train_here(job)
     store = GraphStore.open(parent.folder)
     popular = next(measure_ranked(rows, 10)["map@10"] for _, rows in RecommendationControls(store).ranked("valid"))
     assert json.loads((tmp_path / "work" / RESULT).read_text())["best_metric"] > 1.2 * popular

@@ -29,7 +29,7 @@ from tasks.train.state.checkpoint import load_model
 from tests.registered import models_of
 from tests.shop_graph import DAY, ENDS, MOMENTS, shop_graph
 from tests.support import as_partition, node_graph
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine, train_here
 
 
 def store_of(parent: Parent) -> GraphStore:
@@ -167,8 +167,7 @@ def test_graphs_of_one_type_are_typed_graphs_too(tmp_path: Path, model: str) -> 
     parent = as_partition(node_graph(tmp_path / "graph"))
     (parent.folder / "manifest.json").write_text(parent.manifest.model_dump_json())
     job = make_job(recipe(model, "train.epochs=8"), parent, tmp_path / "work")
-    with own_settings():
-        run_engine(make_engine(job))
+    train_here(job)
     assert json.loads((job.work / RESULT).read_text())["best_metric"] > 0.7
 
 
@@ -183,8 +182,7 @@ def recipe(model: str, *changes: str) -> Any:
 def test_training_learns_what_lies_two_hops_away(tmp_path: Path, model: str) -> None:
     parent = shop_graph(tmp_path / "graph", num_customers=150)
     job = make_job(recipe(model), parent, tmp_path / "work")
-    with own_settings():
-        run_engine(make_engine(job))
+    train_here(job)
     result = json.loads((job.work / RESULT).read_text())
     assert result["best_metric"] > 0.85
     best = load_model(job.work / BEST)

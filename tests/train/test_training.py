@@ -28,7 +28,7 @@ from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.preprocess.ears import Ears
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at, train_here
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 MODEL = {"node": "graphsage", "link": "gcn", "graph": "gin"}
@@ -110,8 +110,7 @@ def test_a_best_epoch_that_is_the_last_one_is_told(tmp_path: Path, home: Home) -
 @pytest.mark.parametrize("task", ["link", "graph"])
 def test_other_tasks_train(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
     job = make_job(recipe(task), partition(tmp_path / "g", task), tmp_path / "work")
-    with own_settings():
-        run_engine(make_engine(job))
+    train_here(job)
     assert "learning rate 0.01 x 1 (lr_scaling=none, ranks: 1) = 0.01; no warm-up, constant" in capsys.readouterr().out
     losses = [line["train/loss"] for line in records(job.work) if "train/loss" in line]
     assert len(losses) == 4
@@ -315,16 +314,14 @@ def test_batches_of_one_row_are_normalised(tmp_path: Path, options: tuple[str, .
     manifest = graph.manifest.model_copy(update={"num_parts": 3, "part_offsets": (0, 1, n // 2, n)})
     (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
     job = make_job(recipe("node", "train.epochs=1", *options), Parent(manifest, graph.folder), tmp_path / "work")
-    with own_settings():
-        run_engine(make_engine(job))
+    train_here(job)
     assert all(value.isfinite().all() for value in weights(job.work).values())
 
 
 def test_patience_stops_early(tmp_path: Path) -> None:
     overrides = ("train.epochs=200", "train.patience=2", "train.learning_rate=1e-9")
     job = make_job(recipe("node", *overrides), partition(tmp_path / "g"), tmp_path / "work")
-    with own_settings():
-        run_engine(make_engine(job))
+    train_here(job)
     result = json.loads((job.work / RESULT).read_text())
     assert result["epochs_run"] < 20
     assert result["best_epoch"] == result["epochs_run"] - 2

@@ -80,11 +80,9 @@ def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | N
 
     Raises DoesNotFitError: they are far from those of the present labels.
     """
-    width = len(facts.label_scale)
-    if not width:
+    if not facts.label_scale:
         return None
-    # Models of earlier versions have no scale: they compute in the labels' units.
-    mean, scale = earlier.get("label_mean") or [0.0] * width, earlier.get("label_scale") or [1.0] * width
+    mean, scale = earlier["label_mean"], earlier["label_scale"]
     for was, one, now, deviation in zip(mean, scale, facts.label_mean, facts.label_scale, strict=True):
         if max(deviation / one, one / deviation, abs(now - was) / one) > _FAR:
             raise DoesNotFitError(
