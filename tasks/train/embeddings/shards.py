@@ -31,16 +31,10 @@ _CHUNK_ROWS = 1 << 16
 
 
 def write_shards(work: Path, name: str, tables: dict[str, Tensor], ranges: Ranges, *, writes: bool) -> dict[str, Any]:
-    """Write this rank's rows of tables; all ranks together.
+    """Write this rank's rows of tables, float32 (own rows, ...) by name, into a folder in `work`; all ranks together.
 
-    Args:
-        work: the training's folder.
-        name: of the checkpoint.
-        tables: float32 (own rows, ...) by name.
-        ranges: which rank has which rows.
-        writes: whether this rank makes the files: one rank of each home.
-
-    Returns what `NAME.pt` has to say of them, the same on all ranks.
+    `name`: of the checkpoint; `writes`: whether this rank makes the files, as one rank of each home does. Returns what
+    `NAME.pt` has to say of them, the same on all ranks.
     """
     # Never the folder of the checkpoint that is there: it holds until the new one is whole.
     number = from_main(1 + max((_number(path) for path in work.glob(f"{name}-*.tables")), default=0))

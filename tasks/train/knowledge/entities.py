@@ -31,13 +31,7 @@ class GridEntities:
     """Blocks of a grid, one after the other: see `tasks.ranking.entities.EntityBlocks`."""
 
     def __init__(self, grid: Grid, files: Saved | None = None, projection: Projection | None = None) -> None:
-        """Know where rows lie.
-
-        Args:
-            grid: of the training.
-            files: of a checkpoint, of all ranks; None: the blocks of this rank's memory as they are.
-            projection: what features add to rows; None: nothing.
-        """
+        """`files`: of a checkpoint, of all ranks; None: the blocks of this rank's memory as they are."""
         self._grid, self._files, self._projection = grid, files, projection
         self.num_entities = grid.tables.num_nodes
         (self._name,) = grid.tables.widths()

@@ -41,13 +41,7 @@ class TripleLearning:
     """Learns from triples; see `Learning`."""
 
     def __init__(self, task: TripleTask, drawn: DrawnEntities, head_chances: Tensor | None) -> None:
-        """Remember what is learnt.
-
-        Args:
-            task: the model, its loader (of `Triples`) and what else it learns with.
-            drawn: draws entities to compare with.
-            head_chances: how often the head is asked for, float32 (R,); None: as the loader's `sides` say.
-        """
+        """`head_chances`: how often the head is asked for, float32 (R,); None: as the loader's `sides` say."""
         self.model, self.options, self.loss = task.model, task.options, task.loss
         self.loader: Triples = task.loader
         self.relations, self.projection, self.seed = task.relations, task.projection, task.seed

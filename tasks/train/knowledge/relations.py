@@ -34,15 +34,8 @@ class RelationRows:
     ) -> None:
         """Draw the rows as they begin.
 
-        Args:
-            model: says how.
-            config: the model's options.
-            num_relations: of the data.
-            rule: of the steps.
-            seed: of what is drawn.
-            features: float32 (num_relations, F), which add to the rows, and training triples of each relation,
-                (num_relations,); None: there are none.
-            device: where steps are taken; None: on the CPU.
+        `features`: float32 (num_relations, F), which add to the rows, and how many training triples each relation has;
+        `device`: where steps are taken, None: on the CPU.
         """
         self.table = RowTable.zeros(config.relation_rows(num_relations), config.relation_width, "float32", rule)
         rows = torch.empty(self.table.num_rows, self.table.width)

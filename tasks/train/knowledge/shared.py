@@ -94,12 +94,8 @@ class Projection:
     ) -> None:
         """Measure the columns: they come with mean 0, and rows about as long as 4, whatever their units are.
 
-        Args:
-            features: (n, F), float32 or float16; may lie in a file.
-            uses: training triples of each, (n,).
-            width: of the rows that they are added to.
-            rule: of the steps.
-            device: where these are taken; None: on the CPU.
+        `features`: (n, F), float32 or float16, may lie in a file; `uses`: training triples of each, (n,); `device`:
+        where steps are taken, None: on the CPU.
         """
         self.features, self._has_own = features, uses > 0
         some = np.asarray(features[sample_rows(np.arange(len(features)), _MEASURED)], np.float64)

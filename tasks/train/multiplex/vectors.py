@@ -65,13 +65,8 @@ class RelationVectors:
     ) -> float:
         """Take a step for a batch of pairs; return their mean loss before it, by a few of them.
 
-        Args:
-            centres: nodes (n,).
-            relations: of the pairs (n,).
-            contexts: nodes (n,).
-            negatives: nodes (n, K).
-            random: draws neighbours.
-            pair_rate: rate of the steps from pair to pair.
+        `centres`, `relations` and `contexts` are (n,), `negatives` nodes (n, K); `random` draws neighbours, and
+        `pair_rate` is that of the steps from pair to pair.
         """
         keys, place = np.unique(relations.astype(np.int64) * self.num_nodes + centres, return_inverse=True)
         nodes = keys % self.num_nodes

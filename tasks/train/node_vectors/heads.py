@@ -46,8 +46,7 @@ def fit_head(
         score: of the validation split; None: there is none, and 1 is taken.
         for_f1: whether scores of several label columns are moved; needs a validation split.
 
-    Returns:
-        The strength that was taken; None: the head has none.
+    Returns the strength that was taken; None: the head has none.
     """
     if isinstance(model.head, LinkHead):
         if model.head.mlp is None:

@@ -142,15 +142,7 @@ class DeviceStepper:
 
 
 def device_stepper(objective: PairLearning, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceStepper:
-    """Return what trains on a device.
-
-    Args:
-        objective: what is learnt.
-        grid: the rank's blocks.
-        device: where.
-        memory: bytes that tables and graph may take there.
-        room: blocks that may lie there at a time.
-    """
+    """Return what trains on a device, where tables and graph may take `memory` bytes, and lie `room` blocks at a time."""
     blocks, pairs = ResidentBlocks(grid, device, room), None
     if grid.tables.num_blocks == 1:
         pairs = objective.loader.on_device(device, memory - grid.tables.num_bytes)

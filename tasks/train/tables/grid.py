@@ -94,14 +94,9 @@ class Grid:
     def __init__(
         self, tables: TableSpec, ranks: Ranks, files: BlockFiles, room: int | None = None, start: Start | None = None
     ) -> None:
-        """Hold nothing yet.
+        """Hold nothing yet. `room`: blocks that may lie in memory at a time, None: all; the others lie in `files`.
 
-        Args:
-            tables: what the blocks are of.
-            ranks: who has blocks.
-            files: where those lie that no memory has.
-            room: blocks that may lie in memory at a time; None: all.
-            start: fills a block as it begins; None: `first_rows`.
+        `start` fills a block as it begins; None: `first_rows`.
         """
         self.tables, self.ranks, self.files, self.room = tables, ranks, files, room
         self._start = start or partial(first_rows, tables)

@@ -66,8 +66,6 @@ class Learning(Protocol):
             tables: what their ends meet in, a `Meeting`, or where it learns on a device a `DeviceMeeting`.
             columns: rows (n,) of centres and of contexts in their blocks, and relations where there are any.
             number: what is drawn depends on it and nothing else.
-            ends: blocks.
-            rate: learning rate.
         """
         ...
 
@@ -177,11 +175,7 @@ class Stepper(Protocol):
     """Takes the steps of samples, in blocks that the grid has loaded to be changed."""
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
-        """Draw the chunks of a grid of one block and take their steps.
-
-        Args:
-            chunks: numbers of chunks, one after another.
-            rates: learning rate of each, float64 (chunks,).
+        """Draw the chunks of a grid of one block and take their steps; `rates`: of each, float64 (chunks,).
 
         Returns the mean loss of some of the pairs before their steps, and the number of all.
         """
@@ -192,7 +186,7 @@ class Stepper(Protocol):
 
         Args:
             pool: the pairs.
-            met: numbers of the buckets' blocks, no more than `Place.workers` buckets.
+            met: numbers of the buckets' blocks, no more than `RankDevice.workers` buckets.
             first_chunk: where the pool begins.
             rate: learning rate.
 

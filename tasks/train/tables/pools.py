@@ -89,16 +89,10 @@ class PoolDraws:
         *,
         deals: bool = False,
     ) -> None:
-        """Remember who trains what.
+        """`owners`: int (n, n), which rank trains the pairs of a bucket; `id_type`: of the numbers of nodes and rows.
 
-        Args:
-            loader: draws.
-            owners: int (n, n), which rank trains the pairs of a bucket.
-            ranks: all that draw and train.
-            id_type: dtype of the numbers of nodes and rows.
-            allocate: makes room.
-            deals: whether pairs with both ends in one block are dealt out over the buckets of that block and another
-                one, for their negatives to come from both.
+        `deals`: whether pairs with both ends in one block are dealt out over the buckets of that block and another one,
+        for their negatives to come from both.
         """
         self.loader, self.ranks = loader, ranks
         self.owners = np.concatenate([owners, owners], 1) if deals else owners

@@ -29,13 +29,8 @@ class SampleStepper:
     """Trains chunks of a whole table without locks, and pairs of blocks each on a thread: see `Stepper`."""
 
     def __init__(self, objective: Learning, grid: Grid, run: Run = run_each, meet: Meet | None = None) -> None:
-        """Remember what to do.
-
-        Args:
-            objective: learns.
-            grid: has the blocks.
-            run: calls a function for each of some numbers, on all threads or one by one.
-            meet: returns the tables of a pair of blocks where steps are taken; None: the grid's own.
+        """`run` calls a function for each of some numbers, on all threads or one by one; `meet` returns the tables of
+        a pair of blocks where steps are taken, None: the grid's own.
         """
         self.objective, self.grid, self.run, self.meet = objective, grid, run, meet or grid.meeting
 

@@ -110,15 +110,10 @@ def choose_blocks(
     shared: bool,
     device_memory: int | None = None,
 ) -> int:
-    """Return how many blocks each table has.
+    """Return how many blocks each table has; `shared`: see `BlockGrid`.
 
-    Args:
-        strategy: what the recipe says of blocks, and the ranks.
-        sizes: of the tables.
-        memory: bytes of CPU memory that the tables may take on a rank.
-        threads: pairs of blocks that a rank trains side by side.
-        shared: see `BlockGrid`.
-        device_memory: bytes that the tables may take on a rank's device; None: it trains on its CPU.
+    Tables may take `memory` bytes on a rank, and `device_memory` on its device (None: it trains on its CPU); a rank
+    trains as many pairs of blocks side by side as it has `threads`.
     """
     if strategy.config.blocks is not None:
         return strategy.config.blocks

@@ -245,15 +245,9 @@ class EarlierRows:
 
 
 def earlier_rows(warm: WarmStart, store: GraphStore, options: Any) -> EarlierRows:
-    """Open the rows of an earlier training.
+    """Open the rows of an earlier training; `options`: of the present model.
 
-    Args:
-        warm: which it is.
-        store: the present graph.
-        options: of the present model.
-
-    Raises:
-        DoesNotFitError: they are of another width, or learnt from what is held out now.
+    Raises DoesNotFitError: they are of another width, or learnt from what is held out now.
     """
     try:
         state = checkpoint.load(warm.checkpoint, mapped=True)["model"]
