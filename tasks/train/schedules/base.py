@@ -28,6 +28,12 @@ class Schedule:
         """Return the share of the peak learning rate, when `done` of the steps after the warm-up, 0 to 1, are over."""
         raise AssertionError(f"{type(self).__name__} defines no factor")
 
+    def share(self, step: int, total_steps: int, warmup: int) -> float:
+        """Return the share of the peak learning rate in a step, the first `warmup` of which rise to it."""
+        if step < warmup:
+            return (step + 1) / warmup
+        return self.factor((step - warmup) / max(1, total_steps - warmup))
+
 
 @SCHEDULES.register("constant")
 class Constant(Schedule):

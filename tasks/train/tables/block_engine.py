@@ -205,10 +205,7 @@ class BlockEngine(Engine):
     def rate(self, chunk: int) -> float:
         """Return the learning rate of a chunk."""
         warmup = self.schedule.config.warmup_steps * self.settings.chunks_a_pool
-        if chunk < warmup:
-            return self.config.learning_rate * (chunk + 1) / warmup
-        left = max(1, self.settings.total_chunks - warmup)
-        return self.config.learning_rate * self.schedule.factor((chunk - warmup) / left)
+        return self.config.learning_rate * self.schedule.share(chunk, self.settings.total_chunks, warmup)
 
     def train_chunks(self, chunks: range) -> tuple[float, int]:
         """Draw and train chunks at once, in a grid of one block; return their mean loss and the number of pairs."""

@@ -142,7 +142,7 @@ class DeviceStepper:
 
 
 def device_stepper(objective: PairLearning, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceStepper:
-    """Return what trains on a device, where tables and graph may take `memory` bytes, and lie `room` blocks at a time."""
+    """Return what trains on a device, where tables and graph may take `memory` bytes, and `room` blocks may lie."""
     blocks, pairs = ResidentBlocks(grid, device, room), None
     if grid.tables.num_blocks == 1:
         pairs = objective.loader.on_device(device, memory - grid.tables.num_bytes)
