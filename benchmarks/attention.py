@@ -34,9 +34,13 @@ from torch import Tensor  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from benchmarks.partition import status, synthetic  # noqa: E402
-from models.dgl_adapter import load_dgl  # noqa: E402
-from models.kernels.attention.gat import gat_attention, reference_gat_attention  # noqa: E402
-from models.kernels.attention.gatv2 import gatv2_attention, reference_gatv2_attention  # noqa: E402
+from models.dgl.adapter import load_dgl  # noqa: E402
+from models.kernels.attention.attention import (  # noqa: E402
+    gat_attention,
+    gatv2_attention,
+    reference_gat_attention,
+    reference_gatv2_attention,
+)
 from models.kernels.sparse.adjacency import Adjacency  # noqa: E402
 from models.kernels.sparse.message import reference_softmax_aggregate, softmax_aggregate  # noqa: E402
 

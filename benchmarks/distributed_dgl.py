@@ -24,7 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from benchmarks.distributed_side import Pace
 from benchmarks.gnn_dgl import Sage
-from models.dgl_adapter import load_dgl
+from models.dgl.adapter import load_dgl
 
 # At the top: samplers are spawned, import this file, and need DGL to be there.
 dgl = load_dgl()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
-from models.dgl_adapter import load_dgl
+from models.dgl.adapter import load_dgl
 
 dgl = load_dgl()
 

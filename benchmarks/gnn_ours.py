@@ -15,6 +15,7 @@ from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
 from configs.schema import Recipe
 from models.kernels.sparse.adjacency import Adjacency
+from tasks.kinds.of import predict
 from tasks.train.gradients import engine, family
 from tasks.train.gradients.pipeline import Pipeline
 from tasks.train.job import Job
@@ -174,7 +175,7 @@ class Training(Contender):
         while not self.gate.ended:
             self.gate.allow(0)
         validation = self.engine.validation
-        metrics: dict[str, float] = validation.evaluator(validation.predictor.predict(self.engine.model, "test"))
+        metrics: dict[str, float] = validation.evaluator(predict(validation.predictor, self.engine.model, "test"))
         return {"accuracy": metrics["accuracy"]}
 
 
@@ -230,7 +231,7 @@ class Attention(Contender):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        from models.kernels.attention.gat import gat_attention
+        from models.kernels.attention.attention import gat_attention
         from models.kernels.backends import take_triton
 
         take_triton(settings.device == "cuda")

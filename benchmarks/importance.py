@@ -32,14 +32,14 @@ from benchmarks.relational_graph import NODES, SPAN_SECONDS, Array, load, save, 
 from benchmarks.relational_peers import timed_batches
 from benchmarks.relational_sides import as_store, dgl_graph
 from benchmarks.side_processes import measure, own_command, rates, ratio, start_side
-from models.dgl_adapter import load_dgl
-from models.relational.configs import WalksConfig
+from models.dgl.adapter import load_dgl
+from models.relational.configs import ImportanceWalksConfig
 from tasks.processes.children import die_with_parent
 from tasks.sampling.relational.edges import RelationalEdges
 from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.walk_paths import paths_back
 
-WALKS = WalksConfig(neighbors=16, count=64, length=3, restart=0.5)
+WALKS = ImportanceWalksConfig(neighbors=16, count=64, length=3, restart=0.5)
 BATCH_SIZE = 1024
 ANY, AS_OF = "without times", "as of each product's moment"
 _CHECKED = 4

@@ -34,19 +34,19 @@ from torch import Tensor  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from benchmarks.partition import machine, status, synthetic  # noqa: E402
-from models.dgl_adapter import load_dgl, make_handle, use_threads  # noqa: E402
+from models.dgl.adapter import load_dgl, make_handle, use_threads  # noqa: E402
 from models.kernels.dense.dropout import relu_dropout  # noqa: E402
-from models.kernels.dense.linear import linear  # noqa: E402
 from models.kernels.sparse.adjacency import Adjacency  # noqa: E402
 from models.kernels.sparse.edge_softmax import edge_softmax, reference_edge_softmax  # noqa: E402
 from models.kernels.sparse.sddmm import reference_sddmm, sddmm  # noqa: E402
 from models.kernels.sparse.segment import segment_reduce  # noqa: E402
-from models.kernels.sparse.spmm import reference_spmm, spmm  # noqa: E402
+from models.kernels.sparse.spmm import reference_weighted_sum, weighted_sum  # noqa: E402
+from models.kernels.sparse.spmm_max import max_rows, reference_max  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 MALLOC = {"tuned": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}, "stock": {}}
 GRAPH_OPS = ("sum", "mean", "max", "weighted", "sddmm", "softmax")
-DENSE_OPS = ("linear", "dropout", "segment-mean", "segment-max")
+DENSE_OPS = ("dropout", "segment-mean", "segment-max")
 ALONE = ("dgl", "ours", "ours-bf16", "torch")
 """Whose memory is measured."""
 ROWS = 60_000
@@ -118,15 +118,24 @@ def graph_contenders(op: str, adj: Adjacency, dim: int) -> Iterator[tuple[str, C
     if op in ("sum", "mean", "max"):
         x = normal(nodes, dim)
         yield "dgl", lambda: dgl(getattr(ops, f"copy_u_{op}"), x)
-        yield "ours", lambda: step(lambda x: spmm(adj, x, op), x)
-        yield "ours-bf16", lambda: step(lambda x: spmm(adj, x, op), x.bfloat16())
-        yield "torch", lambda: step(lambda x: reference_spmm(adj, x, op), x)
+        scale = adj.degree_scale() if op == "mean" else None
+
+        def ours(x: Tensor) -> Tensor:
+            return max_rows(adj, x) if op == "max" else weighted_sum(adj, x, target_scale=scale)
+
+        def plain(x: Tensor) -> Tensor:
+            y = reference_max(adj, x) if op == "max" else reference_weighted_sum(adj, x)
+            return y if scale is None else y * scale.unsqueeze(1)
+
+        yield "ours", lambda: step(ours, x)
+        yield "ours-bf16", lambda: step(ours, x.bfloat16())
+        yield "torch", lambda: step(plain, x)
     elif op == "weighted":
         x, w = normal(nodes, dim), normal(edges)
         yield "dgl", lambda: dgl(lambda h, x, w: ops.u_mul_e_sum(h, x, w.unsqueeze(1)), x, w)
-        yield "ours", lambda: step(lambda x, w: spmm(adj, x, weight=w), x, w)
-        yield "ours-bf16", lambda: step(lambda x, w: spmm(adj, x, weight=w), x.bfloat16(), w)
-        yield "torch", lambda: step(lambda x, w: reference_spmm(adj, x, weight=w), x, w)
+        yield "ours", lambda: step(lambda x, w: weighted_sum(adj, x, w), x, w)
+        yield "ours-bf16", lambda: step(lambda x, w: weighted_sum(adj, x, w), x.bfloat16(), w)
+        yield "torch", lambda: step(lambda x, w: reference_weighted_sum(adj, x, w), x, w)
     elif op == "sddmm":
         x, z = normal(nodes, 1, dim), normal(nodes, 1, dim)
         yield "dgl", lambda: dgl(ops.u_dot_v, x, z)
@@ -143,14 +152,9 @@ def graph_contenders(op: str, adj: Adjacency, dim: int) -> Iterator[tuple[str, C
 
 def dense_contenders(op: str, dim: int) -> Iterator[tuple[str, Callable[[], Step]]]:
     """Yield contenders by name, torch first."""
-    x, weight, bias = torch.randn(ROWS, dim), torch.randn(256, dim), torch.randn(256)
+    x = torch.randn(ROWS, dim)
     offsets = torch.arange(0, ROWS + 1, 25)
-    if op == "linear":
-        yield "torch", lambda: step(F.linear, x, weight, bias)
-        yield "ours", lambda: step(linear, x, weight, bias)
-        low = (x.bfloat16(), weight.bfloat16(), bias.bfloat16())
-        yield "bf16", lambda: step(F.linear, *low)
-    elif op == "dropout":
+    if op == "dropout":
         yield "torch", lambda: step(lambda x: F.dropout(F.relu(x), 0.5), x)
         yield "ours", lambda: step(lambda x: relu_dropout(x, 0.5), x)
         yield "ours-bf16", lambda: step(lambda x: relu_dropout(x, 0.5), x.bfloat16())

@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 from benchmarks.layout_peers import DATA, idx_bytes
 from configs.layout_options import NeighborsConfig
 from configs.registry import MODELS
-from models.kernels.layout.move_points import Points
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.move_points import PointRows
+from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.reference import layout_loss
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
@@ -100,9 +100,11 @@ class Graph:
         rng, edges = np.random.default_rng(99), self.edges
         drawn = rng.integers(len(edges.indices), size=LOSS_SAMPLES)
         negatives = rng.integers(edges.num_nodes, size=(LOSS_SAMPLES, 5))
-        points = Points(np.ascontiguousarray(rows, np.float32).reshape(-1), 2, 2)
+        points = PointRows(np.ascontiguousarray(rows, np.float32).reshape(-1), 2, 2)
         ends = edges.sources[drawn], edges.indices[drawn], negatives
-        return {"largevis_loss": layout_loss(points, points, *ends, Objective("largevis", gamma=7.0, epsilon=0.1))}
+        return {
+            "largevis_loss": layout_loss(points, points, *ends, LayoutObjective("largevis", gamma=7.0, epsilon=0.1))
+        }
 
 
 Side = Callable[[int], tuple[float, Array]]

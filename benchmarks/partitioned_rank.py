@@ -20,7 +20,7 @@ import torch
 
 from models.block import Batch, Block, Inputs
 from models.configs import GraphSageConfig
-from models.graphsage import GraphSage
+from models.gnn.graphsage import GraphSage
 from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.exchange import Exchange

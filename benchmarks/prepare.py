@@ -1,4 +1,4 @@
-"""How fast data gets ready: CSV to CSR against OGB's reader, SciPy and Arrow, components against SciPy.
+"""How fast data gets ready: CSV to CSR against OGB's reader and SciPy, components against SciPy.
 
     python -m benchmarks.prepare [--edges 20000000] [--repeats 3] [--cores 1] [--keep FOLDER]
 
@@ -26,7 +26,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,8 +41,7 @@ from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.preprocess.edges.coo import coo_to_csr
 from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
-from tasks.readers.numbers.reader import NumberReader, read_numbers
-from tasks.readers.streams import open_stream
+from tasks.readers.numbers import number_chunks, read_numbers
 from tasks.storage.dataset_store import ShardRef, iter_row_groups
 from tasks.storage.graph_store import Array
 
@@ -125,7 +123,7 @@ def our_csv_to_csr(raw: Path, num_nodes: int, scratch: Path) -> tuple[Array, Arr
     check = EdgeCheck(num_nodes, num_nodes)
     with DatasetWriter(scratch) as writer:
         with writer.table("edges") as table:
-            for rows in NumberReader(raw / "edge.csv.gz", np.int32, num_columns=2):
+            for rows in number_chunks(raw / "edge.csv.gz", np.int32, num_columns=2):
                 check.add(rows[:, 0], rows[:, 1])
                 table.write({"src": rows[:, 0], "dst": rows[:, 1]})
         shards = [_ref(scratch / path, rows) for path, rows in _shards(writer)]
@@ -221,34 +219,19 @@ def add_features(raw: Path, num_nodes: int, folder: Path) -> Path:
     return folder
 
 
-def our_numbers(path: Path, dtype: Any, num_columns: int) -> Array:
-    """All numbers of a file by our reader, (rows, num_columns)."""
-    return np.concatenate(list(NumberReader(path, dtype, num_columns=num_columns)))
-
-
-def arrow_numbers(path: Path, dtype: Any, num_columns: int) -> Array:
-    """The same by Arrow's reader, from the same stream of decompressed text."""
-    names = [str(i) for i in range(num_columns)]
-    convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.from_numpy_dtype(dtype)), check_utf8=False)
-    read = pa_csv.ReadOptions(column_names=names, use_threads=False)
-    with open_stream(path) as stream:
-        rows = pa_csv.open_csv(pa.PythonFile(stream, "r"), read, pa_csv.ParseOptions(quote_char=False), convert)
-        return np.concatenate([np.stack([column.to_numpy() for column in batch.columns], 1) for batch in rows])
-
-
 def reader_contests(name: str, raw: Path, num_nodes: int, num_edges: int) -> list[Contest]:
-    """Edges with features against OGB, and our reader of numbers against Arrow's."""
+    """Edges with features against OGB."""
     edges, features = raw / "edge.csv.gz", raw / "node-feat.csv.gz"
 
     def ours() -> tuple[tuple[Array, Array], Array]:
-        src, dst = our_numbers(edges, np.int32, 2).T
-        return our_csr(num_nodes, src, dst), our_numbers(features, np.float32, FEATURE_DIM)
+        src, dst = read_numbers(edges, np.int32, num_columns=2).T
+        return our_csr(num_nodes, src, dst), read_numbers(features, np.float32, num_columns=FEATURE_DIM)
 
     def theirs() -> tuple[sp.csr_matrix, Array]:
         graph = read_ogb(raw)
         return scipy_csr(num_nodes, *graph["edge_index"]), graph["node_feat"]
 
-    found = [
+    return [
         Contest(
             f"{name}: edge and node-feat.csv.gz -> CSR and a matrix",
             num_edges,
@@ -259,25 +242,12 @@ def reader_contests(name: str, raw: Path, num_nodes: int, num_edges: int) -> lis
             lambda a, b: same_csr(a[0], b[0]) and np.array_equal(a[1], b[1]),
         )
     ]
-    for path, dtype, num_columns in ((edges, np.int32, 2), (features, np.float32, FEATURE_DIM)):
-        found.append(
-            Contest(
-                f"{name}: {path.name} -> numbers",
-                num_edges if num_columns == 2 else num_nodes,
-                None,
-                "pyarrow.csv behind the same isal",
-                partial(our_numbers, path, dtype, num_columns),
-                partial(arrow_numbers, path, dtype, num_columns),
-                np.array_equal,
-            )
-        )
-    return found
 
 
 def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
     """The jobs on one graph."""
     num_nodes, num_edges = counts_of(raw)
-    edges = [np.ascontiguousarray(rows.T) for rows in NumberReader(raw / "edge.csv.gz", np.int32, num_columns=2)]
+    edges = [np.ascontiguousarray(rows.T) for rows in number_chunks(raw / "edge.csv.gz", np.int32, num_columns=2)]
     src, dst = np.concatenate(edges, axis=1)
     both = np.concatenate([src, dst]), np.concatenate([dst, src])
     indptr, indices = our_csr(num_nodes, *both)
@@ -292,7 +262,7 @@ def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
         Contest(
             f"{name}: edge.csv.gz -> Parquet -> CSR",
             num_edges,
-            3.0 if num_edges > 10**6 else None,
+            2.0 if num_edges > 10**6 else None,
             "ogb read_csv_graph_raw -> scipy CSR",
             lambda: our_csv_to_csr(raw, num_nodes, scratch),
             lambda: ogb_csv_to_csr(raw, num_nodes),

@@ -33,7 +33,7 @@ from benchmarks.relational_graph import BATCH_SIZE, FANOUTS, NODES, SEED_TYPE, S
 from benchmarks.relational_sides import as_store
 from configs.registry import MODELS
 from models.facts import GraphFacts
-from models.relational.batch import Relation, TypedBlock
+from models.relational.batch import RelationBlock, TypedBlock
 from tasks.processes.device import use_threads
 from tasks.sampling.relational.edges import RelationalEdges
 from tasks.sampling.relational.sampler import RelationalSampler
@@ -66,7 +66,7 @@ def _case(sampler: RelationalSampler, first: int, ends: tuple[tuple[int, int], .
     blocks = []
     for layer in found.layers:
         made = [
-            Relation(r, *ends[r], torch.from_numpy(one.indptr.copy()), torch.from_numpy(one.indices.copy()), n)
+            RelationBlock(r, *ends[r], torch.from_numpy(one.indptr.copy()), torch.from_numpy(one.indices.copy()), n)
             for r, one in enumerate(layer.relations)
             for n in [layer.num_src[ends[r][0]]]
         ]
@@ -95,9 +95,9 @@ def run_ours(layers: Any, case: Case) -> Tensor:
     return x[0]
 
 
-def _fresh(relation: Relation) -> Relation:
+def _fresh(relation: RelationBlock) -> RelationBlock:
     """Return the relation without what an earlier step derived from it: a transpose is part of each step."""
-    return Relation(
+    return RelationBlock(
         relation.number,
         relation.source_type,
         relation.target_type,

@@ -17,7 +17,7 @@ import torch
 from benchmarks.embeddings_peers import serve_side
 from benchmarks.relational_graph import FANOUTS, NODES, SEED_TYPE, Array, Relation, load
 from benchmarks.relational_peers import ANY, AS_OF, RECENT, Counts, joined, make_jobs
-from models.dgl_adapter import load_dgl, use_threads
+from models.dgl.adapter import load_dgl, use_threads
 from tasks.processes.children import die_with_parent
 from tasks.sampling.relational import edges as relational
 from tasks.sampling.relational.sampler import RelationalSampler, TypedSample

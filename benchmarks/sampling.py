@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from configs.registry import DATASETS
-from models.dgl_adapter import load_dgl, use_threads
+from models.dgl.adapter import load_dgl, use_threads
 from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
 from tasks.sampling.neighborhoods.in_edges import Method
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler

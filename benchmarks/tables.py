@@ -32,7 +32,7 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
-from models.vectors import Meeting
+from models.vectors.base import Meeting
 from tasks.processes.memory import available_bytes
 from tasks.storage.home import Home
 from tasks.train.strategies.base import Ranks

@@ -298,8 +298,9 @@ MODELS = Registry(
     place="model",
     configs=(
         "models.configs",
-        "models.vector_configs",
-        "models.knowledge_configs",
+        "models.dgl.configs",
+        "models.vectors.configs",
+        "models.knowledge.configs",
         "models.layout.configs",
         "models.relational.configs",
     ),
@@ -316,7 +317,6 @@ LOADERS = Registry(
         "tasks.train.loaders.samples.triple_configs",
     ),
     default="auto",
-    renamed={"saint": "saint_node, saint_edge or saint_walk"},
 )
 SCHEDULES = Registry("schedule", "tasks.train.schedules", place="train.schedule", default="constant")
 EMBEDDINGS = Registry(

@@ -22,6 +22,8 @@ _NAMED = ("loader", "loss", "schedule", "strategy")
 class _TableOptions(ConfigModel):
     """What trainings of tables by samples read."""
 
+    optimizer: ClassVar[Literal["sgd"]] = "sgd"  # all that the kernels of skip-gram know
+
     loader: LoaderSection = Field(default="walks", validate_default=True)
     """Where samples come from: a loader of pairs (`graphmill loaders`)."""
     samples: float | None = Field(default=None, gt=0, le=1e15)
@@ -30,8 +32,6 @@ class _TableOptions(ConfigModel):
     """Peak learning rate."""
     schedule: ScheduleSection = Field(default="linear", validate_default=True)
     """How the learning rate moves (`graphmill schedules`)."""
-    optimizer: Literal["sgd", "momentum", "adagrad", "adam"] = "sgd"
-    """How a row moves: by its gradient, by its running mean, or scaled by what the row has seen so far."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What the tables hold; in bfloat16 changes are rounded up or down by chance."""
     strategy: StrategySection = Field(default="block_grid", validate_default=True)

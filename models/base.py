@@ -26,10 +26,10 @@ from torch import Tensor, nn
 
 from models.block import Batch, Inputs
 from models.configs import ModelConfig as ModelConfig  # models of users take it from here
-from models.encoders import NodeEncoder
 from models.facts import GraphFacts
-from models.layers import Layer, NormFirstLayer, make_norm
-from models.output_heads import GraphHead, LinkHead, NodeHead
+from models.layers.encoders import NodeEncoder
+from models.layers.layer import Layer, NormFirstLayer, make_norm
+from models.layers.output_heads import GraphHead, LinkHead, NodeHead
 
 
 class GraphModel(nn.Module):
@@ -41,6 +41,8 @@ class GraphModel(nn.Module):
 
     uses_edge_features: bool = False
     """Whether the model reads edge features, where the graph has some; see `reads_edge_features`."""
+    evaluated_as: ClassVar[str] = ""
+    """Name of the kind of task that it is evaluated as, whatever the data is for; empty: the data's."""
     uses_edge_types: ClassVar[bool] = False
     uses_node_types: ClassVar[bool] = False
     """Whether each type of nodes has its own map from numeric features to hidden_dim, where there are several types."""

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from models import dgl_adapter
 from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.spmm import spmm, weighted_sum
+from models.kernels.sparse.spmm import weighted_sum
+from models.kernels.sparse.spmm_max import max_rows
 
 T = TypeVar("T", bound="Movable")
 V = TypeVar("V")
@@ -177,31 +177,6 @@ class Block(Movable):
         return int(self.indptr[-1]) if self.num_drawn is None else self.num_drawn
 
     @cached_property
-    def dgl(self) -> Any:
-        """The same as a DGL block, whose sources' degrees are `end_degrees`.
-
-        Where all nodes are both ends a graph, whose degrees are those of its own edges, in and out.
-        """
-        handle = dgl_adapter.make_handle(self.indptr, self.indices.long(), self.num_src)
-        if self.degree is None or self.num_src == self.num_dst:
-            return handle
-        return dgl_adapter.give_degrees(handle, self.counts, self.end_degrees)
-
-    @cached_property
-    def dgl_graph(self) -> Any:
-        """The same as a DGL graph of the sources, of which only the destinations have in-edges."""
-        if self.num_src == self.num_dst:
-            return self.dgl
-        indptr = torch.cat([self.indptr, self.indptr[-1:].expand(self.num_src - self.num_dst)])
-        handle = dgl_adapter.make_handle(indptr, self.indices.long(), self.num_src)
-        return dgl_adapter.give_degrees(handle, self.end_degrees, self.end_degrees)
-
-    @cached_property
-    def end_degrees(self) -> Tensor:
-        """In-degrees of the sources, those of the destinations counted in the block: float32 (num_src,)."""
-        return torch.cat([self.counts, self.degrees[self.num_dst :]])
-
-    @cached_property
     def counts(self) -> Tensor:
         """Number of in-edges in the block: float32 (num_dst,)."""
         return (self.indptr[1:] - self.indptr[:-1]).to(torch.float32)
@@ -240,17 +215,6 @@ class Block(Movable):
         return self.scale if self.weight is None else None
 
 
-class PendingRows(Movable):
-    """Numeric features that the step's own thread gathers, since other ranks' devices take part: see `parts`."""
-
-    def gather(self, indptr: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the features of the nodes, (n, D), and where the first block wants it its `mean`, (num_dst, D).
-
-        `indptr`: of the first block. All ranks call it together, once a batch, in the order of the batches.
-        """
-        raise AssertionError(f"{type(self).__name__} defines no gather")
-
-
 @dataclass
 class Inputs(Movable):
     """What is known of the first block's source nodes."""
@@ -269,8 +233,6 @@ class Inputs(Movable):
     """float32 (n, C): chances that the model itself gave to classes, read where no label is known (label reuse)."""
     node_type_counts: tuple[int, ...] | None = None
     """Nodes of types 0, 1, ..., where they were counted on the CPU."""
-    pending: PendingRows | None = None
-    """What `feat` has yet to be gathered by."""
 
 
 class StepBatch(Movable):
@@ -279,14 +241,8 @@ class StepBatch(Movable):
     target: Tensor
     """int64 (n,) or float32 (n, T): what the scores should be."""
     num_seeds: int
-    seed_weight: Tensor | None
-    """float32 (n,): weight of each score's loss, where the loader's subgraphs do not draw all nodes alike."""
     num_edges: int
     """Edges that messages pass along, all layers together."""
-
-    def with_features(self: T) -> T:
-        """Return the batch with the features that were pending; itself where none were."""
-        return self
 
 
 @dataclass
@@ -305,24 +261,12 @@ class Batch(StepBatch):
     """int64 (2, n): node pairs in the last layer's numbering, positives first (link tasks)."""
     graph_offsets: Tensor | None = None
     """int64 (n + 1,): nodes of each graph (graph tasks)."""
-    seed_weight: Tensor | None = None
-    """float32 (n,): weight of each score's loss, where the loader's subgraphs do not draw all nodes alike."""
     num_edges: int = field(default=0)
     """Edges that messages pass along, all layers together."""
 
     def block(self, layer: int) -> Block:
         """Return the block of a layer."""
         return self.blocks[layer] if len(self.blocks) > 1 else self.blocks[0]
-
-    def with_features(self) -> Batch:
-        """Return the batch with the features that were pending; itself where none were."""
-        pending = self.inputs.pending
-        if pending is None:
-            return self
-        outer = self.blocks[0]
-        feat, mean = pending.gather(outer.indptr)
-        blocks = [outer if mean is None else replace(outer, mean=mean), *self.blocks[1:]]
-        return replace(self, blocks=blocks, inputs=replace(self.inputs, feat=feat, pending=None))
 
 
 def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:
@@ -336,5 +280,5 @@ def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:
         assert reduce != "max", "the loader took a mean for a model that reads the neighbours themselves"
         return block.mean if reduce == "mean" else block.mean * block.degrees.unsqueeze(1).to(block.mean.dtype)
     if reduce == "max":
-        return spmm(block.adjacency, x, "max")
+        return max_rows(block.adjacency, x)
     return weighted_sum(block.adjacency, x, block.weight, target_scale=block.target_scale(reduce))

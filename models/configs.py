@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
@@ -118,12 +118,12 @@ class EdgeFeaturesConfig(ModelConfig):
     """Read edges' features and categories (dataset.edges.features and categorical), where there are some."""
 
 
-@MODELS.options("gcn", "gcn")
+@MODELS.options("gcn", "gnn.gcn")
 class GcnConfig(EdgeFeaturesConfig):
     """GCN: symmetrically normalised sum over neighbours and the node itself."""
 
 
-@MODELS.options("graphsage", "graphsage")
+@MODELS.options("graphsage", "gnn.graphsage")
 class GraphSageConfig(EdgeFeaturesConfig):
     """GraphSAGE: own features and a mean, max or sum of the neighbours'; the robust first choice."""
 
@@ -131,7 +131,7 @@ class GraphSageConfig(EdgeFeaturesConfig):
     """How neighbours combine."""
 
 
-@MODELS.options("gin", "gin")
+@MODELS.options("gin", "gnn.gin")
 class GinConfig(ModelConfig):
     """GIN: sums over neighbours through MLPs, with edge features and an optional virtual node; made for molecules."""
 
@@ -156,12 +156,12 @@ class AttentionConfig(EdgeFeaturesConfig):
     """Let nodes attend to themselves; false where the graph has self-loops (preprocess.self_loops=add), or without."""
 
 
-@MODELS.options("gat", "gat")
+@MODELS.options("gat", "gnn.gat")
 class GatConfig(AttentionConfig):
     """GAT: neighbours weighted by learnt attention."""
 
 
-@MODELS.options("gatv2", "gatv2")
+@MODELS.options("gatv2", "gnn.gatv2")
 class Gatv2Config(AttentionConfig):
     """GATv2: attention that ranks neighbours differently for each node."""
 
@@ -169,7 +169,7 @@ class Gatv2Config(AttentionConfig):
     """One linear map for both ends of an edge."""
 
 
-@MODELS.options("deepgcn", "deepgcn")
+@MODELS.options("deepgcn", "gnn.deepgcn")
 class DeepConfig(ModelConfig):
     """DeeperGCN and RevGNN: up to hundreds of layers, residual, checkpointed or reversible."""
 
@@ -179,23 +179,15 @@ class DeepConfig(ModelConfig):
     """Share of a layer's values that is dropped while training."""
     norm: Literal["batch", "layer", "none"] = "layer"
     """Normalisation in each layer and in the convolutions' MLPs."""
-    block: Literal["plain", "res", "res+", "dense"] = "res+"
-    """What a layer is: act(norm(conv(x))) plain, with x added (res) or appended (dense), or pre-activated,
-    x + conv(drop(act(norm(x)))) (res+)."""
-    growth: int | None = Field(default=None, ge=1)
-    """block=dense: columns that a layer appends; null: 32."""
-    aggregator: Literal["softmax", "power", "mean", "max", "sum"] = "softmax"
-    """How messages combine: softmax-weighted, power mean, mean, maximum or sum."""
+    block: Literal["plain", "res", "res+"] = "res+"
+    """What a layer is: act(norm(conv(x))) plain, with x added (res), or pre-activated, x + conv(drop(act(norm(x))))
+    (res+)."""
+    aggregator: Literal["softmax", "mean", "max", "sum"] = "softmax"
+    """How messages combine: softmax-weighted, mean, maximum or sum."""
     beta: float | None = None
     """aggregator=softmax: inverse temperature at the start; null: 1. From 0 (the mean) towards the maximum."""
-    power: float | None = Field(default=None, gt=0)
-    """aggregator=power: exponent at the start; null: 1. From 1 (the mean) towards the maximum."""
     learn_aggregator: bool = False
-    """Learn beta or power, one number a layer."""
-    message_norm: bool = False
-    """Scale messages to the length of the node's own vector."""
-    learn_message_scale: bool = False
-    """message_norm: learn a factor a layer."""
+    """Learn beta, one number a layer."""
     mlp_layers: int = Field(default=1, ge=1, le=1000)
     """Linear maps of each convolution; all but the last are twice as wide, with norm and activation."""
     virtual_node: bool = False
@@ -206,15 +198,6 @@ class DeepConfig(ModelConfig):
     """Compute each layer's input from its output, so that memory does not grow with depth; layers hold `groups`."""
     groups: int | None = Field(default=None, ge=2)
     """reversible: groups of columns, hidden_dim / groups wide; null: 2."""
-    tie_weights: bool = False
-    """All layers share one convolution, and all but the first one norm."""
-    dilation: int = Field(default=1, ge=1, le=10_000)
-    """kNN graphs: layer l sees every min(l, dilation)-th of a node's in-edges, as many in each layer. The edges'
-    weights say who is near, so edge_weights=true goes with it."""
-    edge_weights: bool = False
-    """dilation: order in-edges by falling weight. Messages are not weighed."""
-    stochastic_dilation: float = Field(default=0.0, ge=0, le=1)
-    """dilation: how often a layer draws its neighbours at random from as far away while training."""
 
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse reversible layers whose inputs cannot be had back from their outputs. Raises ValueError.
@@ -232,7 +215,7 @@ class DeepConfig(ModelConfig):
             )
 
 
-@MODELS.options("rgcn", "rgcn")
+@MODELS.options("rgcn", "gnn.rgcn")
 class RgcnConfig(ModelConfig):
     """R-GCN: a map for each relation, and for each node type's features; for graphs with several types of them."""
 
@@ -242,12 +225,12 @@ class RgcnConfig(ModelConfig):
     """Learn a vector for each node beside its features: for types of nodes that have none, which share one else."""
 
 
-@MODELS.options("mlp", "mlp")
+@MODELS.options("mlp", "gnn.mlp")
 class MlpConfig(ModelConfig):
     """An MLP on each node's own features: what edges must beat; with the transform hops it knows the graph too."""
 
 
-@MODELS.options("sgc", "sgc")
+@MODELS.options("sgc", "gnn.sgc")
 class SgcConfig(ModelConfig):
     """SGC: a linear model of features propagated num_layers times; seconds with the precomputed loader."""
 
@@ -259,7 +242,7 @@ class SgcConfig(ModelConfig):
     """Normalisation of the propagated features."""
 
 
-@MODELS.options("sign", "sign")
+@MODELS.options("sign", "gnn.sign")
 class SignConfig(ModelConfig):
     """SIGN: an MLP on features propagated 0 to num_layers times; made for the precomputed loader."""
 
@@ -267,53 +250,3 @@ class SignConfig(ModelConfig):
     """Layers of each hop's own MLP."""
     mix_layers: int = Field(default=1, ge=1, le=1000)
     """Layers of the MLP on all hops together."""
-
-
-@MODELS.options("dgl", "dgl")
-class DglConfig(ModelConfig):
-    """Any homogeneous convolution of dgl.nn.pytorch, by name, with its own options; computed by DGL in float32."""
-
-    conv: str = "SAGEConv"
-    """Class in `dgl.nn.pytorch`: GATv2Conv, GraphConv, TAGConv, ..."""
-    options: dict[str, bool | int | float | str | tuple[float | str, ...] | None] = Field(default_factory=dict)
-    """Arguments of its constructor, such as `{num_heads: 8}`; sizes come from the graph, hidden_dim and the task."""
-    edge_dim: int | None = Field(default=None, ge=1, le=65_536)
-    """Convolutions that read edge features: width to which these are mapped; null: 16."""
-    coordinates: int | None = Field(default=None, ge=1, le=65_536)
-    """EGNNConv: so many of the last feature columns are positions; null: 3."""
-
-    @model_validator(mode="after")
-    def _check_options(self) -> DglConfig:
-        from models.dgl_convolutions import complete_options, find_convolution
-
-        complete_options(self.conv, self.options)
-        reads = find_convolution(self.conv).reads
-        if self.coordinates is not None and "coordinates" not in reads:
-            raise ValueError(f"coordinates is for EGNNConv, and conv is {self.conv}; remove it")
-        if self.edge_dim is not None and not {"edges", "edges_if_any"} & set(reads):
-            raise ValueError(f"edge_dim does nothing in {self.conv}; remove it")
-        return self
-
-    def reason_for_whole(self, *, symmetric: bool) -> str:
-        """Say why the convolution needs all nodes of a graph at once; an empty text if it does not."""
-        from models.dgl_convolutions import reason_for_whole
-
-        return reason_for_whole(self.conv, self.options, edge_weights=self.edge_weights, symmetric=symmetric)
-
-    def check_recipe(self, recipe: Recipe) -> None:
-        """Refuse a loader of blocks for a convolution that cannot read them. Raises ValueError."""
-        super().check_recipe(recipe)
-        assert isinstance(recipe.train, TrainConfig)
-        keeps_nodes = getattr(recipe.train.loader, "keeps_nodes", True)
-        self.check_batches(recipe.train.loader.name, keeps_nodes=keeps_nodes, all_neighbors=True, symmetric=True)
-
-    def check_batches(self, loader: str, *, keeps_nodes: bool, all_neighbors: bool, symmetric: bool) -> None:
-        """Refuse blocks, or parts of a graph, for a convolution that cannot read them. Raises RecipeError."""
-        from models.dgl_convolutions import find_convolution
-
-        reason = self.reason_for_whole(symmetric=symmetric)
-        if reason and not (keeps_nodes and (all_neighbors or not find_convolution(self.conv).whole)):
-            raise RecipeError(
-                f"model.conv={self.conv}: {reason}, and train.loader={loader} gives parts of the graph; take "
-                "train.loader=full (full_edge on link tasks), or another convolution or option"
-            )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 
 @dataclass(frozen=True)
 class GraphFacts:
     """All that a model needs to know of a graph and a task to size its parameters."""
 
-    task: Literal["node", "link", "graph", "triple", "layout"]
+    task: str
+    """What is scored: `node`, `link`, `graph`, `triple`, `layout`, or another kind's name."""
     out_dim: int
     """Scores a node or graph: classes of a multiclass label, else label columns; 1 on link
     tasks."""

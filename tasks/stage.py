@@ -80,6 +80,23 @@ class Listener:
         """A record of training metrics, with `step` and `epoch`."""
 
 
+class InnerListener(Listener):
+    """Of stages that run inside another one: passes on how far they are, and not what was said of the same before."""
+
+    def __init__(self, outer: Listener, stage: str, note: str) -> None:
+        self.outer, self.stage, self.note = outer, stage, note
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """Passed on."""
+        self.outer.progress(self.stage, done, total, unit, f"{self.note}: {stage} {note}".strip())
+
+    def message(self, stage: str, text: str) -> None:
+        """Ignored."""
+
+    def warning(self, stage: str, text: str) -> None:
+        """Ignored."""
+
+
 @dataclass
 class StageContext:
     """What a stage's builder works with."""

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from configs.errors import IntegrityError, RecipeError, UserError
-from flows.commands.graph_export import export_graph
+from flows.commands.outputs.graph_export import export_graph
 from tasks.apply.run import OutputRequest
 from tasks.storage.artifacts import ArtifactStore, write_atomic
 from tasks.storage.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
@@ -200,7 +200,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
         "tasks/ingest/writer.py: writer.folder / 'split' / split",
         "tasks/publish/build.py: context.work / file",
-        "tasks/publish/layouts.py: folder / name",
+        "tasks/publish/map/of_run.py: folder / name",
         "tasks/publish/map/page.py: HERE / name",
         "tasks/ingest/synthetic/shop.py: folder / f'{name}.parquet'",
         "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",
@@ -217,14 +217,14 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/splits.py: folder / f'{split}.csv.gz'",
         "flows/commands/data_check.py: place / stage",
         "tasks/processes/memory.py: Path(f'{root}{place}')",
-        "tasks/evaluate/controls/pairs.py: graph.scratch / str(number)",
+        "tasks/controls/pairs.py: graph.scratch / str(number)",
         "tasks/preprocess/transforms/hops.py: self.scratch / f'{name}.npy'",
-        "tasks/apply/model_files.py: folder / file",
+        "tasks/apply/model/files.py: folder / file",
         "tasks/apply/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",
         "tasks/apply/run.py: work / file",
-        "tasks/apply/states.py: folder / f'{name}.json'",
-        "tasks/apply/states.py: folder / f'{name}.npz'",
-        "tasks/apply/states.py: folder / name",
+        "tasks/apply/model/states.py: folder / f'{name}.json'",
+        "tasks/apply/model/states.py: folder / f'{name}.npz'",
+        "tasks/apply/model/states.py: folder / name",
         "tasks/apply/layers.py: published.folder / name",
         "tasks/inference/kept_layers.py: self.folder / name",
         "tasks/inference/kept_layers.py: self._former.layers / name",
@@ -246,7 +246,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/partition/shard_work.py: path.with_name(f'{name}-{os.getpid()}-{threading.get_ident()}.part')",
         "tasks/train/embeddings/shards.py: work / f'{name}-{number}.tables'",
         "tasks/train/ranks/join.py: logs / f'launch-{job.train.machine_rank}.log'",
-        "tasks/sampling/saint_loops.py: back / (num_targets * (indptr[u + 1] - indptr[u]))",
         "tasks/train/gradients/engine.py: job.work / f'part-{ranks.rank}'",
         "tasks/leak_check/changed_tables.py: context.work / f'table-{number}'",
         "tasks/leak_check/changed_tables.py: folder / f\"{len(files):06d}.{('csv' if is_csv else 'parquet')}\"",
@@ -265,28 +264,26 @@ ALLOWED: dict[str, list[str]] = {
     ],
     "an ending to a path that is there already": [
         "flows/commands/clean.py: self.home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
-        "flows/services/prefect_database.py: Path(f'{self.path}-shm')",
-        "flows/services/prefect_database.py: Path(f'{self.path}-wal')",
+        "flows/web/prefect_database.py: Path(f'{self.path}-shm')",
+        "flows/web/prefect_database.py: Path(f'{self.path}-wal')",
         "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-journal')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-shm')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-wal')",
     ],
     "versions of installed packages": [
-        "flows/services/prefect_database.py: self.path.with_name(f\".database-{version('prefect')}\")",
-        "models/dgl_adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
-        "models/dgl_adapter.py: folder / f'{module}.py'",
+        "flows/web/prefect_database.py: self.path.with_name(f\".database-{version('prefect')}\")",
+        "models/dgl/adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
+        "models/dgl/adapter.py: folder / f'{module}.py'",
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
         "tasks/storage/artifacts.py: path.parent.glob(f\"{glob.escape(beside(path, '').name)}.*-*{_DRAFT}\")",
-        "flows/hooks.py: folder / published.maps[0]",
-        "tasks/publish/layouts.py: evaluate.folder / evaluate.manifest.layout",
+        "flows/pipeline/run_endings.py: folder / published.maps[0]",
+        "tasks/publish/map/of_run.py: evaluate.folder / evaluate.manifest.layout",
         "tasks/storage/artifacts.py: folder / name",
         "tasks/storage/artifacts.py: work / name",
         "tasks/storage/dataset_store.py: self.folder / path",
-        "tasks/leak_check/changed_data.py: data.folder / shard",
-        "tasks/leak_check/changed_data.py: folder / shard",
-        "tasks/ingest/tables/graphs.py: scratch / shard",
+        "tasks/ingest/graph_tables/graphs.py: scratch / shard",
         "tasks/storage/graph_store.py: self.folder / entry.path",
         "tasks/sampling/parts/graph.py: self.folder / entry.path",
         "tasks/storage/graph_store.py: self.folder / self.entries[name].path",

@@ -12,9 +12,9 @@ from configs.load import load_recipe
 from configs.schema import Recipe
 from flows.backfill import store
 from flows.backfill.spec import Backfill, Partition
-from flows.commands.plan import Step, make_plan
+from flows.commands.recipes.plan import Step, make_plan
 from flows.deploy.deployments import find_deployment
-from flows.parameters import requested_overrides
+from flows.records.parameters import requested_overrides
 from flows.terminal.selection import Selection
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.storage.home import Home

@@ -24,13 +24,12 @@ from configs.errors import DataError, GraphmillError, RecipeError
 from configs.matching import did_you_mean
 from configs.source_files import user_path
 from flows.baseline.table import BASELINE_STAGES, RECIPES, Planned, Row, Table, plan_runs, read_table, select_rows
-from flows.commands.run import RunRequest, call_flow, flow_server, run_recipe
-from flows.run_records import RunRecord
+from flows.commands.recipes.run import RunRequest, call_flow, flow_server, run_recipe
+from flows.records.run_record import RunRecord
 from flows.terminal.console import err, format_seconds, out, table
-from tasks.storage.artifacts import ArtifactStore, file_lock, write_atomic
+from tasks.storage.artifacts import file_lock, write_atomic
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
-from tasks.storage.manifests import EvalReport
 
 _LOWER_IS_BETTER = frozenset({"rmse", "mae", "mse"})
 
@@ -66,8 +65,8 @@ class Results:
                 "row": planned.row,
                 "run": planned.number,
                 "overrides": planned.overrides,
-                "metrics": _all_metrics(record, self.home),
-                "train_seconds": record.stages["train"]["build_seconds"],
+                "metrics": {**record.metrics, "test": {**record.metrics.get("test", {}), **record.reported}},
+                "train_seconds": record.stages["train"].build_seconds,
                 "seconds": round(seconds, 1),
                 "finished_at": record.finished_at,
             }
@@ -90,33 +89,6 @@ class Results:
     def _read(self) -> None:
         if self.path.exists():
             self.runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
-
-
-def _all_metrics(record: RunRecord, home: Home) -> dict[str, dict[str, float]]:
-    """Return a run's metrics, under `test` also those that only the report of its evaluation has."""
-    found = {split: dict(values) for split, values in record.metrics.items()}
-    stage = record.stages.get("evaluate")
-    evaluation = ArtifactStore(home).load("evaluate", stage["key"], EvalReport) if stage else None
-    if evaluation is not None:
-        test = found.setdefault("test", {})
-        test |= reported_metrics(evaluation.report, test)
-    return found
-
-
-def reported_metrics(report: dict[str, Any], test: dict[str, float]) -> dict[str, float]:
-    """Return the metrics of the test split that a report has beside those of a run's record.
-
-    Of vectors of nodes these are F1 by the share of labels that were known, `f1_micro@0.5`: what is known and what is
-    measured is drawn anew for each share, from all splits. Of triples they are the metrics of those whose entities
-    training saw, `mrr@seen`, which is what GraphVite measures.
-    """
-    shares = report.get("vectors", {}).get("label_shares", {}).get("shares", [])
-    found = {f"f1_{average}@{one['share']:g}": one[average] for one in shares for average in ("micro", "macro")}
-    unseen = report.get("triples", {}).get("unseen")
-    if unseen is not None:
-        seen = unseen.get("metrics", {} if unseen["entities"] else test)
-        found |= {f"{name}@seen": value for name, value in seen.items()}
-    return found
 
 
 @dataclass(frozen=True)

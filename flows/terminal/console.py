@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flows.terminal.waiting import soon
+from tasks.markdown import plain_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -216,6 +217,12 @@ class Table:
         for row in self.rows:
             drawn.add_row(*map(Text, row))
         return drawn
+
+    def markdown(self) -> str:
+        """Return it as Markdown, its texts shown as they are."""
+        head, *rows = [tuple(map(plain_markdown, row)) for row in (self.columns, *self.rows)]
+        marks = tuple("--:" if name in self._right else "---" for name in self.columns)
+        return "\n".join(f"| {' | '.join(line)} |" for line in (head, marks, *rows))
 
     def plain_lines(self) -> Iterator[str]:
         """Yield the head and the rows, columns two spaces apart; nothing is cut, and each row is one line."""

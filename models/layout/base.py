@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from models.encoders import NodeEncoder
 from models.facts import GraphFacts
-from models.kernels.layout.move_points import Points, move_points
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.move_points import PointRows, move_points
+from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.reference import layout_loss
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
-from models.vectors import (
+from models.layers.encoders import NodeEncoder
+from models.vectors.base import (
     AnyMeeting,
     DeviceMeeting,
     DeviceSamples,
@@ -40,13 +40,14 @@ class LayoutModel(LearntFromSamples, RowsModel):
                 \"\"\"Options of its own.\"\"\"
 
             @classmethod
-            def objective(cls, config: Any) -> Objective:
-                return Objective("largevis", gamma=config.gamma)
+            def objective(cls, config: Any) -> LayoutObjective:
+                return LayoutObjective("largevis", gamma=config.gamma)
 
     or, with forces of your own, `learn` and `loss` in place of `objective`.
     """
 
     encoder: NodeEncoder
+    evaluated_as = "layout"
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Make a table of the graph's nodes."""
@@ -57,7 +58,7 @@ class LayoutModel(LearntFromSamples, RowsModel):
         self.finish = nn.Identity()
 
     @classmethod
-    def objective(cls, config: Any) -> Objective:
+    def objective(cls, config: Any) -> LayoutObjective:
         """Return what moves points, of options that are `settled`."""
         raise AssertionError(f"{cls.__name__} defines no objective")
 
@@ -114,8 +115,8 @@ class LayoutModel(LearntFromSamples, RowsModel):
         return own
 
 
-def points_of(table: RowTable | DeviceTable) -> Points:
+def points_of(table: RowTable | DeviceTable) -> PointRows:
     """Return a table's rows as points: the same memory, or a copy of what lies on a device."""
     if isinstance(table, DeviceTable):
-        return Points(table.values.cpu().numpy().reshape(-1), table.values.shape[1], table.width)
-    return Points(table.values, table.stride, table.width)
+        return PointRows(table.values.cpu().numpy().reshape(-1), table.values.shape[1], table.width)
+    return PointRows(table.values, table.stride, table.width)

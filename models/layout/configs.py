@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from configs.registry import MODELS
 from models.layout.reach import forces_of
-from models.vector_configs import Pairing, RowsConfig
+from models.vectors.configs import Pairing, RowsConfig
 
 _GAMMA, _EPSILON = 7.0, 0.1  # as LargeVis' own program has them
 _MESH_REACH, _GRAPH_RATE = 4_000.0, 0.3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from configs.registry import MODELS
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.objectives import LayoutObjective
 from models.layout.base import LayoutModel
 from models.layout.configs import LargeVisConfig
 
@@ -17,6 +17,6 @@ class LargeVis(LayoutModel):
     Config = LargeVisConfig
 
     @classmethod
-    def objective(cls, config: Any) -> Objective:
+    def objective(cls, config: Any) -> LayoutObjective:
         """Return LargeVis' forces."""
-        return Objective("largevis", gamma=config.gamma, epsilon=config.epsilon)
+        return LayoutObjective("largevis", gamma=config.gamma, epsilon=config.epsilon)

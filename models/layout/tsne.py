@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from configs.registry import MODELS
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.objectives import LayoutObjective
 from models.layout.base import LayoutModel
 from models.layout.configs import TsneConfig
 
@@ -17,6 +17,6 @@ class Tsne(LayoutModel):
     Config = TsneConfig
 
     @classmethod
-    def objective(cls, config: Any) -> Objective:
+    def objective(cls, config: Any) -> LayoutObjective:
         """Return the forces."""
-        return Objective("tsne", odds=config.similarity * config.negatives)
+        return LayoutObjective("tsne", odds=config.similarity * config.negatives)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from configs.registry import MODELS
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.umap_curve import umap_curve
 from models.layout.base import LayoutModel
 from models.layout.configs import UmapConfig
@@ -23,6 +23,6 @@ class Umap(LayoutModel):
     Config = UmapConfig
 
     @classmethod
-    def objective(cls, config: Any) -> Objective:
+    def objective(cls, config: Any) -> LayoutObjective:
         """Return UMAP's forces."""
-        return Objective("umap", config.gamma, _EPSILON, *_curve(config.min_dist, config.spread))
+        return LayoutObjective("umap", config.gamma, _EPSILON, *_curve(config.min_dist, config.spread))

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from models.base import GraphModel
-from models.layers import Activation, make_norm, normalise
-from models.output_heads import NodeHead
+from models.layers.layer import Activation, make_norm, normalise
+from models.layers.output_heads import NodeHead
 from models.relational.batch import RankingBatch, TypedBatch, TypedBlock
 from models.relational.encoders import TypedEncoder
 from models.relational.ranking import RankingHead
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts
-    from models.relational.configs import WalksConfig
+    from models.relational.configs import ImportanceWalksConfig
 
 
 def message_relations(facts: GraphFacts) -> tuple[int, ...]:
@@ -27,7 +27,7 @@ def message_relations(facts: GraphFacts) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Hop:
+class LayerPlan:
     """What one layer computes: only what the layers after it read, so that every weight takes part in every step."""
 
     targets: tuple[int, ...]
@@ -38,14 +38,14 @@ class Hop:
     """Types of its sources, the destinations among them."""
 
 
-def plan_hops(facts: GraphFacts, num_layers: int) -> list[Hop]:
+def plan_hops(facts: GraphFacts, num_layers: int) -> list[LayerPlan]:
     """Return the layers of a model, from the outermost to the one whose destinations are the seeds."""
-    hops: list[Hop] = []
+    hops: list[LayerPlan] = []
     targets = frozenset(t for t in (facts.seed_type, facts.rank_type) if t is not None)
     for _ in range(num_layers):
         relations = tuple(r for r in message_relations(facts) if facts.relation_ends[r][1] in targets)
         sources = targets | {facts.relation_ends[r][0] for r in relations}
-        hops.insert(0, Hop(tuple(sorted(targets)), relations, sources))
+        hops.insert(0, LayerPlan(tuple(sorted(targets)), relations, sources))
         targets = sources
     return hops
 
@@ -58,10 +58,10 @@ class TypedConv(nn.Module):
         raise AssertionError(f"{type(self).__name__} defines no forward")
 
 
-class TypedLayer(nn.Module):
+class RelationalLayer(nn.Module):
     """Convolution, then norm, activation, dropout and residual of each type by itself."""
 
-    def __init__(self, conv: TypedConv, hop: Hop, config: Any, *, activate: bool) -> None:
+    def __init__(self, conv: TypedConv, hop: LayerPlan, config: Any, *, activate: bool) -> None:
         """`activate`: whether activation and dropout stand after the norm."""
         super().__init__()
         self.conv, self.hop = conv, hop
@@ -104,11 +104,11 @@ class RelationalModel(GraphModel):
 
     # ---- what a model defines
 
-    def plan(self, facts: GraphFacts, num_layers: int) -> list[Hop]:
+    def plan(self, facts: GraphFacts, num_layers: int) -> list[LayerPlan]:
         """Return what each layer computes, from the outermost on."""
         return plan_hops(facts, num_layers)
 
-    def make_typed_conv(self, hop: Hop) -> TypedConv:
+    def make_typed_conv(self, hop: LayerPlan) -> TypedConv:
         """Return one convolution, from hidden_dim to hidden_dim columns."""
         raise TypeError(f"{type(self).__name__} must define make_typed_conv(hop)")
 
@@ -121,7 +121,7 @@ class RelationalModel(GraphModel):
     def make_layers(self, in_dim: int) -> nn.ModuleList:
         """Return a layer for each hop."""
         return nn.ModuleList(
-            TypedLayer(self.make_typed_conv(hop), hop, self.config, activate=self.activates) for hop in self.hops
+            RelationalLayer(self.make_typed_conv(hop), hop, self.config, activate=self.activates) for hop in self.hops
         )
 
     def make_finish(self) -> nn.Module:
@@ -148,7 +148,7 @@ class RelationalModel(GraphModel):
         return {number: self.row_numbers.get(number) for number in self.embedded}
 
     @property
-    def walks(self) -> tuple[WalksConfig, int] | None:
+    def walks(self) -> tuple[ImportanceWalksConfig, int] | None:
         """Options of walks and number of layers, where rows read what their walks visit; None: what keys lead to."""
         return None
 

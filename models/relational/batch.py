@@ -21,7 +21,7 @@ def visits_number(target: int) -> int:
 
 
 @dataclass
-class Relation(Movable):
+class RelationBlock(Movable):
     """Edges of one relation, from nodes of its source type to nodes of its target type."""
 
     number: int
@@ -58,7 +58,7 @@ class Relation(Movable):
 class TypedBlock(Movable):
     """One layer's edges, by relation; destinations of each type are the first sources of that type."""
 
-    relations: list[Relation]
+    relations: list[RelationBlock]
     """Every relation that carries messages, the empty ones too: its weights are part of each step."""
     num_src: tuple[int, ...]
     """Sources by type."""
@@ -67,7 +67,7 @@ class TypedBlock(Movable):
     _cache: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @cached_property
-    def by_number(self) -> dict[int, Relation]:
+    def by_number(self) -> dict[int, RelationBlock]:
         """The relations by their numbers among the graph's."""
         return {relation.number: relation for relation in self.relations}
 
@@ -123,8 +123,6 @@ class TypedBatch(StepBatch):
     """Type of the nodes that are scored."""
     rows: Tensor | None = None
     """int64 (n,): the last block's destination of `seed_type` that each seed asks about; None: all, in their order."""
-    seed_weight: Tensor | None = None
-    """float32 (n,): weight of each score's loss; None: all alike."""
     num_edges: int = 0
     """Edges that messages pass along, all layers together."""
 

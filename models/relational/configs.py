@@ -48,7 +48,7 @@ class RankingHeadConfig(ConfigModel):
     """Add whether, how often and how recently the entity itself was linked to the candidate before."""
 
 
-class RelationalConfig(ComponentConfig):
+class RelationalModelConfig(ComponentConfig):
     """Options of every model of a typed graph."""
 
     family: ClassVar[str] = "relational"
@@ -141,7 +141,7 @@ class RelationalConfig(ComponentConfig):
             )
 
 
-class ResidualConfig(RelationalConfig):
+class ResidualConfig(RelationalModelConfig):
     """Options of models without residual connections of their own."""
 
     residual: bool = False
@@ -153,7 +153,7 @@ class HeteroSageConfig(ResidualConfig):
     """GraphSAGE by relation: own map for each type's rows and for each relation's mean; start here with tables."""
 
 
-class TypedAttentionConfig(RelationalConfig):
+class TypedAttentionConfig(RelationalModelConfig):
     """Options of attention over neighbours of several types."""
 
     heads: int = Field(default=4, ge=1, le=1024)
@@ -181,7 +181,7 @@ class HgtConfig(TypedAttentionConfig):
     """Heterogeneous graph transformer: keys, queries and values by type, attention over all relations at once."""
 
 
-class WalksConfig(ConfigModel):
+class ImportanceWalksConfig(ConfigModel):
     """Short random walks with restarts, and which of the rows that they visit are a row's neighbours."""
 
     neighbors: int = Field(default=16, ge=1, le=1000)
@@ -199,10 +199,10 @@ class WalksConfig(ConfigModel):
 
 
 @MODELS.options("pinsage", "relational.pinsage")
-class PinSageConfig(RelationalConfig):
+class PinSageConfig(RelationalModelConfig):
     """PinSAGE: a row reads the rows of its kind that walks from it visit most; for recommendations."""
 
-    walks: WalksConfig = WalksConfig()
+    walks: ImportanceWalksConfig = ImportanceWalksConfig()
     """Walks that say which rows are read, and how much each counts."""
     norm: Literal["none"] = "none"
     """Rows are brought to one length after each layer."""
@@ -224,7 +224,7 @@ class DglHeteroConfig(ResidualConfig):
 
     @model_validator(mode="after")
     def _check_convolutions(self) -> DglHeteroConfig:
-        from models.dgl_relations import check_convolution
+        from models.dgl.relations import check_convolution
 
         for relation in self.conv:
             check_convolution(relation, *self.of(relation), width=self.hidden_dim)

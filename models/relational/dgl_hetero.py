@@ -11,19 +11,18 @@ from torch import Tensor, nn
 from configs.errors import RecipeError
 from configs.matching import did_you_mean, listed
 from configs.registry import MODELS
-from models.dgl_adapter import load_dgl, make_bipartite
-from models.dgl_conv import Sizes, make_convolution
-from models.dgl_convolutions import find_convolution
-from models.dgl_relations import TWO_MAPS, check_convolution, place_of
-from models.encoders import CategoryEmbedding
-from models.kernels.dense.linear import Linear
-from models.relational.base import Hop, RelationalModel, TypedConv
+from models.dgl.adapter import load_dgl, make_bipartite
+from models.dgl.conv import Sizes, make_convolution
+from models.dgl.convolutions import find_convolution
+from models.dgl.relations import TWO_MAPS, check_convolution, place_of
+from models.layers.encoders import CategoryEmbedding
+from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.configs import DglHeteroConfig
 from models.relational.encoders import columns_of
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts
-    from models.relational.batch import Relation, TypedBlock
+    from models.relational.batch import RelationBlock, TypedBlock
 
 
 class RelationEdges(nn.Module):
@@ -38,10 +37,10 @@ class RelationEdges(nn.Module):
             name = facts.relation_names[number]
             raise RecipeError(f"{place_of(name)} reads edge features, and edges of {name} have none; take another one")
         self.dim = dim
-        self.numbers = Linear(width, dim) if width else None
+        self.numbers = nn.Linear(width, dim) if width else None
         self.categories = CategoryEmbedding(tuple(facts.edge_categories[c] for c in codes), dim) if codes else None
 
-    def forward(self, relation: Relation) -> Tensor:
+    def forward(self, relation: RelationBlock) -> Tensor:
         """Encode each edge."""
         found = torch.zeros(relation.num_edges, self.dim, device=relation.indices.device)
         if self.numbers is not None:
@@ -68,7 +67,7 @@ class RelationConv(nn.Module):
         sizes = Sizes(dim, dim, heads, False, 1, config.edge_dim, facts, pair=self.name in TWO_MAPS)
         self.conv = make_convolution(self.name, options, sizes, place_of(relation))
 
-    def forward(self, relation: Relation, x: Tensor, x_dst: Tensor) -> Tensor:
+    def forward(self, relation: RelationBlock, x: Tensor, x_dst: Tensor) -> Tensor:
         """Convolve in float32: x (num_src, dim), x_dst (num_dst, dim) -> (num_dst, dim)."""
         num_dst, num_src = len(x_dst), len(x)
         indptr, indices = relation.indptr, relation.indices.long()
@@ -104,13 +103,13 @@ class DglHeteroConv(TypedConv):
     give what their convolution gives of no messages, as they do there.
     """
 
-    def __init__(self, facts: GraphFacts, hop: Hop, config: DglHeteroConfig) -> None:
+    def __init__(self, facts: GraphFacts, hop: LayerPlan, config: DglHeteroConfig) -> None:
         super().__init__()
         self.hop, self.aggregate, dim = hop, config.aggregate, config.hidden_dim
         self.mods = nn.ModuleDict({str(r): RelationConv(config, facts, r) for r in hop.relations})
         counts = {t: sum(facts.relation_ends[r][1] == t for r in hop.relations) for t in hop.targets}
         stacks = counts if config.aggregate == "stack" else {}
-        self.stacks = nn.ModuleDict({str(t): Linear(n * dim, dim) for t, n in stacks.items() if n})
+        self.stacks = nn.ModuleDict({str(t): nn.Linear(n * dim, dim) for t, n in stacks.items() if n})
 
     def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Convolve: x by type (num_src_t, dim) -> by target type (num_dst_t, dim)."""
@@ -149,6 +148,6 @@ class DglHetero(RelationalModel):
                 )
         super().__init__(config, facts)
 
-    def make_typed_conv(self, hop: Hop) -> TypedConv:
+    def make_typed_conv(self, hop: LayerPlan) -> TypedConv:
         """Return one convolution."""
         return DglHeteroConv(self.facts, hop, self.config)

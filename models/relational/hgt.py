@@ -11,22 +11,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
-from models.dropout import Dropout
-from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
 from models.kernels.sparse.sddmm import sddmm
 from models.kernels.sparse.spmm import weighted_sum
-from models.relational.base import Hop, RelationalModel, TypedConv
+from models.layers.dropout import Dropout
+from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.configs import HgtConfig
 from models.relational.encoders import EdgeTerm
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts
-    from models.relational.batch import Relation, TypedBlock
+    from models.relational.batch import RelationBlock, TypedBlock
 
 
-def joined(relations: list[Relation], num_dst: int) -> Adjacency:
+def joined(relations: list[RelationBlock], num_dst: int) -> Adjacency:
     """Return the in-edges of all relations into one type as those of one: sources lie relation by relation."""
     targets = torch.cat([relation.adjacency.targets() for relation in relations])
     starts = [0]
@@ -50,18 +49,18 @@ class RelationMaps(nn.Module):
         for weight in (self.attention, self.message):
             nn.init.xavier_uniform_(weight)
 
-    def forward(self, x: Tensor, key: Linear, value: Linear) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, key: nn.Linear, value: nn.Linear) -> tuple[Tensor, Tensor]:
         """Return K(x) W_att mu / sqrt(d) and V(x) W_msg, each (n, H, d), of x (n, dim)."""
         scaled = self.attention * (self.prior / math.sqrt(self.attention.shape[1])).view(-1, 1, 1)
         return _through(x, key, scaled), _through(x, value, self.message)
 
 
-def _through(x: Tensor, first: Linear, second: Tensor) -> Tensor:
+def _through(x: Tensor, first: nn.Linear, second: Tensor) -> Tensor:
     """Return (x A^T + a) B head by head, by one product: both maps are multiplied first, which are smaller than x."""
     heads, dim, out = second.shape
     weight = torch.einsum("hdi,hde->hei", first.weight.view(heads, dim, -1), second).reshape(heads * out, -1)
     bias = torch.einsum("hd,hde->he", first.bias.view(heads, dim), second).flatten()
-    return linear(x, weight, bias).view(len(x), heads, out)
+    return F.linear(x, weight, bias).view(len(x), heads, out)
 
 
 class HgtConv(TypedConv):
@@ -73,16 +72,16 @@ class HgtConv(TypedConv):
     the encoders' ages here.
     """
 
-    def __init__(self, facts: GraphFacts, hop: Hop, config: HgtConfig) -> None:
+    def __init__(self, facts: GraphFacts, hop: LayerPlan, config: HgtConfig) -> None:
         super().__init__()
         self.hop, self.heads = hop, config.heads
         dim, ages = config.hidden_dim, config.ages != "none"
         sources = sorted({facts.relation_ends[r][0] for r in hop.relations})
         reached = sorted({facts.relation_ends[r][1] for r in hop.relations})
-        self.keys = nn.ModuleDict({str(t): Linear(dim, dim) for t in sources})
-        self.values = nn.ModuleDict({str(t): Linear(dim, dim) for t in sources})
-        self.queries = nn.ModuleDict({str(t): Linear(dim, dim) for t in reached})
-        self.outputs = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
+        self.keys = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in sources})
+        self.values = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in sources})
+        self.queries = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in reached})
+        self.outputs = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
         self.skips = nn.ParameterDict({str(t): nn.Parameter(torch.ones(())) for t in hop.targets})
         self.maps = nn.ModuleDict({str(r): RelationMaps(self.heads, dim) for r in hop.relations})
         self.edges = nn.ModuleDict({str(r): EdgeTerm(facts, r, dim, ages=ages) for r in hop.relations})
@@ -103,7 +102,7 @@ class HgtConv(TypedConv):
         return y
 
     def _attend(
-        self, block: TypedBlock, t: int, relations: list[Relation], x: Mapping[int, Tensor], own: Tensor
+        self, block: TypedBlock, t: int, relations: list[RelationBlock], x: Mapping[int, Tensor], own: Tensor
     ) -> Tensor:
         """Return sum_e a_e M_e for the destinations of type t: (num_dst_t, dim)."""
         adj = block.cached(f"joined {t}", lambda: joined(relations, block.num_dst[t]))
@@ -126,6 +125,6 @@ class Hgt(RelationalModel):
     Config = HgtConfig
     activates = False
 
-    def make_typed_conv(self, hop: Hop) -> TypedConv:
+    def make_typed_conv(self, hop: LayerPlan) -> TypedConv:
         """Return one convolution."""
         return HgtConv(self.facts, hop, self.config)

@@ -11,17 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
-from models.dropout import Dropout
-from models.kernels.dense.linear import Linear
 from models.kernels.sparse.spmm import weighted_sum
-from models.relational.base import Hop, RelationalModel, TypedConv
+from models.layers.dropout import Dropout
+from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.batch import visits_number
 from models.relational.configs import PinSageConfig
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts
     from models.relational.batch import TypedBlock
-    from models.relational.configs import WalksConfig
+    from models.relational.configs import ImportanceWalksConfig
 
 
 class PinSageConv(TypedConv):
@@ -32,13 +31,13 @@ class PinSageConv(TypedConv):
     slower.
     """
 
-    def __init__(self, hop: Hop, dim: int, kind: int, dropout: float) -> None:
+    def __init__(self, hop: LayerPlan, dim: int, kind: int, dropout: float) -> None:
         """`kind`: number of the type whose rows are visited."""
         super().__init__()
         self.hop, self.kind = hop, kind
-        self.messages = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
-        self.own = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
-        self.pooled = nn.ModuleDict({str(t): Linear(dim, dim, bias=False) for t in hop.targets})
+        self.messages = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
+        self.own = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
+        self.pooled = nn.ModuleDict({str(t): nn.Linear(dim, dim, bias=False) for t in hop.targets})
         self.dropout = Dropout(dropout)
 
     def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -61,18 +60,18 @@ class PinSage(RelationalModel):
     activates = False
 
     @property
-    def walks(self) -> tuple[WalksConfig, int] | None:
+    def walks(self) -> tuple[ImportanceWalksConfig, int] | None:
         """Options of walks, and for how many layers."""
         return self.config.walks, self.config.num_layers
 
-    def plan(self, facts: GraphFacts, num_layers: int) -> list[Hop]:
+    def plan(self, facts: GraphFacts, num_layers: int) -> list[LayerPlan]:
         """Return a layer's types and relations: rows read what their walks visit, and nothing else."""
         kind = facts.seed_type if facts.rank_type is None else facts.rank_type
         targets = tuple(sorted({facts.seed_type, kind}))
-        hop = Hop(targets, tuple(visits_number(t) for t in targets), frozenset(targets))
+        hop = LayerPlan(targets, tuple(visits_number(t) for t in targets), frozenset(targets))
         return [hop] * num_layers
 
-    def make_typed_conv(self, hop: Hop) -> TypedConv:
+    def make_typed_conv(self, hop: LayerPlan) -> TypedConv:
         """Return one convolution."""
         facts = self.facts
         kind = facts.seed_type if facts.rank_type is None else facts.rank_type

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
-from models.dropout import draw_key
-from models.kernels.attention.gat import gat_attention
-from models.kernels.dense.linear import Linear, linear, linear_pair
-from models.relational.base import Hop, RelationalModel, TypedConv
+from models.kernels.attention.attention import gat_attention
+from models.layers.dropout import draw_key
+from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.configs import RgatConfig
 from models.relational.encoders import EdgeTerm
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts
-    from models.relational.batch import Relation, TypedBlock
+    from models.relational.batch import RelationBlock, TypedBlock
 
 
 class RelationAttention(nn.Module):
@@ -32,18 +32,18 @@ class RelationAttention(nn.Module):
         super().__init__()
         self.heads: int = config.heads
         self.rate, self.slope = config.attention_dropout, config.negative_slope
-        self.map = Linear(dim, dim, bias=False)
+        self.map = nn.Linear(dim, dim, bias=False)
         self.source = nn.Parameter(torch.empty(self.heads, dim // self.heads))
         self.target = nn.Parameter(torch.empty(self.heads, dim))
         for weight in (self.map.weight, self.source, self.target):
             nn.init.xavier_uniform_(weight)
 
-    def forward(self, relation: Relation, x: Tensor, x_dst: Tensor) -> Tensor:
+    def forward(self, relation: RelationBlock, x: Tensor, x_dst: Tensor) -> Tensor:
         """Attend: x (num_src, dim), x_dst (num_dst, dim) -> (num_dst, dim)."""
         # <s, W x> = <W^T s, x>
         weight = self.map.weight.view(self.heads, -1, x.shape[1])
-        z, score_src = linear_pair(x, self.map.weight, (weight * self.source.unsqueeze(2)).sum(1))
-        score_dst = linear(x_dst, self.target)
+        z, score_src = self.map(x), F.linear(x, (weight * self.source.unsqueeze(2)).sum(1))
+        score_dst = F.linear(x_dst, self.target)
         active = self.training and self.rate > 0
         y = gat_attention(
             relation.adjacency,
@@ -60,11 +60,11 @@ class RelationAttention(nn.Module):
 class RgatConv(TypedConv):
     """y_v = W_t x_v + b_t + sum_{r into t} (z_v of `RelationAttention` + U_r mean_e f_e), t the type of v."""
 
-    def __init__(self, facts: GraphFacts, hop: Hop, config: Any) -> None:
+    def __init__(self, facts: GraphFacts, hop: LayerPlan, config: Any) -> None:
         super().__init__()
         self.hop = hop
         dim, ages = config.hidden_dim, config.ages != "none"
-        self.own = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
+        self.own = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
         self.attention = nn.ModuleDict({str(r): RelationAttention(dim, config) for r in hop.relations})
         self.edges = nn.ModuleDict({str(r): EdgeTerm(facts, r, dim, ages=ages) for r in hop.relations})
 
@@ -87,6 +87,6 @@ class Rgat(RelationalModel):
 
     Config = RgatConfig
 
-    def make_typed_conv(self, hop: Hop) -> TypedConv:
+    def make_typed_conv(self, hop: LayerPlan) -> TypedConv:
         """Return one convolution."""
         return RgatConv(self.facts, hop, self.config)

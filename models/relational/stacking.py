@@ -12,11 +12,11 @@ from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import weighted_sum
 
 if TYPE_CHECKING:
-    from models.relational.batch import Relation, TypedBlock
+    from models.relational.batch import RelationBlock, TypedBlock
 
 
 @dataclass
-class Stack:
+class StackedMeans:
     """Means over several relations out of one type as a single product, destinations relation by relation.
 
     With own rows these come first, as a relation of an edge from each destination to itself.
@@ -29,8 +29,8 @@ class Stack:
     """Rows of each part."""
 
     @classmethod
-    def of(cls, relations: list[Relation], num_src: int, num_own: int) -> Stack:
-        """Stack relations out of one type; `num_own`: how many of its rows are wanted as they are."""
+    def of(cls, relations: list[RelationBlock], num_src: int, num_own: int) -> StackedMeans:
+        """StackedMeans relations out of one type; `num_own`: how many of its rows are wanted as they are."""
         first = relations[0].indices if relations else torch.empty(0, dtype=torch.int32)
         own = torch.arange(num_own, dtype=first.dtype, device=first.device)
         counts = torch.cat([torch.ones_like(own, dtype=torch.int64), *(r.adjacency.degrees() for r in relations)])
@@ -45,7 +45,7 @@ class Stack:
         return torch.split(weighted_sum(self.adjacency, x, target_scale=self.scale), self.sizes)
 
 
-def stack_of(block: TypedBlock, source: int, relations: list[Relation], *, own: bool) -> Stack:
+def stack_of(block: TypedBlock, source: int, relations: list[RelationBlock], *, own: bool) -> StackedMeans:
     """Return the stack of a source type's relations in a block; `own`: with the type's destinations themselves."""
     num_own = block.num_dst[source] if own else 0
-    return block.cached(f"stack of {source}", lambda: Stack.of(relations, block.num_src[source], num_own))
+    return block.cached(f"stack of {source}", lambda: StackedMeans.of(relations, block.num_src[source], num_own))

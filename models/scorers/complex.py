@@ -12,7 +12,7 @@ from torch import Tensor
 
 from configs.registry import MODELS
 from models.kernels.dense.complex_products import complex_products
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import EntityQueries, KnowledgeModel, Side
 
 
 @MODELS.register("complex")
@@ -20,9 +20,9 @@ class ComplEx(KnowledgeModel):
     """ComplEx (arXiv:1606.06357): DistMult with complex numbers."""
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """h r, or t conj(r)."""
-        return Queries(complex_products(entities, relations, conjugate=side == "head"))
+        return EntityQueries(complex_products(entities, relations, conjugate=side == "head"))
 
     @classmethod
     def query_gradients(

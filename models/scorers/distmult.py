@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import EntityQueries, KnowledgeModel, Side
 
 
 @MODELS.register("distmult")
@@ -18,9 +18,9 @@ class DistMult(KnowledgeModel):
     """DistMult (arXiv:1412.6575): a product of three rows."""
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """h r, or t r."""
-        return Queries(entities * relations)
+        return EntityQueries(entities * relations)
 
     @classmethod
     def query_gradients(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import EntityQueries, KnowledgeModel, Side
 
 
 @MODELS.register("pairre")
@@ -24,10 +24,10 @@ class PairRE(KnowledgeModel):
     unit_entities: ClassVar[bool] = True
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """The known end scaled, and what the other one is scaled by."""
         known, asked = _scales(relations, side)
-        return Queries(entities * known, asked.contiguous())
+        return EntityQueries(entities * known, asked.contiguous())
 
     @classmethod
     def query_gradients(

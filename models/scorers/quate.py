@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import EntityQueries, KnowledgeModel, Side
 
 _TINY = 1e-12
 
@@ -23,10 +23,10 @@ class QuatE(KnowledgeModel):
     """QuatE (arXiv:1904.10281): a relation turns quaternions."""
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """h x r, or t x conj(r): turned there, or back."""
         unit, _ = _unit(relations)
-        return Queries(_product(entities, unit if side == "tail" else _conjugate(unit)))
+        return EntityQueries(_product(entities, unit if side == "tail" else _conjugate(unit)))
 
     @classmethod
     def query_gradients(

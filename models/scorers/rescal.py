@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import EntityQueries, KnowledgeModel, Side
 
 
 @MODELS.register("rescal")
@@ -20,12 +20,12 @@ class Rescal(KnowledgeModel):
     """RESCAL (ICML 2011): a relation is a matrix."""
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """R^T h, or R t."""
         matrices = relations.view(-1, config.dim, config.dim)
         if side == "tail":
-            return Queries(torch.bmm(entities[:, None], matrices)[:, 0])
-        return Queries(torch.bmm(matrices, entities[:, :, None])[:, :, 0])
+            return EntityQueries(torch.bmm(entities[:, None], matrices)[:, 0])
+        return EntityQueries(torch.bmm(matrices, entities[:, :, None])[:, :, 0])
 
     @classmethod
     def query_gradients(

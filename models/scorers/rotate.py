@@ -15,7 +15,7 @@ from torch import Tensor
 
 from configs.registry import MODELS
 from models.kernels.dense.complex_products import complex_products
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import EntityQueries, KnowledgeModel, Side
 
 
 @MODELS.register("rotate")
@@ -23,9 +23,9 @@ class RotatE(KnowledgeModel):
     """RotatE (arXiv:1902.10197): a relation turns complex numbers."""
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """h e^(i r), or t e^(-i r)."""
-        return Queries(complex_products(entities, _turn(relations, side)))
+        return EntityQueries(complex_products(entities, _turn(relations, side)))
 
     @classmethod
     def query_gradients(

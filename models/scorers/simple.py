@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import EntityQueries, KnowledgeModel, Side
 
 
 @MODELS.register("simple")
@@ -19,9 +19,9 @@ class SimplE(KnowledgeModel):
     """SimplE (arXiv:1802.04868): rows of heads and of tails."""
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """The halves change places: as a tail is compared what as a head is known."""
-        return Queries(_swapped(entities) * _facing(relations, side) * 0.5)
+        return EntityQueries(_swapped(entities) * _facing(relations, side) * 0.5)
 
     @classmethod
     def query_gradients(

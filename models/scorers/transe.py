@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries, Side
+from models.knowledge.base import EntityQueries, KnowledgeModel, Side
 
 
 @MODELS.register("transe")
@@ -21,9 +21,9 @@ class TransE(KnowledgeModel):
     """TransE (NeurIPS 2013): a relation is a step from head to tail."""
 
     @classmethod
-    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """h + r, or t - r."""
-        return Queries(entities + relations if side == "tail" else entities - relations)
+        return EntityQueries(entities + relations if side == "tail" else entities - relations)
 
     @classmethod
     def query_gradients(

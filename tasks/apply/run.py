@@ -16,14 +16,14 @@ from configs.errors import RecipeError
 from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
-from tasks.apply.completion.asked import Asked
-from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.job import ServeJob
 from tasks.apply.layers import keeping
 from tasks.apply.mapped_data import MappedData
-from tasks.apply.needs import label_columns, label_order
-from tasks.apply.published import Published
+from tasks.apply.model.needs import label_columns, label_order
+from tasks.apply.model.published import Published
 from tasks.apply.threshold import split_threshold, threshold_of
+from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import FULL_DISK, file_lock, output_errors
@@ -61,7 +61,7 @@ class OutputRequest:
     given: dict[str, str] = field(default_factory=dict)
     """`nodes`, `pairs` or `graphs`: a file of ids; `queries`: of triples."""
     node_type: str | None = None
-    asked: Asked = field(default_factory=Asked)
+    asked: CompletionRequest = field(default_factory=CompletionRequest)
     """What is asked of a model of triples."""
     keep_layers: bool = False
     """Whether all layers' outputs are kept, and taken from those of an earlier graph where they are the same."""
@@ -173,11 +173,11 @@ def write_outputs(
     assert request.what != "model"
     ingest, graph = parents["ingest"], parents["partition"]
     store = DatasetStore(ingest.folder, ingest.manifest)
-    labels = published.needs.labels if published.needs is not None and request.what == "predictions" else None
+    labels = published.needs.labels if request.what == "predictions" else None
     order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
     threshold = None
     if request.threshold is not None:
-        threshold = threshold_of(request.threshold, graph.manifest, published.classes(store))
+        threshold = threshold_of(request.threshold, graph.manifest, published.needs.classes)
     own_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
     places = request.what == "layout" and published.recipe.is_layout and not own_graph
     mapped = MappedData.of(published, home) if places else None
@@ -197,7 +197,7 @@ def write_outputs(
             mapped=mapped,
             given={key: user_path(path).resolve() for key, path in request.given.items()},
             node_type=request.node_type,
-            classes=published.classes(store),
+            classes=published.needs.classes,
             batch_size=recipe.evaluate.batch_size,
             memory=recipe.evaluate.memory,
             device="cpu" if request.keep_layers else recipe.train.device,

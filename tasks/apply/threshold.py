@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean, listed
-from tasks.evaluate.threshold import Threshold
+from tasks.kinds.judged import Threshold
 from tasks.storage.manifests import TaskManifest
 
 _FORMS = "a probability between 0 and 1, such as 0.3, or of one of several classes fraud=0.3"

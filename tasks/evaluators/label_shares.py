@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.logistic import fit_logistic
+from models.vectors.logistic import fit_logistic
 
 STRENGTH = 4.0
 """C of the logistic models, for all shares and graphs. Vectors have length 1; on BlogCatalog it is within a point of

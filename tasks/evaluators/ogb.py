@@ -66,13 +66,13 @@ class Ogb(Evaluator):
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """What OGB prints; `acc` is called `accuracy`."""
-        if self.graph.task_type == "triple":
+        if prediction.ranks is not None:
             # Its MRR, of ranks among the candidates that it gives.
             return metrics.mrr_of_triples(prediction.true_ranks())
         if self._kind == "mrr":
             # OGB's NumPy branch calls sum(dim=1), which NumPy has not; this is its torch branch (same tie rule).
             return metrics.mrr(*prediction.pairs())
-        if self.graph.task == "link":
+        if prediction.positive is not None:
             positive, negative = prediction.pairs()
             given = {"y_pred_pos": positive, "y_pred_neg": negative.ravel()}
         elif self._kind == "acc":

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.arrays import Array
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import KnownTriples

@@ -31,51 +31,28 @@ _ROUNDING = 1e-6
 class Mat(FileDataset):
     """A graph in a MATLAB file, with several labels a node, as BlogCatalog, Flickr and PPI are published."""
 
-    Config = MatConfig
-
     config: MatConfig
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the matrices and write them as tables."""
+        from tasks.ingest.dataset_fields import dataset_fields
         from tasks.ingest.writer import DatasetWriter
-        from tasks.storage.manifests import EdgeType, NodeType
-
-        network, groups = self._matrices()
-        network = self._without_noise(network, context)
-        num_nodes = network.shape[0]
-        edges, check, directed = self._edges(network)
-        label = self._labels(groups)
-        say_unlabelled(has_label(label), "node", context)
-        splits = self._splits(np.flatnonzero(has_label(label)))
-        with DatasetWriter(context.work) as writer:
-            writer.write("nodes/node", {"node_id": np.arange(num_nodes, dtype=np.int64), "label": label})
-            writer.write("edges/node__to__node", edges)
-            for name, index in splits.items():
-                writer.write(f"split/{name}", {"node_id": index})
-        return {
-            "dataset": self.path.stem,
-            "task": "node",
-            "task_type": "multilabel",
-            "num_classes": 2,
-            "num_tasks": label.shape[1],
-            "metric": self.config.metric,
-            "directed": directed,
-            "node_types": (NodeType(name="node", num_nodes=num_nodes, features=()),),
-            "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=check.num_edges),),
-            "target_type": "node",
-            "splits": {name: len(index) for name, index in splits.items()},
-            "num_self_loops": check.num_self_loops,
-            "num_duplicate_edges": check.num_duplicates,
-            "tables": writer.tables,
-        }
-
-    def _matrices(self) -> tuple[Any, Any]:
-        """Read the matrices of edges and groups, whose shapes fit. Raises DataError."""
         from tasks.readers.matlab import read_matrices
 
         config = self.config
-        found = read_matrices(self.path, [config.network, config.groups], self._check_shapes)
-        return found[config.network], found[config.groups]
+        matrices = read_matrices(self.path, [config.network, config.groups], self._check_shapes)
+        network, label = matrices[config.network], self._labels(matrices[config.groups])
+        edges, check, directed = self._edges(network)
+        say_unlabelled(has_label(label), "node", context)
+        splits = self._splits(np.flatnonzero(has_label(label)))
+        with DatasetWriter(context.work) as writer:
+            writer.write("nodes/node", {"node_id": np.arange(len(label), dtype=np.int64), "label": label})
+            writer.write("edges/node__to__node", edges)
+            for name, index in splits.items():
+                writer.write(f"split/{name}", {"node_id": index})
+        return dataset_fields(
+            writer, self.path.stem, "multilabel", metric=config.metric, directed=directed, checks=[check]
+        )
 
     def _check_shapes(self, shapes: dict[str, tuple[int, ...]]) -> None:
         config = self.config
@@ -86,29 +63,6 @@ class Mat(FileDataset):
         if groups[0] != network[1]:
             words = f"has the shape {groups}; ({network[1]:,}, groups) is needed, a row for each node"
             raise DataError(f"{words} (option groups)", path=self._member(config.groups))
-
-    def _without_noise(self, network: Any, context: StageContext) -> Any:
-        """Check the weights; return the network, symmetric where it was so but for the rounding of numbers.
-
-        Raises:
-            DataError: a weight is below 0, or not what float32 can hold.
-        """
-        member = self._member(self.config.network)
-        check_memory(_EDGE_BYTES * network.nnz, "the table of edges", member)
-        self._check_weights(network.tocoo(), member)
-        unlike = int((network != network.T).nnz)
-        if not unlike:
-            return network
-        exact = network.astype(np.float64)
-        mirror = exact.T.tocsc()
-        if (abs(exact - mirror) > _ROUNDING * exact.maximum(mirror)).nnz:
-            return network
-        context.message(
-            f"{member}: {unlike:,} entries differ from their mirror images by less than {_ROUNDING:g} of them, as "
-            "rounding does: edges have no direction, and a weight is the mean of both"
-        )
-        half = exact / 2
-        return half + half.T
 
     @staticmethod
     def _check_weights(entries: Any, member: str) -> None:
@@ -128,13 +82,22 @@ class Mat(FileDataset):
                 )
 
     def _edges(self, network: Any) -> tuple[dict[str, Array], EdgeCheck, bool]:
-        """Return the table of edges, what was counted in it, and whether edges have a direction."""
+        """Return the table of edges, what was counted in it, and whether edges have a direction.
+
+        They have none where the matrix is symmetric but for the rounding of numbers: the upper half counts then.
+
+        Raises DataError: a weight is below 0, or not what float32 can hold.
+        """
         import scipy.sparse as sp
 
         from tasks.ingest.edges import EdgeCheck
 
         member, num_nodes = self._member(self.config.network), network.shape[0]
-        directed = bool((network != network.T).nnz)
+        check_memory(_EDGE_BYTES * network.nnz, "the table of edges", member)
+        self._check_weights(network.tocoo(), member)
+        exact = network.astype(np.float64)
+        mirror = exact.T.tocsc()
+        directed = bool((abs(exact - mirror) > _ROUNDING * exact.maximum(mirror)).nnz)
         edges = (network if directed else sp.triu(network)).tocsr().tocoo()  # by source: ids that ascend take less room
         columns = {"src": edges.row.astype(np.int64), "dst": edges.col.astype(np.int64)}
         check = EdgeCheck(num_nodes, num_nodes)

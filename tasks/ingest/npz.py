@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import NpzConfig
 from tasks.ingest.features import finite_float32
-from tasks.ingest.labels import NO_LABEL, has_label, say_unlabelled
+from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.stage import StageContext
-from tasks.storage.manifests import SPLITS
-
-_MAX_CLASSES = 1 << 20  # a model has a row of weights for each
+from tasks.storage.manifests import SPLITS, TaskType
 
 
 @DATASETS.register("npz")
@@ -31,72 +28,61 @@ class Npz(FileDataset):
     For graphs that fit into memory: the whole file is read at once. Pickled arrays are refused.
     """
 
-    Config = NpzConfig
-
     config: NpzConfig
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the arrays and write them as tables."""
+        from tasks.ingest.dataset_fields import dataset_fields
         from tasks.ingest.edges import EdgeCheck
+        from tasks.ingest.splits import write_row_splits
         from tasks.ingest.writer import DatasetWriter
-        from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
 
-        config, archive = self.config, _Archive(self.path)
-        num_nodes = archive.num_nodes(config)
+        config, archive = self.config, _Archive(self.path, self.config)
+        num_nodes = archive.num_nodes()
         if num_nodes is not None:
-            archive.check_shapes(config, num_nodes)
-        edges = archive.edges(config.edges)
+            archive.check_shapes(num_nodes)
+        edges = archive.whole(config.edges)
+        edges = np.ascontiguousarray(edges if edges.shape[0] == 2 else edges.T)
+        task_type: TaskType = "multilabel"
         if num_nodes is None:
-            label, num_nodes = archive.label_pairs(config, edges)
-            archive.check_shapes(config, num_nodes)
-            num_classes, task_type = 2, "multilabel"
+            label, num_nodes = archive.label_pairs(edges)
+            archive.check_shapes(num_nodes)
+            num_classes = 2
         else:
-            label = archive.labels(config.labels)
-            num_classes = int(label.max()) + 1
-            task_type = "binary" if num_classes == 2 else "multiclass"
-            if task_type == "binary":
-                label = np.where(label < 0, np.nan, label).astype(np.float32)[:, None]
+            values = archive.whole(config.labels).reshape(-1, 1).astype(np.float64)
+            of_amounts = "for amounts use tables and task_type: regression"
+            place = archive.member(config.labels)
+            task_type, num_classes, label = number_labels(values, None, place, of_amounts=of_amounts)
         labelled = has_label(label)
         say_unlabelled(labelled, "node", context)
         check = EdgeCheck(num_nodes, num_nodes)
         check.add(edges[0], edges[1], archive.member(config.edges))
-        features = archive.features(config.features, num_nodes)
-        splits = {name: archive.split(getattr(config, name), config.split_number, labelled) for name in SPLITS}
-        _refuse_overlap(splits, archive.path)
+        features = archive.features(num_nodes)
         with DatasetWriter(context.work) as writer:
-            node_id = np.arange(num_nodes, dtype=np.int64)
-            columns = {"node_id": node_id, "label": label}
-            if features is not None:
-                columns["feat"] = features
-            writer.write("nodes/node", columns)
+            columns = {"node_id": np.arange(num_nodes, dtype=np.int64), "label": label}
+            writer.write("nodes/node", columns if features is None else columns | {"feat": features})
             writer.write("edges/node__to__node", {"src": edges[0], "dst": edges[1]})
-            for name, index in splits.items():
-                writer.write(f"split/{name}", {"node_id": index})
-        feature = () if features is None else (FeatureColumn(column="feat", kind="numeric", dim=features.shape[1]),)
-        return {
-            "dataset": archive.path.stem,
-            "task": "node",
-            "task_type": task_type,
-            "num_classes": num_classes,
-            "num_tasks": label.shape[1] if label.ndim == 2 else 1,
-            "metric": config.metric or ("f1" if task_type == "multilabel" else "accuracy"),
-            "directed": config.directed,
-            "node_types": (NodeType(name="node", num_nodes=num_nodes, features=feature),),
-            "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=edges.shape[1]),),
-            "target_type": "node",
-            "splits": {name: len(index) for name, index in splits.items()},
-            "num_self_loops": check.num_self_loops,
-            "num_duplicate_edges": check.num_duplicates,
-            "tables": writer.tables,
-        }
+            write_row_splits(writer, [archive.split(getattr(config, split)) for split in SPLITS], labelled)
+        return dataset_fields(
+            writer,
+            archive.path.stem,
+            task_type,
+            num_classes=num_classes,
+            metric=config.metric or ("f1" if task_type == "multilabel" else "accuracy"),
+            directed=config.directed,
+            checks=[check],
+        )
 
 
 class _Archive:
     """Arrays of the file by name, checked."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, config: NpzConfig) -> None:
+        self.path, self.config = path, config
         self.names = set(member_names(path))
+        parts = [f"{config.features}_{part}" for part in ("indptr", "indices", "data")]
+        self.csr_parts = parts if config.features not in self.names and self.names.issuperset(parts) else []
+        """Names of the parts of a CSR matrix of features; none where it is dense or not there."""
 
     def member(self, name: str) -> str:
         """Name an array for messages."""
@@ -106,11 +92,12 @@ class _Archive:
         """Return an array's shape, by its header."""
         return NpyFile(self.path, name).header().shape
 
-    def num_nodes(self, config: NpzConfig) -> int | None:
+    def num_nodes(self) -> int | None:
         """Return how many nodes the labels' shape says; None of pairs. Raises DataError, also for edges' shape.
 
         Headers alone are read: a small file can unpack to gigabytes.
         """
+        config = self.config
         if config.labels not in self.names:
             raise DataError(
                 f"has no array {config.labels!r}{did_you_mean(config.labels, self.names)}: name that of the labels "
@@ -130,66 +117,42 @@ class _Archive:
             raise DataError(f"has the shape {labels}; (num_nodes,) is needed{hint}", path=self.member(config.labels))
         return labels[0]
 
-    def check_shapes(self, config: NpzConfig, num_nodes: int) -> None:
+    def check_shapes(self, num_nodes: int) -> None:
         """Refuse features and splits whose shapes do not fit, by their headers. Raises DataError."""
-        parts = self._csr_parts(config.features)
-        if parts:
-            self._check_csr(parts, num_nodes)
-        elif config.features in self.names:
-            self._check_features(config.features, num_nodes)
-        for split in SPLITS:
-            header = NpyFile(self.path, getattr(config, split)).header()
-            wrong = (
-                _no_mask(header.shape, num_nodes) if header.dtype.kind == "b" else _no_numbers(header.shape, num_nodes)
-            )
+        if self.csr_parts:
+            shapes = [self.shape(part) for part in self.csr_parts]
+            too_many = shapes[1][:1] > (num_nodes * (MAX_ROW_BYTES // 4),)
+            if shapes[0] != (num_nodes + 1,) or len(shapes[1]) != 1 or shapes[2] != shapes[1] or too_many:
+                raise DataError(
+                    f"is no CSR matrix of {num_nodes:,} rows: its parts have the shapes {shapes[0]}, {shapes[1]} and "
+                    f"{shapes[2]}",
+                    path=self.member(self.csr_parts[0]),
+                )
+        elif self.config.features in self.names:
+            self._check_features(num_nodes)
+        for name in (getattr(self.config, split) for split in SPLITS):
+            header = NpyFile(self.path, name).header()
+            wrong = (_no_mask if header.dtype.kind == "b" else _no_numbers)(header.shape, num_nodes)
             if wrong:
-                raise DataError(f"has the shape {header.shape}; {wrong}", path=self.member(getattr(config, split)))
+                raise DataError(f"has the shape {header.shape}; {wrong}", path=self.member(name))
 
-    def get(self, name: str, kinds: str = "iufb") -> Array:
-        """Return an array of numbers of one of NumPy's `kinds`."""
+    def whole(self, name: str, kinds: str = "iu") -> Array:
+        """Return an array of NumPy's `kinds`: numbers, or a mask; whole numbers as int64."""
         file = NpyFile(self.path, name)
         kind = file.header().dtype
         if kind.kind not in kinds:
-            wanted = "whole numbers" if "f" not in kinds else "numbers"
-            raise DataError(f"holds {kind}; {wanted} are needed", path=self.member(name))
-        return file.read()
-
-    def whole(self, name: str, kinds: str = "iu") -> Array:
-        """Return whole numbers (or a mask), int64 where they are numbers."""
-        array = self.get(name, kinds)
-        if array.dtype.kind == "b":
+            needed = "whole numbers" if "f" not in kinds else "numbers"
+            raise DataError(f"holds {kind}; {needed} are needed", path=self.member(name))
+        array = file.read()
+        if kind.kind not in "iu":
             return array
-        if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+        if kind.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
             raise DataError(f"{array.max()} does not fit int64", path=self.member(name))
         return array.astype(np.int64, copy=False)
 
-    def labels(self, name: str) -> Array:
-        """Return labels, int64 (num_nodes,)."""
-        labels = self.whole(name).reshape(-1)
-        for value in NO_LABEL:
-            labels[labels == value] = -1
-        if labels.min() < -1:
-            row = int(np.argmin(labels))
-            raise DataError(
-                f"label {labels[row]} is below 0 ({np.count_nonzero(labels < -1):,} such rows): classes count from 0, "
-                "and -1 and -100 stand for no label",
-                path=self.member(name),
-                row=row,
-            )
-        if labels.max() < 1:
-            raise DataError("has fewer than two classes", path=self.member(name))
-        if labels.max() >= _MAX_CLASSES:
-            row = int(np.argmax(labels))
-            raise DataError(
-                f"label {labels[row]}: classes are numbered from 0, and there are {_MAX_CLASSES:,} at most; for "
-                "amounts use tables and task_type: regression",
-                path=self.member(name),
-                row=row,
-            )
-        return labels
-
-    def label_pairs(self, config: NpzConfig, edges: Array) -> tuple[Array, int]:
+    def label_pairs(self, edges: Array) -> tuple[Array, int]:
         """Return pairs as labels, float32 (num_nodes, labels) of 0 and 1, NaN where a node has none, and num_nodes."""
+        config = self.config
         pairs, place = self.whole(config.labels), self.member(config.labels)
         below = np.argwhere(pairs < 0)
         if len(below):
@@ -210,23 +173,20 @@ class _Archive:
         label[pairs[:, 0], pairs[:, 1]] = 1
         return label, num_nodes
 
-    def edges(self, name: str) -> Array:
-        """Return edges, int64 (2, m)."""
-        edges = self.whole(name)
-        return np.ascontiguousarray(edges if edges.shape[0] == 2 else edges.T)
-
-    def features(self, name: str, num_nodes: int) -> Array | None:
+    def features(self, num_nodes: int) -> Array | None:
         """Return features, float32 (num_nodes, dim); None where the file has none under the default name."""
-        if self._csr_parts(name):
-            array = self._from_csr(name, num_nodes)
-        elif (name not in self.names and name == "x") or not self._check_features(name, num_nodes):
+        name = self.config.features
+        if self.csr_parts:
+            array = self._from_csr(num_nodes)
+        elif (name not in self.names and name == "x") or not self._check_features(num_nodes):
             return None
         else:
-            array = self.get(name)
+            array = self.whole(name, "iufb")
         return finite_float32(array, self.member(name))
 
-    def _check_features(self, name: str, num_nodes: int) -> bool:
-        """Return whether a matrix has columns; some libraries say so that there are none. Raises DataError."""
+    def _check_features(self, num_nodes: int) -> bool:
+        """Return whether the matrix has columns; some libraries say so that there are none. Raises DataError."""
+        name = self.config.features
         header = NpyFile(self.path, name).header()
         if header.shape == (num_nodes, 0):
             return False
@@ -235,30 +195,16 @@ class _Archive:
         check_row(header, self.member(name))
         return True
 
-    def _csr_parts(self, name: str) -> list[str]:
-        """Return the names of the parts of a CSR matrix; none where it is dense or not there."""
-        parts = [f"{name}_{part}" for part in ("indptr", "indices", "data")]
-        return parts if name not in self.names and self.names.issuperset(parts) else []
-
-    def _check_csr(self, parts: list[str], num_nodes: int) -> None:
-        shapes = [self.shape(part) for part in parts]
-        too_many = shapes[1][:1] > (num_nodes * (MAX_ROW_BYTES // 4),)
-        if shapes[0] != (num_nodes + 1,) or len(shapes[1]) != 1 or shapes[2] != shapes[1] or too_many:
-            said = f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
-            raise DataError(
-                f"is no CSR matrix of {num_nodes:,} rows: its parts have the shapes {said}", path=self.member(parts[0])
-            )
-
-    def _from_csr(self, name: str, num_nodes: int) -> Array:
+    def _from_csr(self, num_nodes: int) -> Array:
         """Return a dense matrix of the CSR parts `NAME_indptr`, `NAME_indices` and `NAME_data`."""
         import scipy.sparse as sp
 
-        indptr, indices = (self.whole(f"{name}_{part}") for part in ("indptr", "indices"))
-        data = self.get(f"{name}_data")
-        path = self.member(f"{name}_indptr")
+        indptr, indices = (self.whole(part) for part in self.csr_parts[:2])
+        data = self.whole(self.csr_parts[2], "iufb")
+        path = self.member(self.csr_parts[0])
         width = int(indices.max()) + 1 if len(indices) else 0
         if "num_features" in self.names:
-            given = self.get("num_features", "iu").reshape(-1)
+            given = self.whole("num_features").reshape(-1)
             if len(given) != 1 or int(given[0]) < width:
                 raise DataError(f"is not a number of at least {width}", path=self.member("num_features"))
             width = int(given[0])
@@ -272,33 +218,17 @@ class _Archive:
             raise DataError(f"is no CSR matrix ({error})", path=path) from error
         return np.asarray(matrix.toarray())
 
-    def split(self, name: str, number: int, labelled: Array) -> Array:
-        """Return the nodes of a split, ascending int64, all of which are `labelled`, bool (num_nodes,)."""
-        given = self._one_split(name, number)
-        if given.dtype.kind == "b":
-            given = np.flatnonzero(given)
-        index = np.sort(given)
-        wrong = np.flatnonzero((index < 0) | (index >= len(labelled)))
-        if len(wrong):
-            raise DataError(f"node id {index[wrong[0]]} is not in 0..{len(labelled) - 1}", path=self.member(name))
-        repeated = index[1:][index[1:] == index[:-1]]
-        if len(repeated):
-            raise DataError(f"node {repeated[0]} stands twice", path=self.member(name))
-        unlabelled = index[~labelled[index]]
-        if len(unlabelled):
-            raise DataError(f"node {unlabelled[0]} has no label", path=self.member(name))
-        return index
-
-    def _one_split(self, name: str, number: int) -> Array:
-        """Return a split as the file has it: node numbers (k,) or a mask (num_nodes,)."""
+    def split(self, name: str) -> tuple[Array, str]:
+        """Return the nodes of a split, int64 (k,), and where they stand."""
+        number, place = self.config.split_number, self.member(name)
         given = self.whole(name, "iub")
         if given.ndim == 2 and given.shape[1] == 1:
-            return given[:, 0]
-        if given.ndim == 1:
-            return given
-        if number >= len(given):
-            raise DataError(f"has {len(given)} splits; dataset.split_number must be below that", path=self.member(name))
-        return np.asarray(given[number])
+            given = given[:, 0]
+        elif given.ndim == 2:
+            if number >= len(given):
+                raise DataError(f"has {len(given)} splits; dataset.split_number must be below that", path=place)
+            given = given[number]
+        return (np.flatnonzero(given) if given.dtype.kind == "b" else given), place
 
 
 def _no_numbers(shape: tuple[int, ...], num_nodes: int) -> str | None:
@@ -318,10 +248,3 @@ def _no_mask(shape: tuple[int, ...], num_nodes: int) -> str | None:
     if len(shape) == 2 and shape[0] == num_nodes:
         return f"of several splits a row each is needed, (splits, {num_nodes}): save it transposed"
     return f"a mask of {num_nodes} nodes is needed, ({num_nodes},), or a row of them for each of several splits"
-
-
-def _refuse_overlap(splits: dict[str, Array], path: Path) -> None:
-    for first, second in itertools.combinations(splits, 2):
-        both = np.intersect1d(splits[first], splits[second])
-        if len(both):
-            raise DataError(f"node {both[0]} is in {first} and in {second}", path=path)

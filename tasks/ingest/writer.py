@@ -57,6 +57,7 @@ class DatasetWriter:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tables: dict[str, Table] = {}
+        self.schemas: dict[str, pa.Schema] = {}
         self._names: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
 
@@ -145,13 +146,9 @@ class TableWriter:
         ready = rows.slice(0, rows.num_rows - keep)
         self._pending = [rows.slice(rows.num_rows - keep)] if keep else []
         self._pending_rows = keep
-        self._wait()
-        self._job = self._pool.submit(self._write_rows, ready)
-
-    def _wait(self) -> None:
-        """At most one batch is on its way: memory stays bounded, and errors come out."""
-        if self._job is not None:
+        if self._job is not None:  # at most one batch is on its way: memory stays bounded, and errors come out
             self._job.result()
+        self._job = self._pool.submit(self._write_rows, ready)
 
     def _write_rows(self, rows: pa.Table) -> None:
         at = 0
@@ -189,9 +186,11 @@ class TableWriter:
         assert self._schema is not None, f"{self.name}: a table needs at least one chunk (it may have no rows)"
         if self._pending_rows or self._job is None:
             self._flush(whole_groups=False)
-        self._wait()
+        assert self._job is not None
+        self._job.result()
         if self._writer is not None:
             self._writer.close()
+        self._owner.schemas[self.name] = self._schema
         self._owner.tables[self.name] = Table(
             num_rows=self.num_rows,
             columns={field.name: str(field.type) for field in self._schema},
@@ -222,18 +221,18 @@ def _row_bytes(kind: pa.DataType) -> int:
 
 def _storage(schema: pa.Schema) -> dict[str, tuple[str, str]]:
     """Return encoding and compression of each column, by its path in the file."""
-    found = {}
+    storage = {}
     for field in schema:
         nested = pa.types.is_fixed_size_list(field.type)
         kind = field.type.value_type if nested else field.type
         path = f"{field.name}.list.element" if nested else field.name
         if field.name in _ASCENDING:
-            found[path] = ("DELTA_BINARY_PACKED", "lz4")
+            storage[path] = ("DELTA_BINARY_PACKED", "lz4")
         elif pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind.bit_width >= 32):
-            found[path] = ("BYTE_STREAM_SPLIT", "lz4" if field.name in _IDS else "zstd")
+            storage[path] = ("BYTE_STREAM_SPLIT", "lz4" if field.name in _IDS else "zstd")
         else:
-            found[path] = ("PLAIN", "zstd")
-    return found
+            storage[path] = ("PLAIN", "zstd")
+    return storage
 
 
 def written_pairs(writer: DatasetWriter, relation: int | None = None) -> Callable[[], Iterator[tuple[Array, Array]]]:

@@ -10,7 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.registry import MODELS
-from models.kernels.layout.move_points import Points, move_points
+from models.kernels.layout.move_points import PointRows, move_points
 from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig
 from tasks.arrays import Array
@@ -131,7 +131,7 @@ def _move(
         objective = replace(objective, gamma=objective.gamma / 2)
     room = int(np.ceil(_CHUNK / passes.mean_share))
     heads, tails = np.empty(room, passes.heads.dtype), np.empty(room, passes.heads.dtype)
-    own, others = (Points(table.values, table.stride, table.width) for table in (moved, fixed))
+    own, others = (PointRows(table.values, table.stride, table.width) for table in (moved, fixed))
     chunks = max(1, round(total / _CHUNK))
     for chunk in range(chunks):
         found = passes.fill(chunk * room, room, heads, tails)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import is_list
+from tasks.readers.columns import is_text
 
 _WHOLE = r"^\s*[+-]?[0-9]{1,15}\s*$"
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -40,22 +40,27 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     rows = entities - manifest.type_offsets[manifest.node_types.index(kind)]
     label = np.asarray(store["label"][seeds])
     tasks = [(view.label_of(label), view.head.task_type) for view in head_views(manifest)]
-    found = []
+    truths = [
+        (truth, task_type)
+        for label, task_type in tasks or [(label, manifest.task_type)]
+        for truth in _targets(label.reshape(len(label), -1).astype(np.float64), task_type)
+    ]
+    telling = []
     columns = itertools.chain(
         _columns(dataset, f"nodes/{kind}", _features(dataset, kind), rows),
         _beside(dataset, kind, rows, moments.cuts(seeds)),
     )
     for column, values, is_category in columns:
-        for truth, task_type in _truths(tasks or [(label, manifest.task_type)]):
+        for truth, task_type in truths:
             known = ~np.isnan(truth) & (is_category | ~np.isnan(values))
             if known.sum() < _FEWEST_ROWS or np.ptp(truth[known]) == 0:
                 continue
             score = _tells(truth[known], values[known], task_type, is_category=is_category)
             if score is not None:
                 what = column if column.startswith("whether ") else f"column {column}"
-                found.append(f"{what} tells the label by itself ({score})")
+                telling.append(f"{what} tells the label by itself ({score})")
                 break
-    return found
+    return telling
 
 
 def _features(dataset: DatasetStore, kind: str) -> tuple[FeatureColumn, ...]:
@@ -111,13 +116,6 @@ def _beside(dataset: DatasetStore, kind: str, rows: Array, cuts: Array | None) -
             if end != kind:
                 ends = np.where(seen >= 0, dataset.column(table, other)[seen], -1)
                 yield from _columns(dataset, f"nodes/{end}", _features(dataset, end), ends)
-
-
-def _truths(tasks: Sequence[tuple[Array, str]]) -> Iterator[tuple[Array, str]]:
-    """Yield what `_targets` does of each task's labels, with its kind."""
-    for label, task_type in tasks:
-        for truth in _targets(label.reshape(len(label), -1).astype(np.float64), task_type):
-            yield truth, task_type
 
 
 def _targets(label: Array, task_type: str) -> Iterator[Array]:

@@ -25,7 +25,7 @@ from tasks.preprocess.transforms.configs import EmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.vectors import NodeVectors, vectors_of
 from tasks.stage import StageContext
-from tasks.storage.manifests import SPLITS, TaskKind
+from tasks.storage.manifests import SPLITS
 
 _CHUNK_ROWS = 1 << 20
 _HELD_OUT, _TRAINS, _SEEN = 1, 2, 4
@@ -36,7 +36,7 @@ class HeldOutHere:
     """What a recipe holds out."""
 
     recipe: str
-    task: TaskKind
+    task: str
     directed: bool
     """Link tasks: whether a pair and its reverse are two."""
     as_of: str | None

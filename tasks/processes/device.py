@@ -7,7 +7,7 @@ import sys
 import torch
 
 from configs.errors import RecipeError
-from models import dgl_adapter
+from models.dgl import adapter as dgl_adapter
 
 
 def choose_device(wanted: str, local_rank: int = 0, *, share: bool = False) -> torch.device:

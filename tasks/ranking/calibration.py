@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.knowledge import Side
-from models.logistic import fit_logistic
+from models.knowledge.base import Side
+from models.vectors.logistic import fit_logistic
 from tasks.arrays import Array
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import KnownTriples

@@ -16,7 +16,7 @@ from numba import types
 
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import FLOAT, HAS_AVX512
-from models.kernels.simd.constants import Constant
+from models.kernels.simd.constants import KernelConstant
 from models.kernels.simd.roots import LEAST, guess_reciprocal_root
 from models.kernels.simd.vector import Lanes, VectorType, instruction
 
@@ -31,7 +31,7 @@ SQUARE = Lanes(min(LANES.count, 16))
 
 
 @dataclass(frozen=True)
-class Similarity(Constant):
+class Similarity(KernelConstant):
     """Which similarity a kernel is compiled for."""
 
     kind: Kind

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.knowledge import KnowledgeModel, Side, made_queries
+from models.knowledge.base import KnowledgeModel, Side, made_queries
 from tasks.arrays import Array, blocks
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import Known, KnownTriples

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from models.knowledge import Side
+from models.knowledge.base import Side
 from tasks.arrays import Array
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import Known

@@ -11,7 +11,7 @@ import torch
 
 from configs.errors import DataError
 from models.kernels.sparse.adjacency import Adjacency
-from models.vectors import FactorGraph
+from models.vectors.base import FactorGraph
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.lookup import frozen
 from tasks.sampling.neighborhoods.neighbors import derive_key

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from configs.label_types import LabelType, label_type
 from tasks.storage.file_names import inner_path, joined_name
 
 InnerPath = Annotated[str, AfterValidator(inner_path)]
@@ -168,13 +169,19 @@ class TaskHead(_Frozen):
     weight: float = 1.0
     """Of its mean loss in the sum of all tasks'."""
 
+    @property
+    def label_type(self) -> LabelType:
+        """Of its label."""
+        return label_type(self.task_type)
+
 
 class TaskManifest(Manifest):
     """What is predicted, and on what: the same for a data set and the graphs made of it."""
 
     dataset: str
     """Registered name or OGB name, for people."""
-    task: TaskKind
+    task: str
+    """What is scored: `node`, `link`, `graph`, `triple`, `layout`, or what `tasks.kinds` has besides."""
     task_type: TaskType
     num_classes: int = 0
     """Classes of a multiclass label (2 for binary); 0 for regression and links."""
@@ -221,6 +228,16 @@ class TaskManifest(Manifest):
             "heads",
         }
     )
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind of task (`tasks.kinds`): `task`, unless there are several or candidates are ranked."""
+        return "several" if self.heads else "ranking" if self.ranking is not None else self.task
+
+    @property
+    def label_type(self) -> LabelType:
+        """Of the label; of several tasks, pairs and rankings one that has neither classes nor numbers."""
+        return label_type(self.task_type)
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
         """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""
@@ -456,16 +473,56 @@ class EvalReport(Manifest):
     metrics: dict[str, dict[str, float]]
     """Split to metric to value, as the field prints it (RMSE positive, accuracy in 0..1)."""
     controls: dict[str, dict[str, dict[str, float]]] = {}
-    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/evaluate/controls`
+    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/controls`
     says which there are."""
     predictions: InnerPath | None = None
     """Parquet under the users' own ids."""
     layout: InnerPath | None = None
-    """Points of a layout, as Parquet under the users' own ids; `tasks/evaluate/layouts/points_file.py`."""
+    """Points of a layout, as Parquet under the users' own ids; `tasks/kinds/points/points_file.py`."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset({"layout"})
+
+
+class GateRecord(BaseModel):
+    """What the gate decided on a model version, and by what: for the report, MLflow, and whoever is told."""
+
+    model_config = ConfigDict(frozen=True)
+
+    promoted: bool = False
+    reason: str = ""
+    short: str = ""
+    """The same in a few words."""
+    loud: bool = False
+    """Whether somebody should look at it."""
+    left_alone: bool = False
+    """Whether the run was not asked to choose a champion."""
+    metric: str = ""
+    """`split/metric`."""
+    higher_is_better: bool = True
+    value: float | None = None
+    """The version's own, as evaluated; None: not a number."""
+    controls: dict[str, float] = {}
+    """Control to its value of the same metric."""
+    control: str = ""
+    """The control that was published in place of the model."""
+    data: str = ""
+    """Which data, for people."""
+    against: str | None = None
+    """Version of the champion that there was; None: there was no other."""
+    drift: dict[str, Any] | None = None
+    """How this data differs from the champion's (`publish.profile.compare`); None where nobody knows."""
+    challenger: float | None = None
+    champion: float | None = None
+    """What both have on the same `rows`; None: they were not compared."""
+    rows: int | None = None
+    recorded: bool = False
+    """Whether both values are those of the evaluations."""
+    trained_on: int | None = None
+    """Validation rows that the champion was trained on; None: not known."""
+    why_not: str = ""
+    """Why the champion could not score the data."""
 
 
 class PublishManifest(Manifest):
@@ -477,14 +534,7 @@ class PublishManifest(Manifest):
     model_version: str
     champion: bool
     """Whether this version became (or stayed) the champion."""
-    gate: dict[str, Any] = {}
-    """What the gate found (`publish.champion.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where
-    there is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
-    `champion` on the same `rows`."""
+    gate: GateRecord
     report_file: InnerPath
     maps: tuple[InnerPath, ...] = ()
     """Where there is a layout: `map.html`, the page, and the same as pictures."""
-    metrics: dict[str, dict[str, float]] = {}
-    """A copy of `EvalReport.metrics` in what an earlier graphmill published; nothing reads it."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"maps"})

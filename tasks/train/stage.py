@@ -37,7 +37,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         RecipeError: options that do not fit the graph, or a training that diverged.
         StageError: ranks died more often than train.max_restarts.
     """
-    from tasks.evaluators.measurable import check_graph
+    from tasks.kinds.measurable import check_graph
     from tasks.storage.graph_store import GraphStore
 
     graph = parents["partition"]

@@ -20,8 +20,8 @@ from configs.load import build_recipe, dump_recipe, load_recipe, shipped_recipes
 from configs.registry import EVALUATORS, MODELS, Registry
 from configs.schema import STAGES, Recipe
 from configs.training import TrainConfig
-from flows.commands.components import commented_yaml
-from flows.commands.recipe_schema import recipe_schema
+from flows.commands.recipes.components import commented_yaml
+from flows.commands.recipes.recipe_schema import recipe_schema
 from tasks.calls import load_stage
 from tests.flows.conftest import TINY
 from tests.registered import models_of
@@ -100,12 +100,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
             r"train\.loader: batch_size: 1180591620717411303424 is beyond the largest whole number",
         ),
         ("train.batch_size=5", r"train: batch_size is train\.loader\.batch_size now"),
-        (
-            "train={saint: walk, batch_size: 5}",
-            r"train: saint is part of .*; batch_size is train\.loader\.batch_size now",
-        ),
         ("train.loader.batch_size=5", r"train\.loader: batch_size does nothing: every step takes all training nodes"),
-        ("train.saint=node", r"train: saint is part of the loader's name now: .*saint_node"),
         (
             "train.loader={fanout: [5, 5]}",
             r"train\.loader: fanout is an option of some .*: train\.loader=neighbor or edge",
@@ -115,7 +110,6 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("train.clip_norm=.inf", r"train: clip_norm=inf is not a number between"),
         ("train.learning_rate=1e300", r"train\.learning_rate: .*less than or equal to 10{30} "),
         ("model.hidden_dim=1000000000", r"model\.hidden_dim: .*less than or equal to 65536"),
-        ("train.loader={name: saint_walk, walk_length: 2147483647}", r"walk_length: .*less than or equal to 10000"),
         ("train.epochs=null", r"train\.epochs: null is no value of it; leave it out, or give one$"),
         ("train.clip_norm=[", r"override 'train.clip_norm=\[' is not valid YAML"),
     ],

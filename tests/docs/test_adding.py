@@ -34,8 +34,8 @@ REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, LOADERS, SCHEDULES, STRATEGIES
 DEEPER = {
     "models/scorers/sums.py": """
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Queries
-from models.knowledge_configs import KnowledgeConfig
+from models.knowledge.base import KnowledgeModel, EntityQueries
+from models.knowledge.configs import KnowledgeConfig
 
 
 @MODELS.register("sums")
@@ -47,7 +47,7 @@ class Sums(KnowledgeModel):
 
     @classmethod
     def queries(cls, config, entities, relations, side):
-        return Queries(entities + relations)
+        return EntityQueries(entities + relations)
 """,
     "tasks/train/schedules/mine/halves.py": """
 from configs.base import ComponentConfig

@@ -14,11 +14,12 @@ import yaml
 from configs.errors import DataError, RecipeError
 from configs.load import load_recipe
 from flows.baseline import command as baseline
-from flows.baseline.command import BaselineRequest, Summary, goal_lines, reported_metrics, run_baseline
+from flows.baseline.command import BaselineRequest, Summary, goal_lines, run_baseline
 from flows.baseline.own import is_recipe, run_own
 from flows.baseline.table import RECIPES, Row, Table, identity, plan_runs, read_table, select_rows
-from flows.commands.run import RunRequest
-from flows.run_records import RunRecord, now_text
+from flows.commands.recipes.run import RunRequest
+from flows.pipeline.run_endings import reported_metrics
+from flows.records.run_record import RunRecord, now_text
 from tasks.storage.home import Home
 from tests.flows.conftest import graphmill, write_recipe
 from tests.support import stage_entry

@@ -17,7 +17,7 @@ def prepare() -> None:
     import tasks.ingest.edges
     import tasks.ingest.writer  # noqa: F401
     from tasks.ingest.ids.id_index import IdIndex
-    from tasks.readers.numbers.reader import read_numbers
+    from tasks.readers.numbers import read_numbers
     from tests.fuzz.tables import write_small
 
     write_small(Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp"), _read_small)
@@ -26,11 +26,10 @@ def prepare() -> None:
 
 
 def _read_small(path: Path) -> None:
-    from tasks.readers.numbers.reader import read_numbers
+    from tasks.readers.numbers import read_numbers
 
     for dtype in (np.int32, np.int64, np.float32, np.float64):
-        read_numbers(path, dtype, missing=False)
-        read_numbers(path, dtype, delimiter=",", comment="#")
+        read_numbers(path, dtype)
 
 
 def table(
@@ -67,9 +66,10 @@ def statements(path: str) -> Any:
 
 def raw_numbers(path: str, kind: str, missing: bool) -> Any:
     """Return the numbers of a file in OGB's layout."""
-    from tasks.readers.numbers.reader import read_numbers
+    from tasks.readers.numbers import number_chunks
 
-    return repr(read_numbers(Path(path), np.dtype(kind), missing=missing).tolist()[:1000])
+    chunks = number_chunks(Path(path), np.dtype(kind), missing=missing)
+    return repr([row for chunk in chunks for row in chunk.tolist()][:1000])
 
 
 def words(path: str) -> Any:
@@ -88,7 +88,7 @@ def id_map(path: str) -> Any:
 
 def array(path: str, member: str | None = None) -> Any:
     """Return an array, read as a whole and in chunks."""
-    from tasks.ingest.ogb.raw_rows import NpyRows
+    from tasks.ingest.raw_rows import NpyRows
     from tasks.readers.npy import NpyFile
 
     whole = NpyFile(Path(path), member).read()
@@ -110,7 +110,7 @@ def torch_file(path: str) -> Any:
 
 def vectors(path: str) -> Any:
     """Return the nearest of the first row of a file of vectors."""
-    from tasks.apply.vector_file import VectorFile
+    from tasks.apply.vector_files.reader import VectorFile
 
     file = VectorFile(Path(path))
     return repr([(ids.to_pylist(), rows.tolist()) for _, ids, rows in file.chunks()])
@@ -145,7 +145,7 @@ def prepare_data_sets() -> None:
             importlib.import_module(module)
     for module in ("apply.given", "apply.completion.queries", "ingest.database.proposal.recipe", "preprocess.build"):
         importlib.import_module(f"tasks.{module}")
-    importlib.import_module("flows.commands.data_check")
+    importlib.import_module("flows.commands.recipes.data_check")
     for name in DATASETS.names():
         DATASETS.get(name)
     logging.disable(logging.WARNING)
@@ -156,7 +156,7 @@ def dataset(section: Any, model: str) -> Any:
     """Check a data set, as `graphmill check` does; returns how many nodes and edges it has."""
     from configs.errors import DataError
     from configs.load import build_recipe
-    from flows.commands.data_check import check_data
+    from flows.commands.recipes.data_check import check_data
     from tasks.ingest.stage import STAGE
     from tasks.readers.table_formats.opened import OPENED
     from tasks.stage import Listener

@@ -30,7 +30,7 @@ PARTS = {
     "models": "test_models",
     "bits": "test_equal_bits or test_upload",
     "large": "test_large_tables",
-    "ranks": "test_ranks or test_rows_on_devices",
+    "ranks": "test_ranks",
 }
 """Files by their names, as pytest's -k has them."""
 

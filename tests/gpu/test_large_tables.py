@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.attention.gat import gat_attention
-from models.kernels.attention.gatv2 import gatv2_attention
+from models.kernels.attention.attention import gat_attention, gatv2_attention
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.message import message_sum, softmax_aggregate
 from models.kernels.sparse.sddmm import sddmm
-from models.kernels.sparse.spmm import spmm
 from tests.gpu.where import DEVICE, HAS_GPU, KERNELS, MARKS, computing_with
+from tests.kernels.graphs import spmm
 
 pytestmark = MARKS
 WIDTH = 64

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from configs.errors import StageError
 from configs.load import build_recipe
@@ -20,8 +19,7 @@ from configs.trust import own_files
 from tasks.stage import Parent, run_stage
 from tasks.storage.home import Home
 from tasks.train.stage import STAGE
-from tests.gpu.where import DEVICE, HAS_GPU, MARKS
-from tests.sampling.part_graphs import rich_graph
+from tests.gpu.where import DEVICE, MARKS
 from tests.support import as_partition, node_graph
 
 pytestmark = MARKS
@@ -30,7 +28,7 @@ import os
 
 from configs.registry import MODELS
 from models.configs import GraphSageConfig
-from models.graphsage import GraphSage
+from models.gnn.graphsage import GraphSage
 
 
 @MODELS.register("failing")
@@ -89,28 +87,6 @@ def test_two_ranks_share_a_gpu(tmp_path: Path, home: Home) -> None:
     found = losses(run_stage(STAGE, recipe(DEVICE.type), parent, home).folder)
     other = Home.open(tmp_path / "cpu")
     assert found == pytest.approx(losses(run_stage(STAGE, recipe("cpu"), parent, other).folder), rel=0.02)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("options", ["", "train.strategy.rows=int8", "train.precision=bfloat16"])
-def test_features_on_devices_train_as_those_in_cpu_memory(tmp_path: Path, options: str, shared: bool) -> None:
-    """On one GPU gloo carries the rows, on two NCCL does."""
-    if not shared and torch.cuda.device_count() < 2:
-        pytest.skip("NCCL wants two GPUs")
-    parent = {"partition": rich_graph(tmp_path / "g", num_nodes=3001, num_edges=40_000)}
-    found = []
-    # Without a GPU two trainings in CPU memory show that the test works.
-    for place in ("host", "device" if HAS_GPU else "auto"):
-        words = [
-            "train.strategy=partitioned",
-            f"train.strategy.rows_on={place}",
-            f"train.share_gpu={str(shared).lower()}",
-        ]
-        asked = recipe(DEVICE.type, *words, *filter(None, [options]))
-        own = Home.open(tmp_path / place)
-        found.append(losses(run_stage(STAGE, asked, parent, own).folder))
-    assert found[0] == found[1]
-    assert len(found[0]) >= 4
 
 
 def workers(folder: Path, rank: int) -> list[int]:

@@ -11,8 +11,8 @@ import torch
 
 from configs.registry import MODELS
 from models.base import GraphModel
-from models.dgl_convolutions import CONVOLUTIONS
-from models.graphsage import SageConv
+from models.dgl.convolutions import CONVOLUTIONS
+from models.gnn.graphsage import SageConv
 from tasks.inference.keeping import check_keeps
 from tasks.inference.kept_layers import AuditError, FormerLayers, KeptLayers
 from tasks.inference.layerwise import Layerwise

@@ -104,7 +104,7 @@ def test_what_nothing_goes_with_is_left_out(ingest: Ingest, folder: Path) -> Non
 
 
 def test_the_shop_asks_what_is_ordered_together(tmp_path: Path) -> None:
-    from tasks.ingest.configs import SyntheticShopConfig
+    from tasks.ingest.synthetic.configs import SyntheticShopConfig
     from tasks.ingest.synthetic.shop import shop_database
 
     found = shop_database(SyntheticShopConfig(name="synthetic_shop", predict="together"), tmp_path)

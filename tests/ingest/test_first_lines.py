@@ -58,7 +58,7 @@ def test_whether_the_first_line_is_names(ingest: Ingest, folder: Path, case: str
 
 def told(ingest: Ingest, section: dict[str, Any]) -> tuple[Any, list[str]]:
     """Ingest; return the store and what was said."""
-    from tasks.ingest.tables.first_lines import with_headers_found
+    from tasks.ingest.graph_tables.ingest import with_headers_found
     from tasks.ingest.tables.intake import Intake
 
     intake, store = Intake(), ingest(**section)

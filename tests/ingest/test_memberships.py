@@ -13,8 +13,8 @@ import pytest
 from configs.base import cache_view
 from configs.errors import DataError, RecipeError
 from configs.registry import DATASETS
-from tasks.apply.needs import label_columns
-from tasks.ingest.tables import memberships
+from tasks.apply.model.needs import label_columns
+from tasks.ingest.graph_tables import memberships
 from tasks.ingest.tables.table_configs import LabelsConfig
 from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.errors import DataError, RecipeError
+from configs.errors import DataError
 from tests.ingest.conftest import Ingest
 
 NUM = 9
@@ -86,7 +86,7 @@ NOTHING = np.zeros(0, int)
     "train", [NOTHING, NOTHING[:, None], NOTHING[None], NOTHING[None].repeat(3, 0), mask([]), mask([]).T]
 )
 def test_a_split_of_no_node(ingest: Ingest, folder: Path, train: Any) -> None:
-    with pytest.raises(RecipeError, match="the train split is empty"):
+    with pytest.raises(DataError, match="the train split is empty"):
         train_of(ingest, folder, train)
 
 
@@ -116,7 +116,7 @@ def test_labels_in_a_column(ingest: Ingest, folder: Path) -> None:
         (np.array([TRAIN, TRAIN]), {"split_number": 2}, r"has 2 splits; dataset\.split_number must be below that"),
         (mask(TRAIN), {"split_number": 1}, r"has 1 splits; dataset\.split_number must be below that"),
         (np.array([[0], [9]]), {}, r"node id 9 is not in 0\.\.8"),
-        (np.array([[0], [0]]), {}, r"node 0 stands twice"),
+        (np.array([[0], [0]]), {}, r"node 0 stands in the split twice"),
     ],
 )
 def test_what_is_no_split(ingest: Ingest, folder: Path, train: Any, options: dict[str, Any], message: str) -> None:

@@ -126,7 +126,7 @@ def test_loops_show_their_entity_once() -> None:
     dst = np.array([0, 0, 1, 0, 2], np.int32)
     relation = np.zeros(5, np.int32)
     owner, order = np.zeros(5, np.int8), np.arange(5)
-    taken = hold_out(src, relation, dst, order, 5, 0, owner, np.array([5, 3, 2]), np.array([9]))
+    taken = hold_out(src, relation, dst, order, (5, 0), owner, np.array([5, 3, 2]), np.array([9]))
     # The first two go, for the fourth shows 0 still; 1's loop goes too, and then the fourth is all that is left of
     # both. Nothing but its loop shows 2.
     assert (taken, owner.tolist()) == ((3, 2), [1, 1, 1, 0, 0])

@@ -12,7 +12,7 @@ import scipy.io
 import torch
 
 from configs.errors import DataError
-from models.dgl_adapter import load_dgl
+from models.dgl.adapter import load_dgl
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_databases import database, write
 from tests.ingest.small_tables import save, section

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.spmm import reference_weighted_sum, weighted_sum
+from models.kernels.sparse.spmm_max import max_rows, reference_max
 
 _TOLERANCES = {torch.bfloat16: 1e-2, torch.float16: 1.5e-3}
 
@@ -77,3 +79,17 @@ def symmetric_graph(num_nodes: int = 40) -> Adjacency:
     indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
     indptr[1:] = torch.bincount(rows, minlength=num_nodes).cumsum(0)
     return Adjacency(indptr, columns[order].to(torch.int32), num_nodes, symmetric=True)
+
+
+def spmm(adj: Adjacency, x: Tensor, reduce: str = "sum", weight: Tensor | None = None) -> Tensor:
+    """Sum, mean (by the number of in-edges) or maximum of the sources."""
+    if reduce == "max":
+        return max_rows(adj, x)
+    return weighted_sum(adj, x, weight, target_scale=adj.degree_scale() if reduce == "mean" else None)
+
+
+def reference_spmm(adj: Adjacency, x: Tensor, reduce: str = "sum", weight: Tensor | None = None) -> Tensor:
+    if reduce == "max":
+        return reference_max(adj, x)
+    y = reference_weighted_sum(adj, x, weight)
+    return y if reduce == "sum" else y / adj.degrees().clamp(min=1).view(-1, *[1] * (x.dim() - 1)).to(x.dtype)

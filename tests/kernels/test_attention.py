@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from models.kernels.attention.attention import gat_attention, reference_gat_attention
 from models.kernels.attention.edge_dropout import EdgeDropout
-from models.kernels.attention.gat import gat_attention, reference_gat_attention
 from models.kernels.attention.heads import head_tiles
 from models.kernels.sparse.adjacency import Adjacency
 from tests.kernels.graphs import compare, large_graph, numbers, random_graph, symmetric_graph, without_edges

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.dropout import Dropout
 from models.kernels.dense.batch_norm import Running, batch_norm, reference_batch_norm
 from models.kernels.dense.dropout import dropout
-from models.layers import Activation, BatchNorm, Stack, normalise
+from models.layers.dropout import Dropout
+from models.layers.layer import Activation, BatchNorm, FusedSequential, normalise
 from tests.kernels.graphs import compare, numbers
 
 KEY = 11
@@ -87,7 +87,7 @@ def test_modules_draw_and_learn_as_one_after_the_other() -> None:
             torch.manual_seed(3)
             y = normalise(joined, activation, x)
             torch.manual_seed(3)
-            stacked = Stack(joined, activation)(x)
+            stacked = FusedSequential(joined, activation)(x)
             torch.manual_seed(3)
             expected = activation(single(x))
             if training:

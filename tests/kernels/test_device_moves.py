@@ -8,7 +8,7 @@ import torch
 
 from models.kernels.tables import device_moves
 from models.kernels.tables.device_tables import DeviceTable
-from models.kernels.tables.row_layout import Precision, Rule, RuleName
+from models.kernels.tables.row_layout import Precision, RuleName, UpdateRule
 from models.kernels.tables.row_moves import all_rows, gather_rows, move_rows, set_lengths
 from tests.kernels.test_row_moves import RULES, WIDTHS, drawn, gradients, table
 
@@ -29,8 +29,8 @@ def test_rows_are_read(precision: Precision) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_steps_are_those_of_the_cpu(width: int, rule: RuleName, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_moves, "_ROWS_AT_ONCE", 25)
-    own = table(60, width, rule=Rule(rule))
-    copy, back = DeviceTable.of(own, DEVICE), table(60, width, rule=Rule(rule))
+    own = table(60, width, rule=UpdateRule(rule))
+    copy, back = DeviceTable.of(own, DEVICE), table(60, width, rule=UpdateRule(rule))
     for number in range(4):
         rows, moved = drawn(60, 40, number, np.int32), gradients(40, width, number)
         if number == 3:  # a whole table, some rows at a time

@@ -1,4 +1,4 @@
-"""Operations on edges that carry something: sums of ends, sums of edges' rows, GATv2's scores; against plain torch."""
+"""GATv2's scores of edges that carry something, against plain torch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.attention.edge_sums import reference_sum_edges, sum_edges
-from models.kernels.attention.end_sums import sum_ends
-from models.kernels.attention.gatv2_scores import gatv2_scores, reference_gatv2_scores
+from models.kernels.attention.attention import gatv2_scores, reference_gatv2_scores
 from models.kernels.sparse.adjacency import Adjacency
 
 
@@ -22,14 +20,14 @@ def adjacency(num_dst: int, num_src: int, num_edges: int) -> Adjacency:
     return Adjacency(indptr, torch.from_numpy(rng.integers(0, num_src, num_edges).astype(np.int32)), num_src)
 
 
-def check(run: Callable[..., Tensor], reference: Callable[..., Tensor], *inputs: Tensor, constants: int = 0) -> None:
-    """Compare values, and gradients of all inputs but the first `constants`."""
+def check(run: Callable[..., Tensor], reference: Callable[..., Tensor], *inputs: Tensor) -> None:
+    """Compare values and gradients."""
     outcomes = []
     for function, kind in ((run, torch.float32), (reference, torch.float64)):
-        own = [one.to(kind, copy=True).requires_grad_(i >= constants) for i, one in enumerate(inputs)]
+        own = [one.to(kind, copy=True).requires_grad_() for one in inputs]
         y = function(*own)
         (y * torch.linspace(-1, 1, y.numel(), dtype=kind).view_as(y)).sum().backward()
-        outcomes.append((y.detach().float(), [one.grad.float() for one in own[constants:]]))  # type: ignore[union-attr]
+        outcomes.append((y.detach().float(), [one.grad.float() for one in own]))  # type: ignore[union-attr]
     torch.testing.assert_close(*outcomes, rtol=1e-4, atol=1e-3)
 
 
@@ -38,16 +36,7 @@ def check(run: Callable[..., Tensor], reference: Callable[..., Tensor], *inputs:
 def test_they_are_what_plain_torch_says(shape: tuple[int, int, int], heads: int) -> None:
     torch.manual_seed(0)
     adj = adjacency(*shape)
-    num_dst, num_src, num_edges = shape
-    source, target = torch.randn(num_src, heads), torch.randn(num_dst, heads)
-    check(
-        lambda a, b: sum_ends(adj, a, b),
-        lambda a, b: a[adj.indices.long()] + b[adj.targets()],
-        source,
-        target,
-    )
-    rows, weight = torch.randn(num_edges, 5), torch.rand(num_edges, heads)
-    check(lambda f, w: sum_edges(adj, f, w), lambda f, w: reference_sum_edges(adj, f, w), rows, weight, constants=1)
+    num_dst, num_src, _ = shape
     ends = torch.randn(num_src, heads, 6), torch.randn(num_dst, heads, 6), torch.randn(heads, 6)
     check(lambda *x: gatv2_scores(adj, *x, 0.1), lambda *x: reference_gatv2_scores(adj, *x, 0.1), *ends)
 
@@ -66,14 +55,9 @@ def test_bfloat16_is_added_up_in_float32() -> None:
     assert found.dtype == torch.float32
     expected = reference_gatv2_scores(adj, *(one.float() for one in ends), vector)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
-    assert sum_ends(adj, ends[0][:, :, 0], ends[1][:, :, 0]).dtype == torch.float32
 
 
 def test_shapes_that_do_not_fit() -> None:
     adj = adjacency(3, 4, 6)
-    with pytest.raises(ValueError, match="source"):
-        sum_ends(adj, torch.zeros(3, 2), torch.zeros(3, 2))
-    with pytest.raises(ValueError, match="weight"):
-        sum_edges(adj, torch.zeros(6, 2), torch.zeros(5, 2))
     with pytest.raises(ValueError, match="x_src, x_dst and attn"):
         gatv2_scores(adj, torch.zeros(4, 2, 3), torch.zeros(3, 2, 3), torch.zeros(2, 4))

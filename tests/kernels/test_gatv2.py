@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.attention import gatv2
-from models.kernels.attention.gatv2 import gatv2_attention, reference_gatv2_attention
+from models.kernels.attention import gatv2_rows
+from models.kernels.attention.attention import gatv2_attention, reference_gatv2_attention
 from models.kernels.sparse.adjacency import Adjacency
 from tests.kernels.graphs import compare, large_graph, numbers, random_graph, symmetric_graph, without_edges
 
@@ -31,7 +31,7 @@ def test_values_and_gradients(heads: int, dim: int, dtype: torch.dtype) -> None:
 
 
 def test_a_head_wider_than_a_tile_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gatv2, "_WIDEST", 4)
+    monkeypatch.setattr(gatv2_rows, "_WIDEST", 4)
     check(random_graph(), 3, 5)
 
 

@@ -12,16 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.attention.gat import gat_attention, reference_gat_attention
-from models.kernels.attention.gatv2 import gatv2_attention, reference_gatv2_attention
+from models.kernels.attention.attention import (
+    gat_attention,
+    gatv2_attention,
+    reference_gat_attention,
+    reference_gatv2_attention,
+)
 from models.kernels.backends import choose
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax, reference_edge_softmax
 from models.kernels.sparse.message import (
     message_sum,
-    power_aggregate,
     reference_message_sum,
-    reference_power_aggregate,
     reference_softmax_aggregate,
     softmax_aggregate,
 )
@@ -32,7 +34,6 @@ from models.kernels.sparse.segment import (
     reference_segment_broadcast,
     reference_segment_reduce,
     segment_broadcast,
-    segment_exchange,
     segment_reduce,
 )
 from models.kernels.sparse.spmm_max import max_rows, reference_max
@@ -49,16 +50,6 @@ def numbers(*shape: int) -> Tensor:
     """Numbers from 0.5 to 1.5, whose sums do not cancel."""
     made = torch.rand(*shape, generator=torch.Generator().manual_seed(sum(shape))) + 0.5
     return made.half().requires_grad_()
-
-
-def exchange(x: Tensor, state: Tensor) -> Tensor:
-    """What `segment_exchange` returns, in one."""
-    return torch.cat(segment_exchange(x, state, OFFSETS))
-
-
-def reference_exchange(x: Tensor, state: Tensor) -> Tensor:
-    y = x + reference_segment_broadcast(state, OFFSETS, len(x))
-    return torch.cat([y, reference_segment_reduce(y, OFFSETS, "sum")])
 
 
 ROWS, HEADS, LONG = (5, WIDTH), (5, 2, WIDTH), (EDGES + 2, WIDTH)
@@ -82,11 +73,6 @@ CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple[
     "softmax": (
         lambda x: softmax_aggregate(ADJ, x, torch.tensor(1.5)),
         lambda x: reference_softmax_aggregate(ADJ, x, torch.tensor(1.5)),
-        [ROWS],
-    ),
-    "power": (
-        lambda x: power_aggregate(ADJ, x, torch.tensor(2.0)),
-        lambda x: reference_power_aggregate(ADJ, x, torch.tensor(2.0)),
         [ROWS],
     ),
     "maximum": (lambda x: max_rows(ADJ, x), lambda x: reference_max(ADJ, x), [ROWS]),
@@ -116,7 +102,6 @@ CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple[
         lambda x: reference_segment_broadcast(x, OFFSETS),
         [(3, WIDTH)],
     ),
-    "exchange": (exchange, reference_exchange, [LONG, (3, WIDTH)]),
 }
 
 

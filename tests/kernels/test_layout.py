@@ -7,23 +7,27 @@ import pytest
 import torch
 
 from models.kernels.layout.loops import GROUP
-from models.kernels.layout.move_points import Points, move_points
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.move_points import PointRows, move_points
+from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.reference import layout_loss, reference_move_points
 from tasks.arrays import Array
 
 OBJECTIVES = [
-    Objective("largevis", gamma=7.0, epsilon=0.1),
-    Objective("umap", gamma=1.5, epsilon=1e-3, a=1.577, b=0.895),
-    Objective("umap", a=0.6, b=1.3, epsilon=1e-3),
-    Objective("tsne", odds=0.03),
+    LayoutObjective("largevis", gamma=7.0, epsilon=0.1),
+    LayoutObjective("umap", gamma=1.5, epsilon=1e-3, a=1.577, b=0.895),
+    LayoutObjective("umap", a=0.6, b=1.3, epsilon=1e-3),
+    LayoutObjective("tsne", odds=0.03),
 ]
-EXACT = [Objective("largevis", gamma=7.0), Objective("umap", gamma=1.5, a=1.577, b=0.895), Objective("tsne", odds=0.03)]
+EXACT = [
+    LayoutObjective("largevis", gamma=7.0),
+    LayoutObjective("umap", gamma=1.5, a=1.577, b=0.895),
+    LayoutObjective("tsne", odds=0.03),
+]
 
 
-def points(count: int, dim: int, seed: int = 1, stride: int = 0) -> Points:
+def points(count: int, dim: int, seed: int = 1, stride: int = 0) -> PointRows:
     stride = stride or (2 if dim == 2 else 4)
-    made = Points(np.full(count * stride, 99, np.float32), stride, dim)
+    made = PointRows(np.full(count * stride, 99, np.float32), stride, dim)
     made.rows[:] = np.random.default_rng(seed).normal(size=(count, dim))
     return made
 
@@ -50,7 +54,7 @@ def fresh(num_points: int, count: int, negatives: int) -> tuple[Array, Array]:
 @pytest.mark.parametrize(("dim", "stride"), [(2, 2), (2, 16), pytest.param(3, 4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("count", "negatives"), [(1, 5), (GROUP, 1), (151, 5), (37, 0), (70, 8)])
 def test_steps_are_those_of_the_formula(
-    objective: Objective, dim: int, stride: int, count: int, negatives: int
+    objective: LayoutObjective, dim: int, stride: int, count: int, negatives: int
 ) -> None:
     table = points(61, dim, stride=stride)
     expected = table.rows.astype(np.float64)
@@ -89,7 +93,7 @@ def test_tails_and_negatives_may_stay(moved: tuple[bool, bool]) -> None:
 
 def test_blocks_of_points_are_moved_as_one_table_is() -> None:
     whole = points(60, 3)
-    own, others = Points(whole.values[:80].copy(), 4, 3), Points(whole.values[80:].copy(), 4, 3)
+    own, others = PointRows(whole.values[:80].copy(), 4, 3), PointRows(whole.values[80:].copy(), 4, 3)
     rng = np.random.default_rng(2)
     sizes = (20, 99), (40, 99), (40, (99, 5))
     heads, tails, negatives = (rng.integers(most, size=size, dtype=np.int32) for most, size in sizes)
@@ -100,7 +104,7 @@ def test_blocks_of_points_are_moved_as_one_table_is() -> None:
 
 @pytest.mark.parametrize("objective", EXACT, ids=lambda one: one.name)
 @pytest.mark.parametrize("dim", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_steps_are_the_gradient_of_the_loss_by_torch(objective: Objective, dim: int) -> None:
+def test_steps_are_the_gradient_of_the_loss_by_torch(objective: LayoutObjective, dim: int) -> None:
     count, negatives = 13, 4
     pairs, others = fresh(97, count, negatives)
     table = points(97, dim)
@@ -120,13 +124,13 @@ def test_steps_are_the_gradient_of_the_loss_by_torch(objective: Objective, dim: 
 
 
 @pytest.mark.parametrize("objective", EXACT, ids=lambda one: one.name)
-def test_steps_are_the_loss_by_finite_differences(objective: Objective) -> None:
+def test_steps_are_the_loss_by_finite_differences(objective: LayoutObjective) -> None:
     pairs, others = fresh(97, 9, 3)
     table = points(97, 2)
     direction = np.random.default_rng(8).normal(size=(97, 2)).astype(np.float32)
     losses = []
     for step in (1e-3, -1e-3):
-        there = Points((table.rows + step * direction).astype(np.float32).reshape(-1), 2, 2)
+        there = PointRows((table.rows + step * direction).astype(np.float32).reshape(-1), 2, 2)
         losses.append(9 * layout_loss(there, there, *pairs.T, others, objective))
     before = table.rows.copy()
     move_points(table, table, *pairs.T, others, objective, rate=1.0, most=1e9)
@@ -136,7 +140,7 @@ def test_steps_are_the_loss_by_finite_differences(objective: Objective) -> None:
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES, *EXACT], ids=lambda one: f"{one.name}-{one.b}-{one.epsilon}")
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-4, 1e15])
-def test_equal_and_extreme_points_stay_numbers(objective: Objective, scale: float) -> None:
+def test_equal_and_extreme_points_stay_numbers(objective: LayoutObjective, scale: float) -> None:
     table = points(31, 2)
     table.rows[:] *= np.float32(scale)
     pairs, others = samples(31, 400, 5)
@@ -156,7 +160,7 @@ def test_numbers_that_are_none_pass() -> None:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES[1:], ids=lambda one: f"{one.name}-{one.b}")
-def test_one_thread_gives_the_same_bits(objective: Objective) -> None:
+def test_one_thread_gives_the_same_bits(objective: LayoutObjective) -> None:
     found = []
     for _ in range(2):
         table = points(1000, 2)
@@ -190,7 +194,7 @@ def test_neighbours_come_together() -> None:
     """Two rings of points, each drawn to its next ones, part and get small within."""
     for objective in OBJECTIVES:
         rng = np.random.default_rng(0)
-        table = Points.zeros(200, 2)
+        table = PointRows.zeros(200, 2)
         table.rows[:] = rng.normal(size=(200, 2)) * 1e-2
         for number in range(60):
             heads = rng.integers(200, size=2000, dtype=np.int32)

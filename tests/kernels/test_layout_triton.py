@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.reference import reference_move_points
 from models.kernels.tables.row_tables import RowTable
-from models.vectors import DeviceSamples, Samples
+from models.vectors.base import DeviceSamples, Samples
 from tasks.arrays import Array
 from tests.kernels.test_layout import OBJECTIVES, fresh, samples
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
@@ -36,7 +36,7 @@ def move(
     others: RowTable,
     pairs: Array,
     negatives: Array,
-    objective: Objective,
+    objective: LayoutObjective,
     programs: int = 1,
     **given: Any,
 ) -> None:
@@ -55,7 +55,7 @@ def move(
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda one: f"{one.name}-{one.b}")
 @pytest.mark.parametrize(("dim", "count", "negatives"), [(2, 51, 5), (3, 51, 5), (2, 1, 3), (2, 37, 0)])
-def test_steps_are_those_of_the_formula(objective: Objective, dim: int, count: int, negatives: int) -> None:
+def test_steps_are_those_of_the_formula(objective: LayoutObjective, dim: int, count: int, negatives: int) -> None:
     from models.kernels.layout.move_points_triton import reference_move_blocks
 
     points = table(61, dim)
@@ -68,7 +68,7 @@ def test_steps_are_those_of_the_formula(objective: Objective, dim: int, count: i
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda one: f"{one.name}-{one.b}")
-def test_samples_that_share_no_rows_move_as_on_the_cpu(objective: Objective) -> None:
+def test_samples_that_share_no_rows_move_as_on_the_cpu(objective: LayoutObjective) -> None:
     points = table(97, 2)
     expected = points.read().astype(np.float64)
     pairs, others = fresh(97, 13, 4)
@@ -107,7 +107,7 @@ def test_chunks_have_rates_and_counts_of_their_own(programs: int) -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda one: f"{one.name}-{one.b}")
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e15])
-def test_equal_and_extreme_points_stay_numbers(objective: Objective, scale: float) -> None:
+def test_equal_and_extreme_points_stay_numbers(objective: LayoutObjective, scale: float) -> None:
     points = table(31, 2)
     points.rows[:] *= np.float32(scale)
     before = points.read()

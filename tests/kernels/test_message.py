@@ -1,4 +1,4 @@
-"""Messages that are never stored: sum, softmax and power mean, with edges' rows, tables of them, or none."""
+"""Messages that are never stored: sum and softmax, with edges' rows, tables of them, or none."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from torch import Tensor
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.message import (
     message_sum,
-    power_aggregate,
     reference_message_sum,
-    reference_power_aggregate,
     reference_softmax_aggregate,
     softmax_aggregate,
 )
@@ -23,15 +21,9 @@ from tests.kernels.graphs import compare, large_graph, numbers, random_graph, sy
 WIDTH = 20
 
 
-def large_graph_of_targets() -> Adjacency:
-    """Enough work for several threads, more destinations than one range has, and further sources."""
-    return random_graph(3000, 3100, 30_000)
-
-
 OPS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "sum": (message_sum, reference_message_sum),
     "softmax": (softmax_aggregate, reference_softmax_aggregate),
-    "power": (power_aggregate, reference_power_aggregate),
 }
 
 
@@ -67,46 +59,20 @@ def check(
         ("softmax", "none", torch.float32),
         ("softmax", "rows", torch.float32),
         ("softmax", "table", torch.bfloat16),
-        ("power", "none", torch.float32),
     ],
 )
 def test_values_and_gradients(op: str, term: str, dtype: torch.dtype) -> None:
     check(op, term, random_graph(), dtype)
 
 
-@pytest.mark.parametrize(("op", "term"), [("sum", "table"), ("softmax", "rows"), ("power", "none")])
+@pytest.mark.parametrize(("op", "term"), [("sum", "table"), ("softmax", "rows")])
 def test_ranges_on_several_threads(op: str, term: str, threads: int) -> None:
     check(op, term, large_graph())
 
 
-@pytest.mark.parametrize(("op", "term"), [("sum", "table"), ("softmax", "rows"), ("power", "none")])
+@pytest.mark.parametrize(("op", "term"), [("sum", "table"), ("softmax", "rows")])
 def test_without_edges(op: str, term: str) -> None:
     check(op, term, without_edges())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("term", ["none", "rows", "table"])
-@pytest.mark.parametrize("make", [random_graph, symmetric_graph, large_graph_of_targets])
-def test_a_share_of_the_destinations_own_rows(
-    make: Callable[[], Adjacency], term: str, dtype: torch.dtype, threads: int
-) -> None:
-    adj = make()
-    codes = torch.randint(6, (adj.num_edges,), generator=torch.Generator().manual_seed(4), dtype=torch.int32)
-    edges = numbers(adj.num_edges if term == "rows" else 6, 67, dtype=dtype, seed=2)
-
-    def bind(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def call(x: Tensor, own: Tensor, *edge: Tensor) -> Tensor:
-            return operator(adj, x, (edge[0], codes) if term == "table" else edge[0] if edge else None, own)
-
-        return call
-
-    inputs = [numbers(adj.num_src, 67, dtype=dtype), torch.tensor([1.3], requires_grad=True)]
-    compare(*map(bind, OPS["sum"]), *inputs, *([] if term == "none" else [edges]), slack=4)
-
-
-def test_own_rows_must_be_among_the_sources() -> None:
-    with pytest.raises(ValueError, match="the 5 destinations' rows first, not 3 rows"):
-        message_sum(without_edges(), numbers(3, 4), None, torch.ones(1))
 
 
 def test_rows_wider_than_a_tile() -> None:
@@ -120,9 +86,9 @@ def test_a_symmetric_graph_is_its_own_transpose_unless_edges_bring_rows() -> Non
     check("softmax", "rows", adj)
 
 
-@pytest.mark.parametrize(("op", "number"), [("softmax", -2.0), ("softmax", 0.0), ("power", -1.5), ("power", 12.0)])
-def test_other_temperatures_and_powers(op: str, number: float) -> None:
-    check(op, "none", random_graph(), number=number)
+@pytest.mark.parametrize("beta", [-2.0, 0.0])
+def test_other_temperatures(beta: float) -> None:
+    check("softmax", "none", random_graph(), number=beta)
 
 
 def neighbours(adj: Adjacency, x: Tensor, row: int) -> Tensor:
@@ -131,25 +97,11 @@ def neighbours(adj: Adjacency, x: Tensor, row: int) -> Tensor:
 
 def test_limits_are_the_mean_and_the_maximum() -> None:
     adj, x = random_graph(), numbers(53, WIDTH).detach()
-    found = {
-        "softmax": [softmax_aggregate(adj, x, torch.tensor(beta)) for beta in (1e-6, 1e6)],
-        "power": [power_aggregate(adj, x, torch.tensor(p)) for p in (1.0, 5e3)],
-    }
+    mean, largest = (softmax_aggregate(adj, x, torch.tensor(beta)) for beta in (1e-6, 1e6))
     for row in range(10):
         messages = neighbours(adj, x, row)
-        for mean, largest in found.values():
-            torch.testing.assert_close(mean[row], messages.mean(0), atol=1e-5, rtol=1e-5)
-            torch.testing.assert_close(largest[row], messages.amax(0), atol=1e-5, rtol=2e-3)
-
-
-def test_clamped_messages_have_no_gradient() -> None:
-    adj = Adjacency(torch.tensor([0, 2]), torch.tensor([0, 1], dtype=torch.int32), 2)
-    x = torch.tensor([[12.0, 4.0], [3.0, -1.0]]).repeat(1, WIDTH // 2).requires_grad_()
-    y = power_aggregate(adj, x, torch.tensor(1.0))
-    assert y[0, :2].tolist() == pytest.approx([6.5, 2.0], rel=1e-5)
-    (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert gradient[0, :2].tolist() == pytest.approx([0.0, 0.5], rel=1e-5)
-    assert gradient[1, :2].tolist() == pytest.approx([0.5, 0.0], rel=1e-5)
+        torch.testing.assert_close(mean[row], messages.mean(0), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(largest[row], messages.amax(0), atol=1e-5, rtol=2e-3)
 
 
 def test_a_learnt_number_of_any_shape_gets_its_gradient() -> None:
@@ -182,7 +134,3 @@ def test_what_does_not_fit_is_refused() -> None:
             message_sum(adj, x, edge)
     with pytest.raises(ValueError, match="must be"):
         softmax_aggregate(adj, x[:50], one)
-    with pytest.raises(ValueError, match="must not be 0"):
-        power_aggregate(adj, x, torch.tensor(0.0))
-    with pytest.raises(ValueError, match="at least"):
-        power_aggregate(adj, x, one, eps=0.0)

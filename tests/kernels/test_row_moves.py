@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.tables.row_layout import Precision, Rule, RuleName
+from models.kernels.tables.row_layout import Precision, RuleName, UpdateRule
 from models.kernels.tables.row_moves import gather_rows, move_rows, set_lengths
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
@@ -17,7 +17,7 @@ RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "elementwise_adagrad", "a
 WIDTHS = [1, *(pytest.param(width, marks=pytest.mark.slow) for width in (2, 3)), 7, 33, 200, 500]
 
 
-def table(num_rows: int, width: int, precision: Precision = "float32", rule: Rule | None = None) -> RowTable:
+def table(num_rows: int, width: int, precision: Precision = "float32", rule: UpdateRule | None = None) -> RowTable:
     made = RowTable.zeros(num_rows, width, precision, rule)
     made.write(slice(None), np.random.default_rng(1).normal(size=(num_rows, width)).astype(np.float32))
     return made
@@ -35,9 +35,9 @@ def gradients(count: int, width: int, seed: int) -> torch.Tensor:
 
 
 class Moved:
-    """Rows in float64 that move one by one as `Rule` says."""
+    """Rows in float64 that move one by one as `UpdateRule` says."""
 
-    def __init__(self, rows: Array, rule: Rule) -> None:
+    def __init__(self, rows: Array, rule: UpdateRule) -> None:
         self.rows, self.rule = rows.astype(np.float64), rule
         self.moment = np.zeros_like(self.rows)
         self.mean, self.steps = np.zeros(len(rows)), np.zeros(len(rows))
@@ -85,7 +85,7 @@ def test_rows_are_gathered(width: int, precision: Precision, dtype: Any) -> None
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_steps_are_those_of_the_rule(width: int, rule: RuleName) -> None:
-    made = table(61, width, rule=Rule(rule, decay=0.8, second_decay=0.95))
+    made = table(61, width, rule=UpdateRule(rule, decay=0.8, second_decay=0.95))
     expected = Moved(made.read(), made.rule)
     for step in range(4):
         rows, found = drawn(61, 50, step, np.int32 if step % 2 else np.int64), gradients(50, width, step)
@@ -110,7 +110,7 @@ def test_no_rows_and_gradients_that_lie_apart() -> None:
     set_lengths(made, rows[:0])
     assert np.array_equal(made.read(), before)
     move_rows(made, rows, found[:, ::2], rate=0.1, noise=1)
-    expected = Moved(before, Rule())
+    expected = Moved(before, UpdateRule())
     expected.step(rows, found[:, ::2].numpy(), 0.1)
     np.testing.assert_allclose(made.read(), expected.rows, rtol=1e-5, atol=1e-6)
 
@@ -123,7 +123,7 @@ def test_small_steps_reach_tables_of_16_bits(rule: RuleName) -> None:
     rows, results = drawn(8, 40, 2), []
     runs: list[tuple[Precision, int]] = [("float32", 1), ("bfloat16", 1), ("bfloat16", 1), ("bfloat16", 7001)]
     for precision, first in runs:
-        made = table(8, 33, precision, Rule(rule))
+        made = table(8, 33, precision, UpdateRule(rule))
         before = made.read()
         for step in range(200):
             move_rows(made, rows, found, rate, noise=first + 2 * step)

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from torch.utils._python_dispatch import _disable_current_modes
 
-from models.kernels.dense.linear import linear, linear_pair
 from models.kernels.dense.row_products import multiply_by_rows, rows_are_stable, stable_rows
 from models.kernels.threads import kernels_alone
 
@@ -52,9 +51,7 @@ def test_rows_follow_from_no_other_row(columns: int) -> None:
     for width in WIDTHS:
         x, weight, bias = draw(500, width), draw(columns, width), draw(columns)
         functions: dict[str, Callable[[Tensor], Tensor]] = {
-            "linear": lambda rows: linear(rows, weight, bias),  # noqa: B023
-            "pair": lambda rows: torch.cat(linear_pair(rows, weight, weight), 1),  # noqa: B023
-            "torch": lambda rows: F.linear(rows, weight, bias),  # noqa: B023
+            "linear": lambda rows: F.linear(rows, weight, bias),  # noqa: B023
             "bfloat16": lambda rows: F.linear(rows.bfloat16(), weight.bfloat16()),  # noqa: B023
             "view": lambda rows: (weight @ rows.t()).t(),  # noqa: B023
             "heads": lambda rows: torch.einsum("nd,hdm->nhm", rows, torch.stack([weight.t(), weight.t()])),  # noqa: B023

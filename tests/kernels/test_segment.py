@@ -9,7 +9,6 @@ from models.kernels.sparse.segment import (
     reference_segment_broadcast,
     reference_segment_reduce,
     segment_broadcast,
-    segment_exchange,
     segment_reduce,
 )
 from tests.kernels.graphs import compare, numbers
@@ -29,30 +28,6 @@ def test_pooling(reduce: str, dtype: torch.dtype) -> None:
 def test_broadcast(dtype: torch.dtype) -> None:
     x = numbers(8, 7, dtype=dtype)
     compare(lambda x: segment_broadcast(x, OFFSETS), lambda x: reference_segment_broadcast(x, OFFSETS), x)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("width", [7, 64, 131])
-@pytest.mark.parametrize("used", ["both", "rows", "sums"])
-def test_exchange(used: str, width: int, dtype: torch.dtype, threads: int) -> None:
-    def picked(both: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        return {"both": torch.cat(both), "rows": both[0], "sums": both[1]}[used]
-
-    def reference(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        y = x + reference_segment_broadcast(state, OFFSETS)
-        return picked((y, reference_segment_reduce(y, OFFSETS, "sum")))
-
-    x, state = numbers(20, width, dtype=dtype), numbers(8, width, dtype=dtype, seed=2)
-    compare(lambda x, state: picked(segment_exchange(x, state, OFFSETS)), reference, x, state)
-    y, sums = segment_exchange(x.double(), state.double(), OFFSETS)
-    assert (y.dtype, sums.shape) == (torch.float64, (8, width))
-
-
-def test_an_exchange_of_other_shapes_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"state must be \(8, 7\), not \(7, 7\)"):
-        segment_exchange(numbers(20, 7), numbers(7, 7), OFFSETS)
-    with pytest.raises(ValueError, match=r"state must be of x's torch\.float32, not torch\.bfloat16"):
-        segment_exchange(numbers(20, 7), numbers(8, 7, dtype=torch.bfloat16), OFFSETS)
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])

@@ -8,8 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.attention.gat import gat_attention, reference_gat_attention
-from models.kernels.attention.gatv2 import gatv2_attention, reference_gatv2_attention
+from models.kernels.attention.attention import (
+    gat_attention,
+    gatv2_attention,
+    reference_gat_attention,
+    reference_gatv2_attention,
+)
 from models.kernels.dense.convolve import convolve
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
@@ -17,8 +21,8 @@ from models.kernels.sparse.message import message_sum, softmax_aggregate
 from models.kernels.sparse.pairs import pair_product
 from models.kernels.sparse.sddmm import sddmm
 from models.kernels.sparse.segment import segment_broadcast, segment_reduce
-from models.kernels.sparse.spmm import reference_spmm, spmm, weighted_sum
-from tests.kernels.graphs import compare, numbers, random_graph, without_edges
+from models.kernels.sparse.spmm import weighted_sum
+from tests.kernels.graphs import compare, numbers, random_graph, reference_spmm, spmm, without_edges
 
 ADJ = random_graph()
 """53 sources, 37 destinations, 400 edges."""
@@ -32,7 +36,7 @@ def ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 WRONG: list[tuple[Callable[[], Tensor], str]] = [
     (lambda: spmm(ADJ, ones(40, 8)), r"x must be \(53, D\) or \(53, H, D\), not \(40, 8\)"),
     (lambda: spmm(ADJ, ones(53)), r"x must be .*, not \(53,\)"),
-    (lambda: spmm(ADJ, ones(40, 8), "max"), r"x must be .*, not \(40, 8\)"),
+    (lambda: spmm(ADJ, ones(40, 8), "max"), r"x must be \(53, D\), not \(40, 8\)"),
     (lambda: spmm(ADJ, ones(40, 8), "mean"), r"x must be .*, not \(40, 8\)"),
     (lambda: spmm(ADJ, ones(53, 2, dtype=torch.int64)), r"x must be of a floating dtype, not torch\.int64"),
     (lambda: spmm(ADJ, ones(53, 8), weight=ones(100)), r"weight must be \(400,\), not \(100,\)"),
@@ -88,14 +92,6 @@ def test_what_does_not_fit_is_refused(call: Callable[[], Tensor], message: str) 
         call()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_heads_are_columns_of_a_maximum(dtype: torch.dtype) -> None:
-    x = torch.rand(53, 14).argsort(0).to(dtype).view(53, 2, 7).requires_grad_()
-    y = spmm(ADJ, x, "max")
-    assert torch.equal(y, spmm(ADJ, x.view(53, 14), "max").view(37, 2, 7))
-    compare(lambda x: spmm(ADJ, x, "max"), lambda x: reference_spmm(ADJ, x, "max"), x)
-
-
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_one_weight_for_all_heads(reduce: str) -> None:
     x, weight = numbers(53, 2, 7), numbers(400, seed=2)
@@ -129,7 +125,6 @@ def test_no_columns_give_an_empty_result(adj: Adjacency, dtype: torch.dtype) -> 
         (spmm(adj, x), (nd, 0)),
         (spmm(adj, x, "mean", weight), (nd, 0)),
         (spmm(adj, x, "max"), (nd, 0)),
-        (spmm(adj, by_head, "max"), (nd, 2, 0)),
         (spmm(adj, by_head, weight=ones(edges, 2).requires_grad_()), (nd, 2, 0)),
         (sddmm(adj, by_head, into), (edges, 2)),
         (edge_softmax(adj, ones(edges, 0, dtype=dtype).requires_grad_()), (edges, 0)),
@@ -150,7 +145,7 @@ def test_no_columns_give_an_empty_result(adj: Adjacency, dtype: torch.dtype) -> 
 def test_no_sources_give_zeros(dtype: torch.dtype) -> None:
     adj = Adjacency(torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 0)
     for shape, weight in (((0, 5), None), ((0, 2, 5), None), ((0, 5), ones(0)), ((0, 2, 5), ones(0, 2))):
-        for reduce in ("sum", "mean", "max") if weight is None else ("sum", "mean"):
+        for reduce in ("sum", "mean", "max") if len(shape) == 2 and weight is None else ("sum", "mean"):
             x = ones(*shape, dtype=dtype).requires_grad_()
             y = spmm(adj, x, reduce, weight)
             assert torch.equal(y, torch.zeros(3, *shape[1:], dtype=dtype))

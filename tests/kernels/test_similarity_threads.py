@@ -12,8 +12,8 @@ import torch
 from models.kernels.dense.sigmoid_rows import false_loss_
 from models.kernels.dense.softmax_rows import softmax_
 from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
-from models.kernels.similarity.rows import Kind, similarities, similarity_gradients
-from models.kernels.tables.row_layout import Precision, Rule
+from models.kernels.similarity.rows import SimilarityKind, similarities, similarity_gradients
+from models.kernels.tables.row_layout import Precision, UpdateRule
 from models.kernels.tables.row_moves import gather_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
 
@@ -33,7 +33,7 @@ def threads(count: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("kind", "scaled"), [("dot", False), ("l1", False), ("l1", True), ("l2", False), ("complex", False)]
 )
-def test_similarities(kind: Kind, scaled: bool, queries: int, candidates: int, count: int) -> None:
+def test_similarities(kind: SimilarityKind, scaled: bool, queries: int, candidates: int, count: int) -> None:
     generator = torch.Generator().manual_seed(3)
     q, c, s = (torch.randn(n, 18, generator=generator) for n in (queries, candidates, queries))
     scale = s if scaled else None
@@ -62,7 +62,7 @@ def test_rows_move_to_the_bit_as_on_one_thread(precision: Precision, distinct: i
     gradients = torch.randn(9001, 33, generator=torch.Generator().manual_seed(2))
     found = []
     for count in (1, 3, 8):
-        table = RowTable.zeros(distinct, 33, precision, Rule("adagrad"))
+        table = RowTable.zeros(distinct, 33, precision, UpdateRule("adagrad"))
         with threads(count):
             for step in range(3):
                 move_rows(table, rows, gradients, 0.1, 1 + 2 * step)

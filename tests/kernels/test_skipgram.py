@@ -8,18 +8,18 @@ import torch
 
 from models.kernels.simd.vector import WIDEST
 from models.kernels.skipgram import train_pairs as skipgram
-from models.kernels.skipgram.train_pairs import WHOLE_ROW, pair_loss, reference_train_pairs, train_pairs
-from models.kernels.tables.row_layout import Precision, Rule, RuleName, row_bytes, row_stride
+from models.kernels.skipgram.train_pairs import pair_loss, reference_train_pairs, train_pairs
+from models.kernels.tables.row_layout import Precision, UpdateRule, row_bytes, row_stride
+from models.kernels.tables.row_steps import WHOLE_ROW
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 
 NARROW = [pytest.param(width, marks=pytest.mark.slow) for width in (2, 3, 4)]
 """Rows of layouts and a wider one: compiled for lanes of their own."""
-RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "adam"]
 
 
-def table(num_rows: int, width: int, seed: int, precision: Precision = "float32", rule: Rule | None = None) -> RowTable:
-    made = RowTable.zeros(num_rows, width, precision, rule)
+def table(num_rows: int, width: int, seed: int, precision: Precision = "float32") -> RowTable:
+    made = RowTable.zeros(num_rows, width, precision)
     made.write(slice(None), np.random.default_rng(seed).normal(size=(num_rows, width)).astype(np.float32) / 4)
     return made
 
@@ -35,19 +35,18 @@ def samples(num_rows: int, count: int, negatives: int, seed: int = 3) -> tuple[A
 
 def in_turn(vertex: RowTable) -> bool:
     """Whether a row that is twice among a pair's contexts is read again after its first step."""
-    return vertex.rule.name == "sgd" and vertex.stride <= WHOLE_ROW
+    return vertex.stride <= WHOLE_ROW
 
 
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("width", [1, *NARROW, 7, 16, 33, 100, 128, 200, WIDEST + 9])
 @pytest.mark.parametrize("weight", [1.0, 5.0])
-def test_steps_are_those_of_the_formula(width: int, rule: RuleName, weight: float) -> None:
-    vertex, context = (table(23, width, seed, rule=Rule(rule)) for seed in (1, 2))
+def test_steps_are_those_of_the_formula(width: int, weight: float) -> None:
+    vertex, context = (table(23, width, seed) for seed in (1, 2))
     expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
     pairs, negatives = samples(23, 150, 3)
-    rate = (0.3 if rule == "sgd" else 0.02) / weight
+    rate = 0.3 / weight
     train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, rate=rate, negative_weight=weight)
-    reference_train_pairs(*expected, pairs, negatives, rate, weight, Rule(rule), in_turn=in_turn(vertex))
+    reference_train_pairs(*expected, pairs, negatives, rate, weight, in_turn=in_turn(vertex))
     np.testing.assert_allclose(vertex.read(), expected[0], rtol=2e-4, atol=2e-4)
     np.testing.assert_allclose(context.read(), expected[1], rtol=2e-4, atol=2e-4)
     filling = vertex.values.reshape(23, -1)[:, width:]
@@ -100,32 +99,28 @@ def test_few_negatives_and_no_pairs(num_negatives: int) -> None:
     np.testing.assert_allclose(vertex.read(), expected[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("width", "rule"), [(20, "sgd"), (WIDEST + 1, "sgd"), (20, "adagrad")])
-def test_negatives_shared_by_pairs(width: int, rule: RuleName) -> None:
+@pytest.mark.parametrize("width", [20, WIDEST + 1])
+def test_negatives_shared_by_pairs(width: int) -> None:
     """Where all rows of a group differ, taking its pairs one by one comes to the same up to the order of steps."""
-    vertex, context = table(64, width, 1, rule=Rule(rule)), table(64, width, 2, rule=Rule(rule))
+    vertex, context = table(64, width, 1), table(64, width, 2)
     expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
     order = np.random.default_rng(0).permutation(64).astype(np.int32)
     centres, contexts, negatives = order[:10], order[10:20], order[20:29].reshape(3, 3)
     train_pairs(vertex, context, centres, contexts, negatives, rate=1e-3, group=4)
     pairs = np.stack([centres, contexts], 1)
-    reference_train_pairs(*expected, pairs, np.repeat(negatives, 4, 0)[:10], 1e-3, 1.0, Rule(rule))
+    reference_train_pairs(*expected, pairs, np.repeat(negatives, 4, 0)[:10], 1e-3)
     np.testing.assert_allclose(vertex.read(), expected[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(context.read(), expected[1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_small_changes_reach_tables_of_16_bits(rule: RuleName) -> None:
+def test_small_changes_reach_tables_of_16_bits() -> None:
     """A thousand steps that each are far below bfloat16's resolution add up to what float32 makes of them."""
-    rate = {"sgd": 1e-4, "momentum": 1e-4, "adagrad": 1e-3, "adam": 2e-5}[rule]
-    exact, rough = (
-        [table(8, 33, seed, precision, Rule(rule)) for seed in (1, 2)] for precision in ("float32", "bfloat16")
-    )
+    exact, rough = ([table(8, 33, seed, precision) for seed in (1, 2)] for precision in ("float32", "bfloat16"))
     pairs, negatives = samples(8, 1000, 2)
     before = exact[0].read()
     for tables in (exact, rough):
         for step in range(5):
-            train_pairs(*tables, pairs[:, 0], pairs[:, 1], negatives, rate=rate, noise=step + 1)
+            train_pairs(*tables, pairs[:, 0], pairs[:, 1], negatives, rate=1e-4, noise=step + 1)
     moved, rounded = exact[0].read() - before, rough[0].read() - before
     slope = float((moved * rounded).sum() / (moved**2).sum())
     assert slope == pytest.approx(1, abs=0.1)
@@ -171,9 +166,9 @@ def test_rows_begin_at_cache_lines(precision: Precision) -> None:
 def test_points_of_layouts_share_cache_lines() -> None:
     assert (row_stride(2), row_stride(3)) == (2, 4)
     assert (row_stride(2, "bfloat16"), row_stride(4), row_stride(1)) == (32, 16, 16)
-    made = RowTable.zeros(100, 3, rule=Rule("momentum"))
+    made = RowTable.zeros(100, 3, rule=UpdateRule("momentum"))
     assert made.values.size == made.moment.size == 400
-    assert made.values.nbytes == 100 * row_bytes(3, "float32", Rule())
+    assert made.values.nbytes == 100 * row_bytes(3, "float32", UpdateRule())
 
 
 def test_first_rows() -> None:

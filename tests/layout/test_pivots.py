@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
 
-from models.kernels.layout.move_points import Points, move_points
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.move_points import PointRows, move_points
+from models.kernels.layout.objectives import LayoutObjective
 from models.layout.reach import forces_of
 from tasks.arrays import Array
 from tasks.layout.pivots import coarse_start, is_mesh, packed, pivot_distances
@@ -65,10 +65,10 @@ def test_steps_from_the_start_keep_a_mesh_flat_and_its_edges_short() -> None:
     edges = grid(25, 40)
     start = coarse_start(*edges)
     forces = forces_of(1000, 5, 4000)
-    points, rng = Points.zeros(1000, 2), np.random.default_rng(0)
+    points, rng = PointRows.zeros(1000, 2), np.random.default_rng(0)
     points.rows[:] = start * forces.edge_length
     sources = np.repeat(np.arange(1000, dtype=np.int32), np.diff(edges[0]))
-    objective = Objective("largevis", gamma=forces.gamma, epsilon=forces.epsilon)
+    objective = LayoutObjective("largevis", gamma=forces.gamma, epsilon=forces.epsilon)
     for step in range(300):
         drawn, negatives = rng.integers(len(sources), size=4096), rng.integers(1000, size=(4096, 5), dtype=np.int32)
         move_points(points, points, sources[drawn], edges[1][drawn], negatives, objective, rate=0.2 * (1 - step / 300))

@@ -28,8 +28,6 @@ NODE_WAYS = {
     ),
     "cluster": "train.loader=cluster train.loader.clusters_per_batch=2",
     "random_partition": "train.loader=random_partition train.loader.num_clusters=4",
-    "saint": "train.loader=saint_walk",
-    "saint edges": "train.loader=saint_edge",
     "precomputed": "train.loader=precomputed model.name=sgc",
     "label reuse": "train.loader=neighbor train.loader.fanout=3,3 model.label_reuse=true",
     "label iterations": "train.loader=full model.label_reuse=true model.label_iterations=1",

@@ -12,7 +12,7 @@ import yaml
 
 from configs.errors import RecipeError
 from configs.load import dump_recipe, load_recipe
-from flows.commands import run
+from flows.commands.recipes import run
 from flows.machines.placement import check_begins_here, place_run, rank_changes
 from tasks.storage.home import Home
 from tests.flows.conftest import TINY, graphmill, write_recipe

@@ -13,10 +13,10 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
-from models.dropout import Dropout
 from models.facts import GraphFacts
-from models.genconv import GenConv
-from models.reversible import ReversibleLayer
+from models.gnn.genconv import GenConv
+from models.gnn.reversible import ReversibleLayer
+from models.layers.dropout import Dropout
 
 
 def ring(num_nodes: int, dim: int, task: str = "node", dtype: torch.dtype = torch.float32) -> Batch:
@@ -67,9 +67,9 @@ def saved_bytes(model: GraphModel, batch: Batch) -> int:
 
 
 @pytest.mark.parametrize("task", ["node", "graph"])
-@pytest.mark.parametrize("kind", ["plain", "res", "res+", "dense"])
+@pytest.mark.parametrize("kind", ["plain", "res", "res+"])
 def test_a_stack_is_its_formula(kind: str, task: str) -> None:
-    model = deep(task, block=kind, growth=4 if kind == "dense" else None, dropout=0.0).eval()
+    model = deep(task, block=kind, dropout=0.0).eval()
     batch = ring(12, 5)
     x = model.encoder(batch.inputs)
     for number, layer in enumerate(model.layers):
@@ -79,20 +79,19 @@ def test_a_stack_is_its_formula(kind: str, task: str) -> None:
             continue
         y = each.norm(each.conv(batch.blocks[0], x))
         y = y if kind == "plain" and number == 2 and task == "graph" else y.relu()
-        x = torch.cat([x, y], 1) if kind == "dense" and number else y + x if kind == "res" and number else y
+        x = y + x if kind == "res" and number else y
     torch.testing.assert_close(model.represent(batch), x)
-    assert model.vector_dim == x.shape[1] == (16 if kind == "dense" else 8)
+    assert model.vector_dim == x.shape[1] == 8
     if kind == "res+":
         finish: Any = model.finish
         x = finish[0](x).relu() if task == "node" else finish[0](x)
     torch.testing.assert_close(model.finish(model.represent(batch)), x)
 
 
-@pytest.mark.parametrize("kind", ["res+", "dense", "plain"])
+@pytest.mark.parametrize("kind", ["res+", "plain"])
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 def test_recomputed_layers_give_the_same(kind: str, norm: str) -> None:
     options: dict[str, Any] = {"block": kind, "norm": norm, "dropout": 0.3, "mlp_layers": 2, "learn_aggregator": True}
-    options |= {"growth": 4} if kind == "dense" else {}
     plain, again = deep(**options), deep(**options, checkpoint=True)
     batch = ring(12, 5)
     expected, got = gradients(plain, batch), gradients(again, batch)
@@ -102,7 +101,7 @@ def test_recomputed_layers_give_the_same(kind: str, norm: str) -> None:
     assert gradients(plain, batch, 6)[0].tolist() != expected[0].tolist()  # there is dropout
 
 
-@pytest.mark.parametrize("options", [{}, {"groups": 4, "norm": "batch", "mlp_layers": 2}, {"tie_weights": True}])
+@pytest.mark.parametrize("options", [{}, {"groups": 4, "norm": "batch", "mlp_layers": 2}])
 def test_reversed_layers_give_the_same_gradients(options: dict[str, Any]) -> None:
     model = deep(reversible=True, dropout=0.3, learn_aggregator=True, num_layers=4, **options).double()
     batch = ring(12, 5, dtype=torch.float64)
@@ -206,38 +205,16 @@ def test_virtual_nodes_join_res_blocks_as_published() -> None:
     assert grads.keys() == {name for name, _ in model.named_parameters()}
 
 
-def test_tied_layers_share_their_weights() -> None:
-    def count(**options: Any) -> int:
-        model = deep(edges=False, **options)
-        return sum(p.numel() for p in model.layers.parameters())
-
-    for options in ({"block": "plain"}, {"block": "res+"}, {"reversible": True}):
-        assert count(num_layers=9, tie_weights=True, **options) == count(num_layers=2, tie_weights=True, **options)
-        assert count(num_layers=9, **options) > 4 * count(num_layers=2, tie_weights=True, **options) / 2
-    model = deep(tie_weights=True, num_layers=4)
-    restored = deep(tie_weights=True, num_layers=4, beta=1.0)
-    restored.load_state_dict(model.state_dict())
-    batch = ring(12, 5)
-    assert torch.equal(restored.eval()(batch), model.eval()(batch))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"norm_first": True}, "model.norm_first does nothing in deepgcn"),
         ({"residual": True}, "model.residual does nothing"),
         ({"head": "none"}, "model.head=none does nothing"),
-        ({"growth": 4}, "model.growth is for model.block=dense"),
-        ({"power": 2.0}, "model.power is for model.aggregator=power"),
         ({"aggregator": "mean", "beta": 2.0}, "model.beta is for model.aggregator=softmax"),
         ({"aggregator": "sum", "learn_aggregator": True}, "a sum has nothing to learn"),
         ({"aggregator": "max"}, "does not read edge features"),
-        ({"learn_message_scale": True}, "model.learn_message_scale is for model.message_norm"),
         ({"groups": 2}, "model.groups is for model.reversible"),
-        ({"stochastic_dilation": 0.2}, "model.stochastic_dilation is for model.dilation above 1"),
-        ({"dilation": 2}, "set model.edge_weights=true, with weights that fall with the distance"),
-        ({"jumping": "sum", "block": "dense"}, "take jumping=cat"),
-        ({"tie_weights": True, "block": "dense"}, "layers of one width"),
         ({"reversible": True, "groups": 3}, "groups=3 does not divide hidden_dim=8"),
         ({"reversible": True, "block": "res"}, "model.reversible works with model.block=res. only"),
         ({"reversible": True, "checkpoint": True}, "model.checkpoint=false only"),

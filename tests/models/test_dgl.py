@@ -19,11 +19,11 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch
-from models.dgl_adapter import convolution_options, load_dgl
-from models.dgl_convolutions import CONVOLUTIONS, REFUSED, find_convolution
+from models.dgl.adapter import convolution_options, load_dgl
+from models.dgl.convolutions import CONVOLUTIONS, REFUSED, find_convolution
 from models.facts import GraphFacts
 from models.losses import LOSSES
-from tasks.apply.published import model_recipe
+from tasks.apply.model.published import model_recipe
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.stage import Parent
@@ -363,8 +363,8 @@ def test_options_are_those_of_the_class() -> None:
 def test_without_dgl_the_message_names_the_way_out(
     monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], message: str
 ) -> None:
-    monkeypatch.setattr("models.dgl_adapter.importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("models.dgl_adapter.sys.version_info", (*version, 0))
+    monkeypatch.setattr("models.dgl.adapter.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("models.dgl.adapter.sys.version_info", (*version, 0))
     convolution_options.cache_clear()
     with pytest.raises(ValidationError, match=message):
         MODELS.config({"name": "dgl", "conv": "GATConv"})
@@ -375,7 +375,7 @@ def test_a_trained_model_without_dgl_is_not_called_damaged(tmp_path: Path, monke
     model, _ = build(rich_graph(tmp_path, "node"), "GATConv")
     save_atomic(best_state(model, "digest", 1, 0.5), tmp_path / "best.pt")
     (tmp_path / "recipe.json").write_text(json.dumps({"model": {"name": "dgl", "conv": "GATConv"}}))
-    monkeypatch.setattr("models.dgl_adapter.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("models.dgl.adapter.importlib.util.find_spec", lambda name: None)
     convolution_options.cache_clear()
     for read in (lambda: load_model(tmp_path / "best.pt"), lambda: model_recipe(tmp_path)):
         with pytest.raises(RecipeError, match=r"model: DGL is not installed; .*make.*setup"):
@@ -383,12 +383,12 @@ def test_a_trained_model_without_dgl_is_not_called_damaged(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    "call", ["dgl_adapter.load_dgl()", "dgl_adapter.convolution_options('GATConv')"], ids=["load", "options"]
+    "call", ["adapter.load_dgl()", "adapter.convolution_options('GATConv')"], ids=["load", "options"]
 )
 def test_a_damaged_dgl_is_said_to_be_one(tmp_path: Path, call: str) -> None:
     (tmp_path / "dgl").mkdir()
     (tmp_path / "dgl" / "__init__.py").write_text("raise ImportError('libdgl.so: cannot open shared object file')")
-    code = f"from models import dgl_adapter\ntry:\n    {call}\nexcept ValueError as error:\n    print(error)"
+    code = f"from models.dgl import adapter\ntry:\n    {call}\nexcept ValueError as error:\n    print(error)"
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from models import encoders
 from models.block import Block, Inputs
-from models.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
 from models.facts import GraphFacts
+from models.layers import encoders
+from models.layers.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
+from models.layers.node_types import TypedLinear
+from models.layers.output_heads import LinkHead
 from models.losses import LOSSES
-from models.node_types import TypedLinear
-from models.output_heads import LinkHead
 
 
 def test_category_embedding_adds_its_columns_up() -> None:

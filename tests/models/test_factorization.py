@@ -8,9 +8,9 @@ import torch
 from scipy.linalg import expm
 from torch import Tensor
 
-from models.factorization import EdgeMatrix, chebyshev_gaussian, left_factor, low_rank, orthonormal
 from models.kernels.sparse.adjacency import Adjacency
-from models.vectors import FactorGraph
+from models.vectors.base import FactorGraph
+from models.vectors.factorization import EdgeMatrix, chebyshev_gaussian, left_factor, low_rank, orthonormal
 from tests.kernels.graphs import random_graph, symmetric_graph
 
 

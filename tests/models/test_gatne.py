@@ -8,7 +8,7 @@ import torch
 
 from configs.registry import MODELS
 from models.facts import GraphFacts
-from models.gatne import Gatne, RelationMixing
+from models.vectors.gatne import Gatne, RelationMixing
 
 
 def plain(mixing: RelationMixing, base: torch.Tensor, lent: torch.Tensor, r: int) -> torch.Tensor:

@@ -15,8 +15,8 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.facts import GraphFacts
-from models.gat import with_self_loops
-from models.gcn import propagate
+from models.gnn.gat import with_self_loops
+from models.gnn.gcn import propagate
 
 N = 11
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
-from models.knowledge import KnowledgeModel, Side, made_queries
+from models.knowledge.base import KnowledgeModel, Side, made_queries
 
 SCORERS = ("transe", "distmult", "complex", "simple", "rotate", "quate", "rescal", "pairre")
 SIDES: tuple[Side, ...] = ("tail", "head")

@@ -11,7 +11,7 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.facts import GraphFacts
-from models.layers import Activation, DropoutFirst
+from models.layers.layer import Activation, DropoutFirst
 
 
 def batch_of(num_nodes: int, dim: int) -> Batch:

@@ -10,14 +10,12 @@ import pytest
 import torch
 
 from configs.training import TrainConfig
-from models import rgcn
 from models.block import Batch, Block
-from models.kernels.counting import equals_by_search, starts_by_search
+from models.gnn.rgcn import by_relation, relation_shares
 from models.kernels.sparse.adjacency import transpose_by_sorting
+from models.layers.node_types import TypedLinear
 from models.losses import LOSSES
-from models.node_types import TypedLinear
-from models.rgcn import by_relation, relation_shares
-from tasks.train.gradients.steps import WEIGHTED_LOSSES, Optimization
+from tasks.train.gradients.steps import Optimization
 from tasks.train.strategies.base import Ranks
 from tests.kernels.graphs import random_graph
 from tests.models.test_contract import LOADERS, NAMES, build
@@ -54,14 +52,13 @@ def test_what_would_wait_is_noticed() -> None:
 def test_no_loss_waits() -> None:
     scores, labels = torch.randn(7, 3), torch.tensor([[1.0, 0.0, torch.nan]] * 7)
     with Waiting() as waiting:
-        for losses, more in ((LOSSES, ()), (WEIGHTED_LOSSES, (torch.ones(7),))):
-            for kind, loss in losses.items():
-                if kind == "multiclass":
-                    loss(scores, torch.tensor([-1, 0, 1, 2, 2, 1, 0]), *more)  # type: ignore[operator]
-                elif kind == "link":
-                    loss(scores[:, 0], (torch.arange(7) % 2).float())  # type: ignore[operator]
-                else:
-                    loss(scores, labels, *more)  # type: ignore[operator]
+        for kind, loss in LOSSES.items():
+            if kind == "multiclass":
+                loss(scores, torch.tensor([-1, 0, 1, 2, 2, 1, 0]))
+            elif kind == "link":
+                loss(scores[:, 0], (torch.arange(7) % 2).float())
+            else:
+                loss(scores, labels)
     assert waiting.found == []
 
 
@@ -80,13 +77,10 @@ def test_types_that_were_counted_are_not_counted_again() -> None:
     counted = replace(plain, edge_type_counts=(27, 27, 26))
     layer = TypedLinear(5, 4, 7).double()
     x = torch.randn(80, 5, dtype=torch.float64)
-    with pytest.MonkeyPatch.context() as as_on_a_gpu:
-        as_on_a_gpu.setattr(rgcn, "starts_of", starts_by_search)
-        as_on_a_gpu.setattr(rgcn, "number_of_equals", equals_by_search)
-        with Waiting() as waiting:
-            relations = by_relation(counted, 5)
-            shares = relation_shares(counted, 5)
-            mapped = layer(x, types, counted.edge_type_counts)
+    with Waiting() as waiting:
+        relations = by_relation(counted, 5)
+        shares = relation_shares(counted, 5)
+        mapped = layer(x, types, counted.edge_type_counts)
     assert waiting.found == []
     assert torch.equal(relation_shares(plain, 5), shares)
     with Waiting() as waiting:

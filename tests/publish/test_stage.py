@@ -17,9 +17,9 @@ import pytest
 from configs.errors import RecipeError, StageError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.apply.model_files import load_published
-from tasks.evaluate.diagnostics import diagnose
+from tasks.apply.model.files import load_published
 from tasks.evaluators.evaluators import Prediction
+from tasks.kinds.diagnosis.classes import diagnose
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish import build as publish_build
 from tasks.publish.stage import STAGE
@@ -97,7 +97,7 @@ def check_published(home: Home, manifest: PublishManifest, folder: Path, tmp_pat
     for text in (
         "gcn on test",
         "| valid | 0.7500",
-        "| valid, majority | 0.2500",
+        "| valid · majority | 0.2500",
         "`model.name=gcn`",
         "Version 1: champion",
     ):

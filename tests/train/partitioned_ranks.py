@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from tasks.inference import layerwise, parts
-from tasks.sampling.parts import features
 from tasks.sampling.rows import features as row_features
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.job import METRICS, Job
@@ -55,7 +54,6 @@ def main(*jobs: str) -> None:
     machines = bool(os.environ.get("GRAPHMILL_TEST_MACHINES"))
     ranks = Ranks(rank, world_size, 0, 1) if machines else Ranks(rank, world_size, rank, world_size)
     torch.set_num_threads(1)
-    features.refuse_device = lambda *_: None  # gloo takes NCCL's place
     if os.environ.get("GRAPHMILL_TEST_NO_COPY_ON") == str(rank):
         row_features.bfloat16_copy = lambda feat: feat
     if os.environ.get("GRAPHMILL_TEST_SHORT_OF_MEMORY"):

@@ -14,9 +14,9 @@ from torch.nn.functional import softplus
 
 from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import relation_rows
+from models.knowledge.base import relation_rows
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.relations import RelationRows, TripleTask
@@ -25,7 +25,7 @@ from tests.knowledge_graphs import triple_graph
 from tests.train.test_knowledge import SCORERS, compared
 
 DIM, CHUNK = 12, 2
-SGD = Rule("sgd")
+SGD = UpdateRule("sgd")
 LOADER_OPTIONS: list[dict[str, Any]] = [
     {"name": "one_vs_all", "batch_size": 13},
     {"name": "k_vs_all", "batch_size": 17},

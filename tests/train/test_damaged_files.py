@@ -12,8 +12,8 @@ import torch
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
-from models.kernels.tables.row_layout import Rule
-from models.vector_configs import Pairing
+from models.kernels.tables.row_layout import UpdateRule
+from models.vectors.configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
@@ -77,7 +77,9 @@ def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path) -
 def test_blocks_files_are_checked_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_files, "_CHECKED_BYTES", 37)
     files = BlockFiles(tmp_path)
-    grid = Grid(TableSpec([Pairing("first", 4, shared=True)], 100, 3, "float32", Rule("adagrad"), 1), Ranks(), files)
+    grid = Grid(
+        TableSpec([Pairing("first", 4, shared=True)], 100, 3, "float32", UpdateRule("adagrad"), 1), Ranks(), files
+    )
     grid.load(("first.centres", block) for block in range(3))
     saved = grid.save()
     assert len(saved) == 3

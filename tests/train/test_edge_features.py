@@ -13,12 +13,13 @@ from configs.errors import DataError
 from configs.load import build_recipe
 from configs.registry import MODELS as MODEL_CLASSES
 from configs.schema import Recipe
-from flows.commands.data_check import check_data
-from tasks.apply.fit import check_facts
+from flows.commands.recipes.data_check import check_data
+from tasks.apply.model.fit import check_facts
 from tasks.components.stage import STAGE as COMPONENTS
 from tasks.evaluators.metrics import average_precision
 from tasks.inference.predictor import Predictor
 from tasks.ingest.stage import STAGE as INGEST
+from tasks.kinds.of import predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import Listener, run_stage
@@ -91,7 +92,7 @@ def test_average_precision(graph: Any, tmp_path: Path) -> None:
         with own_settings():
             job = make_job(recipe, graph, tmp_path / f"{model}{options}")
             run_engine(make_engine(job))
-        found = Predictor(store).predict(load_model(job.work / BEST), "test")
+        found = predict(Predictor(store), load_model(job.work / BEST), "test")
         assert found.label is not None
         assert found.scores is not None
         return average_precision(found.label[:, 0], found.scores[:, 0])

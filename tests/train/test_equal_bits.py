@@ -12,7 +12,7 @@ import torch
 from configs import registry
 from configs.load import build_recipe
 from configs.schema import Recipe
-from flows.commands.plan import _changes
+from flows.commands.recipes.plan import _changes
 from tasks.processes.device import use_threads
 from tasks.stage import Parent
 from tasks.train import job
@@ -30,7 +30,6 @@ LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "full": ("node", {}),
     "cluster": ("node", {}),
     "random_partition": ("node", {"num_clusters": 4}),
-    "saint_walk": ("node", {}),
     "precomputed": ("node", {}),
     "edge": ("link", FANOUT),
     "graph": ("graph", {"name": "auto"}),  # no generated data set has graphs

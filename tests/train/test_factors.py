@@ -11,7 +11,7 @@ import torch
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe
 from configs.registry import MODELS
-from models.factorization import orthonormal
+from models.vectors.factorization import orthonormal
 from tasks.sampling.factor_graph import factor_graph
 from tests.registered import models_of
 from tests.support import planted_edges

@@ -15,9 +15,9 @@ from configs.load import build_recipe
 from configs.registry import LOADERS, MODELS
 from models.losses import LOSSES
 from models.relational.batch import RankingBatch
-from models.relational.configs import RankingHeadConfig, WalksConfig
+from models.relational.configs import ImportanceWalksConfig, RankingHeadConfig
 from models.relational.ranking import RankingHead
-from tasks.evaluate.controls.recommendation import RecommendationControls
+from tasks.controls.recommendation import RecommendationControls
 from tasks.evaluators.ranked import measure_ranked
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.controls import POPULAR_CONTROL
@@ -32,7 +32,7 @@ from tests.train.in_process import make_job, train_here
 
 def loader_of(store: Any, **options: Any) -> RankingLoader:
     config = LOADERS.config({"name": "ranking", "batch_size": 16, "negatives": 8, **options})
-    walks = WalksConfig(neighbors=4, count=30), 2
+    walks = ImportanceWalksConfig(neighbors=4, count=30), 2
     return RankingLoader(config, TrainingData(store, None, num_layers=2, walks=walks, seed=3))  # type: ignore[arg-type]
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
 from configs.schema import Recipe
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import KnowledgeModel, made_queries
+from models.knowledge.base import KnowledgeModel, made_queries
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning
@@ -101,8 +101,8 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     options = MODELS.config({"dim": 12, **model})
     kind: type[KnowledgeModel] = MODELS.get(options.name)
     triples: Triples = LOADERS.create(LOADERS.config({"name": "triples", **loader}), TripleData(store, 3))
-    relations = RelationRows(kind, options, graph.manifest.num_relations, Rule("sgd"), 5)
-    entities = RowTable.zeros(graph.manifest.num_nodes, 12, "float32", Rule("sgd"))
+    relations = RelationRows(kind, options, graph.manifest.num_relations, UpdateRule("sgd"), 5)
+    entities = RowTable.zeros(graph.manifest.num_nodes, 12, "float32", UpdateRule("sgd"))
     rows = torch.empty(graph.manifest.num_nodes, 12)
     kind.start_entities(options, rows, torch.Generator().manual_seed(1))
     entities.write(slice(None), rows.numpy())

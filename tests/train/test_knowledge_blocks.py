@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.knowledge import Side
+from models.knowledge.base import Side
 from tasks.train.knowledge.learning import _Batch
 from tests.knowledge_graphs import triple_graph
 from tests.train.knowledge_trainings import best_mrr, recipe, trained

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.triples import TripleRanker
@@ -29,7 +29,7 @@ def features(rows: int, columns: int, seed: int = 0) -> NDArray[np.float32]:
 
 def test_columns_come_in_units_of_their_spread() -> None:
     found = features(50, 4) * [1e-3, 1, 1e4, 0] + [0, 5, 1e5, 7]
-    read = Projection(found, np.ones(50), 3, Rule("sgd")).read(np.arange(50))
+    read = Projection(found, np.ones(50), 3, UpdateRule("sgd")).read(np.arange(50))
     torch.testing.assert_close(read.mean(0), torch.zeros(4), atol=1e-4, rtol=0)
     torch.testing.assert_close(read.std(0, correction=0), torch.tensor([4, 4, 4, 0]) / 3**0.5, atol=1e-3, rtol=0)
     assert float(read.square().sum(1).mean()) == pytest.approx(16, abs=1e-2)
@@ -44,9 +44,11 @@ def test_a_batch_moves_maps_by_their_gradients(tmp_path: Path, name: str, invers
     learning = tables.learning
     width, count = learning.relations.table.width, graph.manifest.num_relations
     seen = np.ones(graph.manifest.num_nodes)
-    learning.projection = Projection(features(len(seen), 5), seen, 12, Rule("sgd"))
+    learning.projection = Projection(features(len(seen), 5), seen, 12, UpdateRule("sgd"))
     own = features(count, 3, 1)
-    learning.relations = RelationRows(learning.model, learning.options, count, Rule("sgd"), 5, (own, np.ones(count)))
+    learning.relations = RelationRows(
+        learning.model, learning.options, count, UpdateRule("sgd"), 5, (own, np.ones(count))
+    )
     of_relations = learning.relations._projection
     assert of_relations is not None
     maps = [learning.projection.rows.table, of_relations.rows.table]

@@ -13,7 +13,7 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from configs.training import TrainConfig
 from models.block import Batch
-from models.encoders import known_labels
+from models.layers.encoders import known_labels
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource
 from tasks.stage import Parent, run_stage
@@ -43,10 +43,10 @@ def first_batch(loader: Loader) -> Batch:
     return loader.batch(np.arange(loader.num_seeds if loader.whole_split else 20), 7)
 
 
-@pytest.mark.parametrize("name", ["neighbor", "full", "cluster", "random_partition", "saint_walk"])
+@pytest.mark.parametrize("name", ["neighbor", "full", "cluster", "random_partition"])
 def test_asked_nodes_hide_their_labels_and_others_of_the_training_split_show_theirs(tmp_path: Path, name: str) -> None:
     store = opened(tmp_path)
-    options = {"random_partition": {"num_clusters": 3}, "saint_walk": {"batch_size": 20}}.get(name, {})
+    options = {"random_partition": {"num_clusters": 3}}.get(name, {})
     model = MODELS.create(
         MODELS.config({"name": "graphsage", "num_layers": 2, "label_reuse": True}), graph_facts(store.manifest)
     )
@@ -125,7 +125,7 @@ def test_predictions_are_refused_where_they_cannot_be_read(tmp_path: Path) -> No
         resolve_loader(TrainConfig(), config, store.manifest)
 
 
-@pytest.mark.parametrize("loader", ["full", "cluster", "saint_walk"])
+@pytest.mark.parametrize("loader", ["full", "cluster"])
 def test_a_model_learns_from_its_own_predictions(tmp_path: Path, loader: str) -> None:
     parent = as_partition(node_graph(tmp_path / "graph"))
     manifest = parent.manifest.model_copy(update={"part_offsets": (0, 100, 200, 300), "num_parts": 3})

@@ -16,13 +16,15 @@ from configs.load import build_recipe
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
-from tasks.apply.model_files import load_published, write_model
+from tasks.apply.model.files import load_published, write_model
 from tasks.evaluators.metrics import rmse
 from tasks.inference.predictor import Predictor
+from tasks.kinds.of import predict
+from tasks.sampling.rows.moments import label_scale
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import BEST
-from tasks.train.labels.scale import label_scale, training_facts
+from tasks.train.labels.scale import training_facts
 from tasks.train.run import Bookkeeper
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
@@ -71,7 +73,7 @@ def train(graph: Parent, work: Path, *overrides: str) -> GraphModel:
 
 
 def predicted(model: GraphModel, graph: Parent) -> tuple[np.ndarray, np.ndarray]:
-    found = Predictor(GraphStore(graph.folder, graph.manifest)).predict(model, "valid")
+    found = predict(Predictor(GraphStore(graph.folder, graph.manifest)), model, "valid")
     assert found.scores is not None
     assert found.label is not None
     return found.scores, found.label
@@ -90,7 +92,6 @@ def test_mean_and_deviation_of_the_labels_that_exist() -> None:
     ("task", "overrides"),
     [
         ("node", ("train.epochs=6",)),
-        ("node", ("train.loader=saint_walk", "train.epochs=6")),
         ("graph", ("train.epochs=6",)),
     ],
 )

@@ -16,6 +16,7 @@ from tasks.components.stage import STAGE as COMPONENTS
 from tasks.evaluators.making import make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.stage import STAGE as INGEST
+from tasks.kinds.of import predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import Parent, run_stage
@@ -105,7 +106,7 @@ def test_it_learns_and_scores_pairs_in_their_relation(tmp_path: Path) -> None:
     assert result["best_metric"] > 0.57  # communities alone would give 0.72
     model = load_model(job.work / BEST)
     store = GraphStore.open(graph.folder)
-    prediction = Predictor(store).predict(model, "test")
+    prediction = predict(Predictor(store), model, "test")
     assert [relation for relation, _ in prediction.by_relation()] == [0, 1]
     table = model.table.view(150, 2, 12)
     pairs, relation = store["test_edges"], store["test_relation"]
@@ -163,6 +164,6 @@ def test_amazon_as_published(shared_data: Path, tmp_path: Path) -> None:
         parents[stage.name] = Parent(outcome.manifest, outcome.folder)
     job = make_job(asked, parents["partition"], tmp_path / "work")
     run_job(job, None)
-    prediction = Predictor(GraphStore.open(job.graph)).predict(load_model(job.work / BEST), "test")
+    prediction = predict(Predictor(GraphStore.open(job.graph)), load_model(job.work / BEST), "test")
     found = make_evaluator(asked.evaluate.evaluator, parents["partition"].manifest)(prediction)
     assert found["rocauc"] > 0.97

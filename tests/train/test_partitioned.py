@@ -143,59 +143,6 @@ def test_validates_by_chunks_where_memory_is_short(tmp_path: Path, monkeypatch: 
     run_ranks("tests.train.partitioned_ranks", 3, *jobs)
 
 
-ROWS = {
-    "sage": ("model=graphsage", "train.strategy.rows=int8", "train.strategy.cache=0", "train.accumulate_steps=2"),
-    "gat": ("model=gat", "train.precision=bfloat16", "train.patience=1"),
-    "gcn": ("model=gcn", "train.loader.first_hop=sampled", "train.prefetch=0"),
-}
-
-
-@pytest.mark.parametrize(
-    ("task", "world_size"),
-    [
-        ("node", 1),
-        ("node", 2),
-        pytest.param("node", 3, marks=pytest.mark.slow),
-        pytest.param("link", 2, marks=pytest.mark.slow),
-    ],
-)
-def test_trains_with_rows_on_devices_as_with_rows_in_cpu_memory(tmp_path: Path, task: str, world_size: int) -> None:
-    graph = rich_graph(tmp_path / "graph", task)
-    loader = "neighbor" if task == "node" else "edge"
-    common = (f"train.loader={loader}", "train.loader.batch_size=8", "train.epochs=3", f"train.num_ranks={world_size}")
-    jobs: list[Any] = [
-        make_job(
-            recipe(task, *common, *PARTS, *options, f"train.strategy.rows_on={place}"), graph, tmp_path / kind / place
-        )
-        for kind, options in ROWS.items()
-        for place in ("host", "device")
-    ]
-    run_ranks("tests.train.partitioned_ranks", world_size, *jobs)
-
-
-@pytest.mark.parametrize(
-    ("options", "dim", "message"),
-    [
-        (("rows_on=device",), 0, r"rows_on=device is for numeric features.*rows_on=host"),
-        (("rows_on=device", "device=cpu"), 5, r"needs GPUs; set train\.device=cuda"),
-        (("rows_on=wholegraph",), 5, r"pylibwholegraph, which is not installed: pip install.*rows_on=device"),
-    ],
-)
-def test_devices_that_cannot_hold_features_are_refused(options: tuple[str, ...], dim: int, message: str) -> None:
-    names = [f"train.{'' if 'device=' in option else 'strategy.'}{option}" for option in options]
-    train = recipe("node", "train.strategy=partitioned", *names).train
-    manifest: Any = SimpleNamespace(num_parts=4, feature_dim=dim, dataset="planted")
-    with pytest.raises(RecipeError, match=message):
-        STRATEGIES.create(train.strategy, Ranks(0, 2)).check(train, "neighbor", manifest)
-
-
-def test_a_rank_on_the_cpu_holds_no_features_on_a_device(tmp_path: Path) -> None:
-    options = ("train.strategy=partitioned", "train.strategy.rows_on=device", "train.loader=neighbor")
-    job = make_job(recipe("node", *options), partition(tmp_path / "graph"), tmp_path / "work")
-    with own_settings(), pytest.raises(RecipeError, match=r"this rank computes on the CPU.*rows_on=host"):
-        make_engine(job)
-
-
 def test_what_a_part_cannot_compute_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = partition(tmp_path / "graph")
     options = ("train.strategy=partitioned", "train.loader=neighbor")

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from configs.errors import RecipeError
-from models.kernels.tables.row_layout import Rule
-from models.skipgram import SkipGram
-from models.vector_configs import Pairing
-from models.vectors import SampledModel
+from models.kernels.tables.row_layout import UpdateRule
+from models.vectors.base import SampledModel
+from models.vectors.configs import Pairing
+from models.vectors.skipgram import SkipGram
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
@@ -96,7 +96,7 @@ def test_ranks_agree_on_where_they_train(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_devices_memory_decides_how_many_blocks_lie_there() -> None:
     pairings = [Pairing("first", 16, shared=True), Pairing("second", 16)]
-    sizes = TableSizes.of(pairings, 1000, "float32", Rule())
+    sizes = TableSizes.of(pairings, 1000, "float32", UpdateRule())
     assert (sizes.all_tables, sizes.largest, sizes.keys) == (3 * 64_000, 64_000, 4)
     one, two = (BlockGrid(BlockGridConfig(), Ranks(0, world)) for world in (1, 2))
 
@@ -118,7 +118,7 @@ def test_a_devices_memory_decides_how_many_blocks_lie_there() -> None:
 def make_grid(tmp_path: Path, room: int | None = None) -> Grid:
     """Three blocks of two rows, of three tables."""
     pairings = [Pairing("first", 4, shared=True), Pairing("second", 4)]
-    return Grid(TableSpec(pairings, 6, 3, "float32", Rule(), 1), Ranks(), BlockFiles(tmp_path), room)
+    return Grid(TableSpec(pairings, 6, 3, "float32", UpdateRule(), 1), Ranks(), BlockFiles(tmp_path), room)
 
 
 def change(blocks: ResidentBlocks, row: int, column: int) -> None:

@@ -17,7 +17,6 @@ from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import Batch
 from models.kernels import backends
-from models.losses import LOSSES
 from tasks.processes.device import choose_device, wait_for
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
@@ -25,7 +24,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.optimizers import describe_rate
 from tasks.train.gradients.precision import check_precision, set_kernels
-from tasks.train.gradients.steps import WEIGHTED_LOSSES, Optimization
+from tasks.train.gradients.steps import Optimization
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
 from tasks.train.state import validation
@@ -83,24 +82,6 @@ def test_accumulated_gradients_are_those_of_one_large_batch(tmp_path: Path, grap
         take_step(one, batches(graph, np.arange(120)), number)
     torch.testing.assert_close(weights(several), weights(one), rtol=1e-4, atol=1e-6)
     assert not torch.allclose(before, weights(one), atol=1e-3)
-
-
-@pytest.mark.parametrize("task_type", sorted(WEIGHTED_LOSSES))
-def test_weights_of_one_over_n_make_the_mean_loss(task_type: str) -> None:
-    generator = torch.Generator().manual_seed(1)
-    scores = torch.randn(20, 3, generator=generator, requires_grad=True)
-    target = torch.arange(20) % 3 if task_type == "multiclass" else (scores.detach() > 0.3).float()
-    weighted = WEIGHTED_LOSSES[task_type](scores, target, torch.full((20,), 1 / 20))
-    assert weighted.item() == pytest.approx(LOSSES[task_type](scores, target).item())
-    missing, weight = target.clone(), torch.rand(20, generator=generator)
-    missing[:5] = -1 if task_type == "multiclass" else torch.nan
-    loss = WEIGHTED_LOSSES[task_type](scores, missing, weight)
-    parts = [LOSSES[task_type](scores[i : i + 1], target[i : i + 1]) * weight[i] for i in range(5, 20)]
-    assert loss.item() == pytest.approx(sum(part.item() for part in parts), rel=1e-5)
-    loss.backward()
-    assert scores.grad is not None
-    assert float(scores.grad[:5].abs().sum()) == 0
-    assert not scores.grad.isnan().any()
 
 
 def test_a_batch_without_labels_adds_nothing(tmp_path: Path, graph: Parent) -> None:

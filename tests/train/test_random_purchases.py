@@ -8,10 +8,11 @@ import pytest
 
 from configs.load import build_recipe
 from tasks.components.stage import STAGE as COMPONENTS
-from tasks.evaluate.degree_rule import DegreeRule
+from tasks.controls.degree_rule import DegreeRule
 from tasks.evaluators.metrics import rocauc_of_pairs
 from tasks.inference.predictor import Predictor
 from tasks.ingest.stage import STAGE as INGEST
+from tasks.kinds.of import predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import run_stage
@@ -43,7 +44,7 @@ def test_a_model_of_random_purchases_is_as_good_as_chance(
     store = GraphStore(done.parent.folder, done.parent.manifest)
     predictor, rule = Predictor(store), DegreeRule(store)
     for split in ("valid", "test"):
-        area = rocauc_of_pairs(*predictor.predict(load_model(job.work / BEST), split).pairs())
+        area = rocauc_of_pairs(*predict(predictor, load_model(job.work / BEST), split).pairs())
         assert abs(area - 0.5) < 0.06
         assert abs(rule.rocauc(*predictor.link_pairs(split)) - 0.5) < 0.06
     [text] = store.manifest.report["negatives"]

@@ -18,9 +18,10 @@ from models.relational.base import RelationalModel
 from models.relational.batch import RankingBatch
 from models.relational.configs import RankingHeadConfig
 from models.relational.ranking import RankingHead, past_features
-from tasks.evaluate.controls.recommendation import RecommendationControls
+from tasks.controls.recommendation import RecommendationControls
 from tasks.evaluators.ranked import measure_ranked
 from tasks.inference.predictor import Predictor, evaluating
+from tasks.kinds.of import predict
 from tasks.sampling.relational.links import RankedLinks
 from tasks.sampling.relational.ranked import RankedNeighborhoods
 from tasks.storage.graph_facts import graph_facts
@@ -263,7 +264,7 @@ def test_a_model_learns_whose_style_is_which(tmp_path: Path, model: str) -> None
     trained = load_model(tmp_path / "work" / BEST)
     assert isinstance(trained, RelationalModel)
     predictor = Predictor(store)
-    again = measure_ranked(predictor.predict(trained, "valid").ranked, 10)["map@10"]
+    again = measure_ranked(predict(predictor, trained, "valid").ranked, 10)["map@10"]
     assert again == pytest.approx(metrics["best_metric"], abs=1e-6)
     tasks = np.asarray(store["test_idx"], np.int64)
     with evaluating(trained):
@@ -397,7 +398,7 @@ def test_learnt_rows_are_found_by_ids(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tasks.apply.row_ids import FILE, find_rows, write_row_ids
+    from tasks.apply.model.row_ids import FILE, find_rows, write_row_ids
 
     class Data:
         def __init__(self, ids: list[str]) -> None:

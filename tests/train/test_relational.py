@@ -18,6 +18,7 @@ from models.relational.base import RelationalModel
 from models.relational.batch import TypedBatch
 from tasks.evaluators.making import make_evaluator
 from tasks.inference.predictor import Predictor, evaluating
+from tasks.kinds.of import predict
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.stage import Parent, run_stage
 from tasks.storage.graph_facts import graph_facts
@@ -191,9 +192,9 @@ def test_training_learns_what_lies_two_hops_away(tmp_path: Path, model: str) -> 
     assert best.facts.newest
     store = store_of(parent)
     evaluator = make_evaluator(job.evaluate.evaluator, parent.manifest)
-    prediction = Predictor(store).predict(best, "valid")
+    prediction = predict(Predictor(store), best, "valid")
     assert evaluator.score(evaluator(prediction)) == pytest.approx(result["best_metric"])
-    assert evaluator.score(evaluator(Predictor(store).predict(best, "test"))) > 0.8
+    assert evaluator.score(evaluator(predict(Predictor(store), best, "test"))) > 0.8
 
 
 def test_scores_do_not_depend_on_batches_and_threads_see_the_same(tmp_path: Path) -> None:

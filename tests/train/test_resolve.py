@@ -15,7 +15,7 @@ from configs.registry import LOADERS, MODELS
 from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
-from models.gcn import propagate
+from models.gnn.gcn import propagate
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
@@ -29,7 +29,6 @@ from tasks.train.loaders.links.edge import EdgeLoader
 from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.loaders.precomputed import PrecomputedLoader
 from tasks.train.loaders.subgraphs.cluster import ClusterLoader, RandomPartitionLoader
-from tasks.train.loaders.subgraphs.saint import SaintLoader
 from tests.loaders import make_loader
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 
@@ -70,9 +69,6 @@ def resolved(model: Any, manifest: Any, name: str = "auto", **options: Any) -> s
         ("node", "full", FullLoader),
         ("node", "cluster", ClusterLoader),
         ("node", "random_partition", RandomPartitionLoader),
-        ("node", "saint_node", SaintLoader),
-        ("node", "saint_edge", SaintLoader),
-        ("node", "saint_walk", SaintLoader),
         ("link", "auto", FullEdgeLoader),
         ("link", "edge", EdgeLoader),
         ("graph", "auto", GraphLoader),
@@ -131,8 +127,8 @@ def test_more_clusters_than_parts_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "name", "ways_out"),
     [
-        ("node", "auto", "cluster or full or random_partition or saint_edge or saint_node or saint_walk"),
-        ("node", "neighbor", "cluster or full or random_partition or saint_edge or saint_node or saint_walk"),
+        ("node", "auto", "cluster or full or random_partition"),
+        ("node", "neighbor", "cluster or full or random_partition"),
         ("link", "edge", "full_edge"),
     ],
 )
@@ -145,18 +141,6 @@ def test_sampled_neighbourhoods_are_refused_to_reversible_models(
         resolved(reversible, store.manifest, name)
     whole = "full" if task == "node" else "full_edge"
     assert resolved(reversible, store.manifest, whole) == whole
-
-
-@pytest.mark.parametrize("name", ["auto", "cluster", "random_partition", "saint_node"])
-def test_samples_of_neighbours_are_refused_to_dilated_models(tmp_path: Path, name: str) -> None:
-    store = opened(tmp_path, num_parts=4)
-    facts = replace(graph_facts(store.manifest), has_edge_weights=True)
-    config = MODELS.config({"name": "deepgcn", "num_layers": 2, "dilation": 2, "edge_weights": True})
-    dilated = MODELS.create(config, facts).config
-    with pytest.raises(RecipeError, match=r"model\.dilation takes every d-th of all neighbours"):
-        resolved(dilated, store.manifest, name)
-    assert resolved(dilated, store.manifest, "neighbor", fanout=(-1, -1)) == "neighbor"
-    assert resolved(dilated, store.manifest, "full") == "full"
 
 
 def test_link_options_reach_their_loaders(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from configs.errors import RecipeError
 from tasks.inference.predictor import Predictor
+from tasks.kinds.of import predict
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import SparseEmbedding, coalesce
@@ -121,7 +122,7 @@ def test_the_best_weights_keep_their_table_off_the_device(tmp_path: Path) -> Non
     assert checkpoint.count_parameters(model) == checkpoint.count_parameters(trained.model)
     predictor = Predictor(GraphStore(graph.folder, graph.manifest))
     if torch.equal(model.encoder.embedding.weight, table):  # the last epoch was the best
-        ours, theirs = (predictor.predict(m, "test") for m in (trained.model, model))
+        ours, theirs = (predict(predictor, m, "test") for m in (trained.model, model))
         assert np.allclose(ours.positive, theirs.positive, atol=1e-6)
     assert trained.optimization.embedding._taken == []  # type: ignore[union-attr]
 

@@ -16,8 +16,8 @@ from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
 from configs.registry import LOADERS
 from configs.sizes import in_words, number_of_bytes
-from models.kernels.tables.row_layout import Rule
-from models.vector_configs import Pairing
+from models.kernels.tables.row_layout import UpdateRule
+from models.vectors.configs import Pairing
 from tasks.sampling.walks.alias import draw_many
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
@@ -145,10 +145,10 @@ class StoppedError(Exception):
     ("model", "options"),
     [
         ({}, {}),
-        ({"order": "both"}, {"strategy": {"blocks": 3}, "optimizer": "adagrad"}),
+        ({"order": "both"}, {"strategy": {"blocks": 3}}),
         ({"order": "first"}, {"precision": "bfloat16", "strategy": {"blocks": 2}, "threads": 2}),
-        ({"shared_negatives": 8}, {"optimizer": "adam", "loader": "edge_passes"}),
-        ({"order": "both"}, {"strategy": {"memory": 25_000}, "optimizer": "momentum"}),
+        ({"shared_negatives": 8}, {"loader": "edge_passes"}),
+        ({"order": "both"}, {"strategy": {"memory": 25_000}}),
         ({}, {"strategy": {"memory": 12_000, "blocks": 9}, "threads": 2}),
         # Rows as narrow as a layout's points, several of them on a line.
         ({"dim": 3, "negative_power": 0.0}, {"strategy": {"memory": 8_000}}),
@@ -314,7 +314,7 @@ def test_a_block_that_was_damaged_is_named(tmp_path: Path) -> None:
 
 def test_memory_decides_how_many_blocks_lie_there() -> None:
     pairings = [Pairing("first", 16, shared=True), Pairing("second", 16)]
-    sizes = TableSizes.of(pairings, 1000, "float32", Rule())
+    sizes = TableSizes.of(pairings, 1000, "float32", UpdateRule())
     assert (sizes.all_tables, sizes.largest, sizes.keys) == (3 * 64_000, 64_000, 4)
     one, two = (BlockGrid(BlockGridConfig(), Ranks(0, world)) for world in (1, 2))
     assert choose_blocks(one, sizes, 192_000, 2, shared=True) == 1
@@ -331,7 +331,7 @@ def test_memory_decides_how_many_blocks_lie_there() -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_blocks_are_cut_no_smaller_than_negatives_need(threads: int, shared: bool) -> None:
     """A memory that asks for more blocks is refused by its own name, and what the message says instead works."""
-    sizes = TableSizes.of([Pairing("second", 16, shared)], 300, "float32", Rule())
+    sizes = TableSizes.of([Pairing("second", 16, shared)], 300, "float32", UpdateRule())
     one = BlockGrid(BlockGridConfig(), Ranks())
 
     def choose(memory: int) -> int | None:
@@ -351,11 +351,11 @@ def test_blocks_are_cut_no_smaller_than_negatives_need(threads: int, shared: boo
 
 
 def test_threads_do_with_fewer_blocks() -> None:
-    sizes = TableSizes.of([Pairing("second", 16)], 300, "float32", Rule())
+    sizes = TableSizes.of([Pairing("second", 16)], 300, "float32", UpdateRule())
     two = BlockGrid(BlockGridConfig(), Ranks(0, 2))
     assert choose_blocks(two, sizes, 10**9, 3, shared=False) == 6
     assert choose_blocks(two, sizes, 10**9, 30, shared=False) == 18
-    one_row = TableSizes.of([Pairing("second", 16)], 1, "float32", Rule())
+    one_row = TableSizes.of([Pairing("second", 16)], 1, "float32", UpdateRule())
     assert choose_blocks(BlockGrid(BlockGridConfig(), Ranks()), one_row, 1, 3, shared=False) == 1
 
 

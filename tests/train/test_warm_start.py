@@ -16,8 +16,8 @@ import torch
 
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from flows.commands.clean import needed_artifacts
-from flows.run_records import RunRecord, now_text
+from flows.commands.installation.clean import needed_artifacts
+from flows.records.run_record import RunRecord, now_text
 from tasks.calls import call_stage, expected_key, load_parents, load_stage
 from tasks.stage import Parent, stage_key
 from tasks.storage.artifacts import ArtifactStore, file_digest
@@ -85,14 +85,14 @@ def recipe(as_of: int, *overrides: str, features: bool = True) -> Recipe:
 
 
 def keys_of(stages: dict[str, Any], name: str) -> dict[str, str]:
-    return {parent: stages[parent]["key"] for parent in load_stage(name).parents}
+    return {parent: stages[parent].key for parent in load_stage(name).parents}
 
 
 def run(home: Home, chosen: Recipe, *names: str) -> SimpleNamespace:
     """Run the stages up to training and leave a run's record, as the flow does."""
     stages: dict[str, Any] = {}
     for name in names or EARLIER:
-        stages[name] = call_stage(name, dump_recipe(chosen), str(home.root), keys_of(stages, name))
+        stages[name] = call_stage(name, chosen, home, keys_of(stages, name))
     place = ArtifactStore(home)
     run_id = f"run-{chosen.snapshot.as_of}-{len(list(home.runs.glob('*')))}"
     config = dump_recipe(chosen)
@@ -102,7 +102,7 @@ def run(home: Home, chosen: Recipe, *names: str) -> SimpleNamespace:
     ).write(home)
     if "train" not in stages:
         return SimpleNamespace(stages=stages)
-    key = stages["train"]["key"]
+    key = stages["train"].key
     manifest = place.load("train", key, RunResult)
     folder = place.folder("train", key)
     assert manifest is not None
@@ -136,7 +136,7 @@ def test_a_snapshot_begins_with_the_newest_earlier_ones_weights(home: Home) -> N
     for name, tensor in warm.weights.items():
         torch.testing.assert_close(tensor, cold.weights[name], rtol=0, atol=1e-6)
     again = run(home, recipe(2, STILL))
-    assert again.stages["train"]["status"] == "cached"
+    assert again.stages["train"].status == "cached"
 
     # Without the option nothing of it is in the key, whatever ran before.
     plain = recipe(2, STILL, "snapshot.warm_start=false")
@@ -209,7 +209,7 @@ def names_of(home: Home, found: SimpleNamespace) -> list[str]:
     store = ArtifactStore(home)
     opened = {}
     for name, kind in (("partition", GraphStore), ("ingest", DatasetStore)):
-        key = found.stages[name]["key"]
+        key = found.stages[name].key
         opened[name] = kind(store.folder(name, key), store.load(name, key, load_stage(name).manifest))
     ids = IdMap(opened["partition"], opened["ingest"])
     return ids.lookup(np.arange(opened["partition"].manifest.num_nodes)).to_pylist()
@@ -308,7 +308,7 @@ def test_pairs_that_an_earlier_model_learnt_from_are_known_both_ways(tmp_path: P
 
 def test_earlier_snapshots_are_listed_newest_first(home: Home) -> None:
     made = [run(home, recipe(t), "ingest") for t in (2, 0, 1)]
-    assert len({one.stages["ingest"]["key"] for one in made}) == 1  # ingest runs once for all snapshots
+    assert len({one.stages["ingest"].key for one in made}) == 1  # ingest runs once for all snapshots
     assert [r.as_of for r in earlier_snapshots(home, recipe(3), "ingest")] == ["2", "1", "0"]
     assert [r.as_of for r in earlier_snapshots(home, recipe(2), "ingest")] == ["1", "0"]
     assert earlier_snapshots(home, recipe(3), "train") == []

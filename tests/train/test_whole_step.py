@@ -13,7 +13,7 @@ import torch
 from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from models.layers import BatchNorm
+from models.layers.layer import BatchNorm
 from tasks.train.gradients.engine import GradientEngine
 from tests.train.device_trainings import make_device_engine as make_engine
 from tests.train.in_process import make_job, own_settings, run_engine, stopped_at

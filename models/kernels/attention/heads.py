@@ -18,7 +18,7 @@ from numba import types
 
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import FLOAT, INT
-from models.kernels.simd.constants import Constant
+from models.kernels.simd.constants import KernelConstant
 from models.kernels.simd.vector import WIDEST, Lanes, VectorType, instruction
 
 _FAST = ("contract", "reassoc", "nsz", "arcp")
@@ -26,7 +26,7 @@ _PADDING = 16  # lanes: an AVX-512 register
 
 
 @dataclass(frozen=True)
-class Heads(Constant):
+class HeadShape(KernelConstant):
     """`count` heads of `dim` columns."""
 
     count: int
@@ -46,7 +46,7 @@ class HeadTile:
     """First head."""
     column: int
     """First column of the row."""
-    heads: Heads
+    heads: HeadShape
 
     def arguments(self, num_heads: int, dim: int) -> tuple[Any, ...]:
         """Return what kernels are told of the tile in rows of num_heads x dim columns.
@@ -62,18 +62,20 @@ class HeadTile:
 def head_tiles(num_heads: int, dim: int, widest: int = WIDEST, splits_heads: bool = True) -> list[HeadTile]:
     """Cut a row of num_heads x dim columns into tiles of at most `widest` columns; a wider head stays whole if told."""
     if dim > widest and not splits_heads:
-        return [HeadTile(head, head * dim, Heads(1, dim)) for head in range(num_heads)]
+        return [HeadTile(head, head * dim, HeadShape(1, dim)) for head in range(num_heads)]
     if dim > widest:
         pieces = -(-dim // widest)
         step = -(-dim // pieces)
         return [
-            HeadTile(head, head * dim + column, Heads(1, min(step, dim - column)))
+            HeadTile(head, head * dim + column, HeadShape(1, min(step, dim - column)))
             for head in range(num_heads)
             for column in range(0, dim, step)
         ]
     count = -(-num_heads // -(-num_heads * dim // widest))
     count = min(count, widest // dim)
-    return [HeadTile(head, head * dim, Heads(min(count, num_heads - head), dim)) for head in range(0, num_heads, count)]
+    return [
+        HeadTile(head, head * dim, HeadShape(min(count, num_heads - head), dim)) for head in range(0, num_heads, count)
+    ]
 
 
 def _shuffle(builder: Any, vector: Any, lanes: list[int | None]) -> Any:

@@ -6,7 +6,6 @@ kept are the input, which nobody else has, and two numbers a column.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,19 +14,15 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.kernels.dense.batch_norm_rows import (
-    TILE,
-    add_gradients,
-    add_moments,
-    input_gradient_rows,
-    normalise_rows,
-)
+from models.kernels.dense.batch_norm_rows import add_gradients, add_moments, input_gradient_rows, normalise_rows
 from models.kernels.dense.dropout import draw, dropout, threshold
 from models.kernels.memory import empty
 from models.kernels.shapes import check_shape
-from models.kernels.simd.vector import Lanes, has_kernels, storage
+from models.kernels.simd.vector import has_kernels, storage, tiles
 from models.kernels.threads import even_rows, run_rows
 
+_TILE = 64
+"""Columns whose sums and constants are in registers at once."""
 _RANGES = 8
 """Ranges of rows whose sums are added up: a number of their own, so that results do not follow from that of threads."""
 _LEAST_ROWS = 1024
@@ -121,15 +116,15 @@ class _BatchNorm(torch.autograd.Function):
         rows, width = x.shape
         bounds = _ranges(rows)
         sums = np.empty((2, len(bounds) - 1, width), np.float32)
-        run_rows(add_moments, bounds, *_tiles(width), storage(x), *sums.reshape(2, -1), bounds)
+        _run(add_moments, bounds, width, storage(x), *sums.reshape(2, -1), bounds)
         columns = np.empty((3, width), np.float32)
         statistics = (running.mean.numpy(), running.variance.numpy(), np.float32(running.momentum))
         _finish_moments(bounds, sums, np.float32(eps), storage(weight), columns, statistics)
         mean, inverse, scale = columns
         y = empty((rows, width), x.dtype)
         ctx.chances = _chances(relu, rate, key)
-        known = (storage(x), mean, scale, storage(bias), *ctx.chances)
-        run_rows(normalise_rows, _steps(rows), *_tiles(width), *known, storage(y))
+        given = (storage(x), mean, scale, storage(bias), *ctx.chances)
+        _run(normalise_rows, _steps(rows), width, *given, storage(y))
         ctx.save_for_backward(x, bias)
         ctx.columns, ctx.bounds = (mean, inverse, scale), bounds
         return y
@@ -140,16 +135,16 @@ class _BatchNorm(torch.autograd.Function):
         x, bias = ctx.saved_tensors
         (rows, width), grad = x.shape, grad.contiguous()
         mean, inverse, scale = ctx.columns
-        known = (storage(x), storage(grad), mean, scale, storage(bias), *ctx.chances)
+        given = (storage(x), storage(grad), mean, scale, storage(bias), *ctx.chances)
         sums = np.empty((2, len(ctx.bounds) - 1, width), np.float32)
-        run_rows(add_gradients, ctx.bounds, *_tiles(width), *known, *sums.reshape(2, -1), ctx.bounds)
+        _run(add_gradients, ctx.bounds, width, *given, *sums.reshape(2, -1), ctx.bounds)
         columns = np.empty((4, width), np.float32)
         _finish_gradients(np.float32(rows), sums, inverse, scale, columns)
         grad_weight, grad_bias, slope, offset = columns
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x = empty((rows, width), x.dtype)
-            run_rows(input_gradient_rows, _steps(rows), *_tiles(width), *known, slope, offset, storage(grad_x))
+            _run(input_gradient_rows, _steps(rows), width, *given, slope, offset, storage(grad_x))
         return grad_x, torch.from_numpy(grad_weight), torch.from_numpy(grad_bias), *[None] * 5
 
 
@@ -164,10 +159,9 @@ def _steps(rows: int) -> Any:
     return even_rows(rows) if rows >= _LEAST_ROWS else np.array([0, rows])
 
 
-@cache
-def _tiles(width: int) -> tuple[Lanes, Lanes, int]:
-    """Return the lanes of whole tiles and of the last one, and the row's width."""
-    return Lanes(TILE), Lanes(TILE, partly=True), width
+def _run(kernel: Any, bounds: Any, width: int, *arguments: Any) -> None:
+    for column, lanes, count in tiles(width, _TILE):
+        run_rows(kernel, bounds, lanes, count, column, width, *arguments)
 
 
 def _chances(relu: bool, rate: float, key: int) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""ReLU or ELU and dropout in one pass on the CPU, with random bits hashed from a key and the element's number.
+"""ReLU and dropout in one pass on the CPU, with random bits hashed from a key and the element's number.
 
 Nothing is kept for the backward pass but what is there anyway: behind a ReLU dropped elements are the zeros of the
 output, without one the bits are hashed again. torch draws one random number an element and keeps a mask.
@@ -19,7 +19,6 @@ from torch.nn import functional as F  # noqa: N812
 from models.kernels.memory import empty
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import FLOAT, INT
-from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import (
     Lanes,
     has_kernels,
@@ -27,8 +26,6 @@ from models.kernels.simd.vector import (
     is_streamed,
     load,
     maximum,
-    minimum,
-    splat,
     storage,
     store,
     where_positive,
@@ -43,28 +40,25 @@ _KEYS = 1 << 63
 
 
 def relu_dropout(
-    x: Tensor, rate: float, training: bool = True, *, slope: float = 0.0, inplace: bool = False, key: int | None = None
+    x: Tensor, rate: float, training: bool = True, *, inplace: bool = False, key: int | None = None
 ) -> Tensor:
-    """y_i = k_i max(x_i, slope x_i) / (1 - rate), each k_i 1 with probability 1 - rate, else 0.
+    """y_i = k_i max(x_i, 0) / (1 - rate), each k_i 1 with probability 1 - rate, else 0.
 
     Args:
         x: float32 or bfloat16, of any shape; differentiable. Others, and other devices, go through torch's functions,
             whose bits are others.
         rate: share of elements to drop, 0 <= rate < 1; in steps of 2^-32.
         training: whether to drop at all.
-        slope: slope for negative numbers, 0 to 1; 0 is ReLU.
         inplace: write the result over x, where nothing else reads x.
         key: what the bits depend on, from 0 to 2^63 - 1; drawn from torch's generator unless given.
 
     Raises:
-        ValueError: the rate or the slope is out of bounds.
+        ValueError: the rate is out of bounds.
     """
     _check(rate)
-    if not 0 <= slope <= 1:
-        raise ValueError(f"a slope is 0 to 1, not {slope}")
     if not training or rate == 0 or not has_kernels(x):
-        return F.dropout(F.leaky_relu(x, slope, inplace), rate, training)  # its backward reads what it has written
-    return _ReluDropout.apply(x, rate, slope, inplace, draw(key))  # type: ignore[no-untyped-call]
+        return F.dropout(F.relu(x, inplace), rate, training)  # its backward reads what it has written
+    return _ReluDropout.apply(x, rate, inplace, draw(key))  # type: ignore[no-untyped-call]
 
 
 def dropout(x: Tensor, rate: float, training: bool = True, *, inplace: bool = False, key: int | None = None) -> Tensor:
@@ -82,16 +76,6 @@ def dropout(x: Tensor, rate: float, training: bool = True, *, inplace: bool = Fa
     return _Dropout.apply(x, rate, inplace, draw(key))  # type: ignore[no-untyped-call]
 
 
-def elu_dropout(
-    x: Tensor, rate: float, training: bool = True, *, inplace: bool = False, key: int | None = None
-) -> Tensor:
-    """y_i = k_i elu(x_i) / (1 - rate), elu(x) = x above 0, else e^x - 1; arguments as of `relu_dropout`."""
-    _check(rate)
-    if not training or not has_kernels(x):
-        return F.dropout(F.elu(x, inplace=inplace), rate, training)
-    return _EluDropout.apply(x, rate, inplace, draw(key) if rate else 0)  # type: ignore[no-untyped-call]
-
-
 def _check(rate: float) -> None:
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate is at least 0 and below 1, not {rate}")
@@ -104,10 +88,10 @@ def draw(key: int | None) -> int:
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rate: float, slope: float, inplace: bool, key: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rate: float, inplace: bool, key: int) -> Tensor:
         y = _target(ctx, x, inplace)
-        _drop(x, y, rate, key, np.float32(slope))
-        ctx.factors = (np.float32(1 / (1 - rate)), np.float32(slope / (1 - rate)))
+        _drop(x, y, rate, key, True)
+        ctx.rate = rate
         ctx.save_for_backward(y)
         return y
 
@@ -116,8 +100,8 @@ class _ReluDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (y,) = ctx.saved_tensors
         grad, grad_x = grad.contiguous(), empty(y.shape, y.dtype)
-        _run(_relu_gradient, grad_x, storage(y), storage(grad), *ctx.factors)
-        return grad_x, None, None, None, None
+        _run(_relu_gradient, grad_x, storage(y), storage(grad), np.float32(1 / (1 - ctx.rate)))
+        return grad_x, None, None, None
 
 
 class _Dropout(torch.autograd.Function):
@@ -133,24 +117,6 @@ class _Dropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_x = empty(grad.shape, grad.dtype)
         _drop(grad, grad_x, ctx.rate, ctx.key, None)
-        return grad_x, None, None, None
-
-
-class _EluDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rate: float, inplace: bool, key: int) -> Tensor:
-        y = _target(ctx, x, inplace)
-        ctx.chances = (key, threshold(rate), np.float32(1 / (1 - rate)))
-        _run(_elu_drop, y, storage(x.contiguous()), *ctx.chances)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (y,) = ctx.saved_tensors
-        grad, grad_x = grad.contiguous(), empty(y.shape, y.dtype)
-        _run(_elu_gradient, grad_x, storage(y), storage(grad), *ctx.chances)
         return grad_x, None, None, None
 
 
@@ -173,8 +139,8 @@ def _run(kernel: Any, y: Tensor, *arguments: Any) -> None:
         kernel(size - left, size, Lanes(_LANES, partly=True), left, storage(y), *arguments)
 
 
-def _drop(x: Tensor, y: Tensor, rate: float, key: int, slope: Any) -> None:
-    _run(_relu_drop, y, storage(x.contiguous()), key, threshold(rate), np.float32(1 / (1 - rate)), slope)
+def _drop(x: Tensor, y: Tensor, rate: float, key: int, relu: bool | None) -> None:
+    _run(_drop_elements, y, storage(x.contiguous()), key, threshold(rate), np.float32(1 / (1 - rate)), relu)
 
 
 def threshold(rate: float) -> int:
@@ -217,33 +183,16 @@ def where_kept(typing, number, key, threshold, value):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _relu_drop(low, high, lanes, count, y, x, key, threshold, scale, slope):  # type: ignore[no-untyped-def]
+def _drop_elements(low, high, lanes, count, y, x, key, threshold, scale, relu):  # type: ignore[no-untyped-def]
     for i in range(low, high, _LANES):
         value = load(lanes, x, i, count)
-        if slope is not None:
-            value = maximum(value, value * slope)
+        if relu is not None:
+            value = maximum(value, zeros(lanes))
         store(lanes, y, i, where_kept(i, key, threshold, value * scale), count)
 
 
 @njit(cache=True, nogil=True)
-def _relu_gradient(low, high, lanes, count, grad_x, y, grad, scale, negative_scale):  # type: ignore[no-untyped-def]
+def _relu_gradient(low, high, lanes, count, grad_x, y, grad, scale):  # type: ignore[no-untyped-def]
     for i in range(low, high, _LANES):
-        result, change = load(lanes, y, i, count), load(lanes, grad, i, count)
-        negative = where_positive(zeros(lanes) - result, change * negative_scale)
-        store(lanes, grad_x, i, where_positive(result, change * scale) + negative, count)
-
-
-@njit(cache=True, nogil=True)
-def _elu_drop(low, high, lanes, count, y, x, key, threshold, scale):  # type: ignore[no-untyped-def]
-    for i in range(low, high, _LANES):
-        value = load(lanes, x, i, count)
-        curve = exp(minimum(value, zeros(lanes))) - splat(lanes, np.float32(1))
-        store(lanes, y, i, where_kept(i, key, threshold, (maximum(value, zeros(lanes)) + curve) * scale), count)
-
-
-@njit(cache=True, nogil=True)
-def _elu_gradient(low, high, lanes, count, grad_x, y, grad, key, threshold, scale):  # type: ignore[no-untyped-def]
-    for i in range(low, high, _LANES):
-        # e^x is elu(x) + 1 below 0, and the result holds elu(x) * scale.
-        steepness = minimum(load(lanes, y, i, count), zeros(lanes)) + splat(lanes, scale)
-        store(lanes, grad_x, i, where_kept(i, key, threshold, load(lanes, grad, i, count) * steepness), count)
+        change = load(lanes, grad, i, count) * scale
+        store(lanes, grad_x, i, where_positive(load(lanes, y, i, count), change), count)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.kernels.layout.loops import GROUP, move_groups
-from models.kernels.layout.objectives import Kind, Objective
+from models.kernels.layout.objectives import LayoutObjective, ObjectiveKind
 from models.kernels.simd.vector import Lanes
 
 _LANES = Lanes(GROUP)
@@ -29,7 +29,7 @@ _NEAR_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Points:
+class PointRows:
     """Coordinates of points, and how far apart their rows are."""
 
     values: NDArray[np.float32]
@@ -39,7 +39,7 @@ class Points:
     """2 or 3."""
 
     @classmethod
-    def zeros(cls, num_points: int, dim: int) -> Points:
+    def zeros(cls, num_points: int, dim: int) -> PointRows:
         """Return points at 0, in rows of two or four numbers: none is on two cache lines."""
         stride = 2 if dim == 2 else 4
         return cls(np.zeros(num_points * stride, np.float32), stride, dim)
@@ -51,12 +51,12 @@ class Points:
 
 
 def move_points(
-    own: Points,
-    others: Points,
+    own: PointRows,
+    others: PointRows,
     heads: NDArray[Any],
     tails: NDArray[Any],
     negatives: NDArray[Any],
-    objective: Objective,
+    objective: LayoutObjective,
     *,
     rate: float,
     most: float = 5.0,
@@ -82,7 +82,7 @@ def move_points(
     is_near = own.values.nbytes + others.values.nbytes <= _NEAR_BYTES
     move_groups(
         _LANES,
-        Kind(objective.name),
+        ObjectiveKind(objective.name),
         _AXES[own.dim],
         own.values,
         others.values,

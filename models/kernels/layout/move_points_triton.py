@@ -19,7 +19,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.reference import reference_forces
 from models.kernels.tables.device_tables import DeviceTable
 
@@ -39,7 +39,7 @@ def move_points(
     heads: Tensor,
     tails: Tensor,
     negatives: Tensor,
-    objective: Objective,
+    objective: LayoutObjective,
     *,
     rate: float | Tensor,
     counts: Tensor | None = None,
@@ -89,7 +89,7 @@ def reference_move_blocks(
     points: NDArray[np.float64],
     pairs: NDArray[Any],
     negatives: NDArray[Any],
-    objective: Objective,
+    objective: LayoutObjective,
     *,
     rate: float,
     block: int,

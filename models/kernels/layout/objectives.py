@@ -21,7 +21,7 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from models.kernels.simd.constants import Constant
+from models.kernels.simd.constants import KernelConstant
 from models.kernels.simd.exponentials import exp, log
 
 ObjectiveName = Literal["largevis", "umap", "tsne"]
@@ -31,14 +31,14 @@ _ONE, _TWO, _MINUS_TWO = np.float32(1), np.float32(2), np.float32(-2)
 
 
 @dataclass(frozen=True)
-class Kind(Constant):
+class ObjectiveKind(KernelConstant):
     """Which objective a loop is compiled for."""
 
     objective: ObjectiveName
 
 
 @dataclass(frozen=True)
-class Objective:
+class LayoutObjective:
     """An objective and its numbers; those that it has not are not read."""
 
     name: ObjectiveName

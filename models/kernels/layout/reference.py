@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.kernels.layout.loops import GROUP
-from models.kernels.layout.move_points import Points
-from models.kernels.layout.objectives import Objective
+from models.kernels.layout.move_points import PointRows
+from models.kernels.layout.objectives import LayoutObjective
 
 _TINY = 1e-30
 """Added to a squared distance of 0 before its logarithm is taken."""
 
 
 def layout_loss(
-    own: Points,
-    others: Points,
+    own: PointRows,
+    others: PointRows,
     heads: NDArray[Any],
     tails: NDArray[Any],
     negatives: NDArray[Any],
-    objective: Objective,
+    objective: LayoutObjective,
 ) -> float:
     """Return the mean of -log p(d_ij) - w sum_k log(1 - p(d_ik)) over samples, given as to `move_points`.
 
@@ -46,7 +46,9 @@ def _squares(gaps: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((gaps**2).sum(-1))
 
 
-def reference_forces(objective: Objective, d: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def reference_forces(
+    objective: LayoutObjective, d: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the attraction and the repulsion at squared distances d."""
     if objective.name == "tsne":
         odds = objective.odds * (1 + d)
@@ -61,7 +63,7 @@ def reference_move_points(
     points: NDArray[np.float64],
     pairs: NDArray[Any],
     negatives: NDArray[Any],
-    objective: Objective,
+    objective: LayoutObjective,
     *,
     rate: float,
     most: float = 5.0,

@@ -7,8 +7,9 @@ from typing import Any
 from llvmlite import binding, ir
 from numba.core import cgutils, config, types
 
-FLOAT, SHORT, INT = ir.FloatType(), ir.IntType(16), ir.IntType(32)
-BYTES = {FLOAT: 4, SHORT: 2}
+FLOAT, BYTE, SHORT, INT = ir.FloatType(), ir.IntType(8), ir.IntType(16), ir.IntType(32)
+BYTES = {FLOAT: 4, SHORT: 2, BYTE: 1}
+_NAMES = {FLOAT: "f32", SHORT: "i16", BYTE: "i8"}
 _FEATURES: str | None = getattr(config, "CPU_FEATURES")  # noqa: B009 (numba makes it as it starts)
 HAS_AVX512 = bool(binding.get_host_cpu_features().get("avx512f")) if _FEATURES is None else "+avx512f" in _FEATURES
 """Whether kernels are compiled for AVX-512: NUMBA_CPU_FEATURES may say otherwise than the processor."""
@@ -54,6 +55,18 @@ def vector_address(context: Any, builder: Any, kind: Any, array: Any, offset: An
     """Return the address of array[offset : offset + lanes]."""
     pointer = ir.VectorType(element(kind), lanes).as_pointer()
     return builder.bitcast(address(context, builder, kind, array, offset), pointer)
+
+
+def load(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
+    """Return what (lanes, array, offset, count) say, as it lies in memory: items of a kind, 0 where there are none."""
+    shape, lanes = signature.args[0], signature.return_type.lanes
+    place = address(context, builder, signature.args[1], args[1], args[2])
+    place = builder.bitcast(place, ir.VectorType(kind, lanes).as_pointer())
+    if not shape.partly:
+        return builder.load(place, align=BYTES[kind])
+    zero = constant(kind, lanes, 0.0 if kind is FLOAT else 0)
+    arguments = [place, ir.Constant(INT, BYTES[kind]), first_lanes(builder, args[3], lanes), zero]
+    return call(builder, f"llvm.masked.load.v{lanes}{_NAMES[kind]}.p0", zero.type, arguments)
 
 
 def widen(builder: Any, raw: Any, lanes: int) -> Any:

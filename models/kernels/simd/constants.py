@@ -12,7 +12,7 @@ from numba.extending import models, register_model, unbox
 
 
 class ConstantType(types.Type):
-    """numba's type of one `Constant`; its attributes are the constant's fields."""
+    """numba's type of one `KernelConstant`; its attributes are the constant's fields."""
 
     def __init__(self, constant: Any) -> None:
         for field in fields(constant):
@@ -28,7 +28,7 @@ def _unbox_constant(kind: Any, value: Any, context: Any) -> Any:
     return NativeValue(context.context.get_dummy_value())  # type: ignore[no-untyped-call]
 
 
-class Constant:
+class KernelConstant:
     """Base of frozen dataclasses that kernels take as constants."""
 
     @cached_property  # every call of a kernel asks for it
@@ -37,5 +37,5 @@ class Constant:
 
 
 @cache
-def _type_of(constant: Constant) -> ConstantType:
+def _type_of(constant: KernelConstant) -> ConstantType:
     return ConstantType(constant)

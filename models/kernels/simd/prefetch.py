@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import njit, types
 
 from models.kernels.simd import _llvm
-from models.kernels.simd.constants import Constant
+from models.kernels.simd.constants import KernelConstant
 from models.kernels.simd.vector import instruction, prefetch_item
 
 AHEAD = 32
@@ -34,7 +34,7 @@ def prefetch_run(array, start, stop):  # type: ignore[no-untyped-def]
 
 
 @dataclass(frozen=True)
-class Lines(Constant):
+class Lines(KernelConstant):
     """How many cache lines `prefetch_row` asks for."""
 
     count: int

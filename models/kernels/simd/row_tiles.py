@@ -19,7 +19,7 @@ from numba import types
 
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT
-from models.kernels.simd.constants import Constant
+from models.kernels.simd.constants import KernelConstant
 from models.kernels.simd.roots import REGISTER
 from models.kernels.simd.vector import FAST, VectorType, instruction
 
@@ -29,7 +29,7 @@ of what is negative -1, of what is positive 1."""
 
 
 @dataclass(frozen=True)
-class RowTile(Constant):
+class RowTile(KernelConstant):
     """How many rows, and how many lanes of each."""
 
     rows: int

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT, SHORT
-from models.kernels.simd.constants import Constant
+from models.kernels.simd.constants import KernelConstant
 
 WIDTHS = (16, 32, 64, 128, 256)
 """Lanes that kernels are compiled for; 256 float32 accumulators are half of AVX-512's registers."""
@@ -74,7 +74,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 @dataclass(frozen=True)
-class Lanes(Constant):
+class Lanes(KernelConstant):
     """How wide a kernel's vectors are."""
 
     count: int
@@ -154,18 +154,9 @@ def load(typing, lanes, array, offset, count):  # type: ignore[no-untyped-def]
     _check_storage(array)
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        shape, kind, width = signature.args[0], signature.args[1], signature.return_type.lanes
-        element = _llvm.element(kind)
-        pointer = _llvm.vector_address(context, builder, kind, args[1], args[2], width)
-        if shape.partly:
-            zero = _llvm.constant(element, width, 0 if element is SHORT else 0.0)
-            mask = _llvm.first_lanes(builder, args[3], width)
-            name = f"llvm.masked.load.v{width}{'i16' if element is SHORT else 'f32'}.p0"
-            arguments = [pointer, ir.Constant(INT, BYTES[element]), mask, zero]
-            raw = _llvm.call(builder, name, zero.type, arguments)
-        else:
-            raw = builder.load(pointer, align=BYTES[element])
-        return _llvm.widen(builder, raw, width) if element is SHORT else raw
+        element = _llvm.element(signature.args[1])
+        raw = _llvm.load(context, builder, signature, args, element)
+        return _llvm.widen(builder, raw, signature.return_type.lanes) if element is SHORT else raw
 
     return VectorType(lanes.count)(lanes, array, types.int64, types.int64), generate
 

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from models.kernels.memory import empty
-from models.kernels.similarity.rows import Kind, similarities, similarity_gradients
+from models.kernels.similarity.rows import SimilarityKind, similarities, similarity_gradients
 from models.kernels.threads import num_threads, run_parts
 
 _LEAST = 32
 """Rows of a part: fewer are not worth a thread."""
 
 
-def all_similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Tensor | None = None) -> Tensor:
+def all_similarities(kind: SimilarityKind, queries: Tensor, candidates: Tensor, scale: Tensor | None = None) -> Tensor:
     """Return the scores (G, K): see `similarities`. Threads take some queries each."""
     parts = _parts(len(queries))
     if len(parts) == 1 or queries.device.type != "cpu":
@@ -34,7 +34,7 @@ def all_similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Ten
 
 
 def all_similarity_gradients(
-    kind: Kind,
+    kind: SimilarityKind,
     queries: Tensor,
     candidates: Tensor,
     slopes: Tensor,

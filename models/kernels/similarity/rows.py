@@ -38,10 +38,10 @@ from models.kernels.simd._llvm import HAS_AVX512
 from models.kernels.simd.row_tiles import RowTile
 from models.kernels.simd.vector import Lanes, storage
 from models.kernels.similarity.loops import divide_slopes, pull_pairs, score_pairs
-from models.kernels.similarity.pairs import pair_gradients, pair_scores
+from models.kernels.similarity.pairs import complex_pair_gradients, complex_pair_scores
 from models.kernels.similarity.plain import plain_gradients, plain_pair_gradients, plain_pairs, plain_similarities
 
-Kind = Literal["dot", "l1", "l2", "complex"]
+SimilarityKind = Literal["dot", "l1", "l2", "complex"]
 _LANES = Lanes(32 if HAS_AVX512 else 8)
 """Candidates at once where scores are made."""
 _SQUARE = Lanes(16 if HAS_AVX512 else 8)
@@ -55,7 +55,7 @@ _BLOCK = 128
 queries gain nothing, 32 of as many take up to half as long again (Sapphire Rapids, November 2026)."""
 
 
-def similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Tensor | None = None) -> Tensor:
+def similarities(kind: SimilarityKind, queries: Tensor, candidates: Tensor, scale: Tensor | None = None) -> Tensor:
     """Return the scores (G, K) of queries (G, w) with candidates (K, w).
 
     Args:
@@ -83,7 +83,7 @@ def similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Tensor 
 
 
 def similarity_gradients(
-    kind: Kind,
+    kind: SimilarityKind,
     queries: Tensor,
     candidates: Tensor,
     slopes: Tensor,
@@ -135,31 +135,31 @@ def similarity_gradients(
     return own, torch.from_numpy(by_candidates).view(count, width), stretch
 
 
-def pair_similarities(kind: Kind, queries: Tensor, others: Tensor, scale: Tensor | None = None) -> Tensor:
+def pair_similarities(kind: SimilarityKind, queries: Tensor, others: Tensor, scale: Tensor | None = None) -> Tensor:
     """Return the scores (n,) of queries (n, w) with others (n, w), row by row."""
     _check(kind, queries, others, scale)
     assert len(queries) == len(others), "as many queries as others"
-    return (pair_scores if _has_kernel(queries) else plain_pairs)(kind, queries, others, scale)
+    if kind == "complex" and _has_kernel(queries):
+        return complex_pair_scores(queries, others)
+    return plain_pairs(kind, queries, others, scale)
 
 
 def pair_similarity_gradients(
-    kind: Kind,
+    kind: SimilarityKind,
     queries: Tensor,
     others: Tensor,
     slopes: Tensor,
     scale: Tensor | None = None,
-    scores: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the gradients of queries, others (n, w) and the scale; slopes and scores (n,) as `similarity_gradients`.
+    """Return the gradients of queries, others (n, w) and the scale; slopes (n,) as `similarity_gradients`.
 
     They hold no memory of what they are made of.
     """
     _check(kind, queries, others, scale)
     assert slopes.shape == (len(queries),) == (len(others),), "a slope for each pair"
-    assert scores is None or scores.shape == slopes.shape, "scores and slopes go together"
-    if not _has_kernel(queries):
-        return plain_pair_gradients(kind, queries, others, slopes, scale)
-    return pair_gradients(kind, queries, others, slopes, scale, scores)
+    if kind == "complex" and _has_kernel(queries):
+        return *complex_pair_gradients(queries, others, slopes), None
+    return plain_pair_gradients(kind, queries, others, slopes, scale)
 
 
 def _check(kind: str, queries: Tensor, others: Tensor, scale: Tensor | None) -> None:

@@ -12,13 +12,12 @@ from numba import njit
 from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import Lanes, load, prefetch, prefetch_far, splat, store, total, zeros
 from models.kernels.tables.rounding import put
+from models.kernels.tables.row_steps import SCRAMBLE, ask_for, following
 
 SLOTS = Lanes(8)
 """Slopes that are made at once."""
-SCRAMBLE = np.uint64(0x2545F4914F6CDD1D)
 _SLOTS_COUNT = 8
 _ONE, _MINUS_ONE = np.float32(1), np.float32(-1)
-_TWELVE, _TWENTY_FIVE, _TWENTY_SEVEN = np.uint64(12), np.uint64(25), np.uint64(27)
 _ZERO, _LAST = np.int32(0), np.int32(2048)
 _MOST, _STEPS = np.float32(16), np.float32(64)
 _CHANCES = (1 / (1 + np.exp(-np.arange(-16, 16 + 2 / 64, 1 / 64)))).astype(np.float32)
@@ -37,27 +36,12 @@ def _chance(x):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def following(noise):  # type: ignore[no-untyped-def]
-    """Return the next state of xorshift64 (Marsaglia, 2003)."""
-    noise = noise ^ (noise >> _TWELVE)
-    noise = noise ^ (noise << _TWENTY_FIVE)
-    return noise ^ (noise >> _TWENTY_SEVEN)
-
-
-@njit(inline="always")
-def product(lanes, tile, parts, a, at, b, other):  # type: ignore[no-untyped-def]
+def _product(lanes, tile, parts, a, at, b, other):  # type: ignore[no-untyped-def]
     """Return the dot product of two rows."""
     found = zeros(lanes)
     for part in range(parts):
         found = found + load(lanes, a, at + part * tile, tile) * load(lanes, b, other + part * tile, tile)
     return total(found)
-
-
-@njit(inline="always")
-def ask_for(lanes, tile, parts, table, at):  # type: ignore[no-untyped-def]
-    """Prefetch a row."""
-    for part in range(parts):
-        prefetch(lanes, table, at + part * tile)
 
 
 @njit(inline="always")
@@ -68,7 +52,7 @@ def _ask_far_for(lanes, tile, parts, table, at):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def set_slopes(slots, slopes, count, positives, rate, weight):  # type: ignore[no-untyped-def]
+def _set_slopes(slots, slopes, count, positives, rate, weight):  # type: ignore[no-untyped-def]
     """Replace products by rate (1 - s) for the first ones, those of positives, and by -rate w s for the others."""
     one = splat(slots, _ONE)
     for block in range((count + _SLOTS_COUNT - 1) // _SLOTS_COUNT):
@@ -126,21 +110,6 @@ def train_whole_rows(  # type: ignore[no-untyped-def]
         put(lanes, vertex, own, load(lanes, vertex, own, width) + change, state * SCRAMBLE)
 
 
-@njit(inline="always")
-def set_products(lanes, tile, parts, vertex, context, centres, contexts, negatives, i, soon, rows, slopes):  # type: ignore[no-untyped-def]
-    """Set `rows` to the contexts of pair i and `slopes` to their products; ask for the rows of pair `soon`."""
-    own = np.int64(centres[i]) * parts * tile
-    ask_for(lanes, tile, parts, vertex, np.int64(centres[soon]) * parts * tile)
-    for k in range(negatives.shape[1] + 1):
-        if k == 0:
-            row, next_row = np.int64(contexts[i]), np.int64(contexts[soon])
-        else:
-            row, next_row = np.int64(negatives[i, k - 1]), np.int64(negatives[soon, k - 1])
-        rows[k] = row
-        slopes[k] = product(lanes, tile, parts, vertex, own, context, row * parts * tile)
-        ask_for(lanes, tile, parts, context, next_row * parts * tile)
-
-
 @njit(cache=True, nogil=True)
 def train_parts(  # type: ignore[no-untyped-def]
     lanes, slots, tile, stride, vertex, context, centres, contexts, negatives, rate, weight, noise, ahead, rows, slopes
@@ -160,8 +129,16 @@ def train_parts(  # type: ignore[no-untyped-def]
     for i in range(count):
         own = np.int64(centres[i]) * stride
         soon = min(i + ahead, count - 1)
-        set_products(lanes, tile, parts, vertex, context, centres, contexts, negatives, i, soon, rows, slopes)
-        set_slopes(slots, slopes, num_negatives + 1, 1, rate, weight)
+        ask_for(lanes, tile, parts, vertex, np.int64(centres[soon]) * stride)
+        for k in range(num_negatives + 1):
+            if k == 0:
+                row, next_row = np.int64(contexts[i]), np.int64(contexts[soon])
+            else:
+                row, next_row = np.int64(negatives[i, k - 1]), np.int64(negatives[soon, k - 1])
+            rows[k] = row
+            slopes[k] = _product(lanes, tile, parts, vertex, own, context, row * stride)
+            ask_for(lanes, tile, parts, context, next_row * stride)
+        _set_slopes(slots, slopes, num_negatives + 1, 1, rate, weight)
         for part in range(parts):
             column = part * tile
             centre, change = load(lanes, vertex, own + column, tile), zeros(lanes)
@@ -219,13 +196,13 @@ def train_groups(  # type: ignore[no-untyped-def]
                 _ask_far_for(lanes, tile, parts, context, np.int64(negatives[number + 1, k]) * stride)
         for i in range(pairs):
             rows[i] = np.int64(centres[low + i]) * stride
-            slopes[i] = product(lanes, tile, parts, vertex, rows[i], context, np.int64(contexts[low + i]) * stride)
+            slopes[i] = _product(lanes, tile, parts, vertex, rows[i], context, np.int64(contexts[low + i]) * stride)
         for k in range(num_negatives):
             at = np.int64(negatives[number, k]) * stride
             rows[pairs + k] = at
             for i in range(pairs):
-                slopes[(k + 1) * pairs + i] = product(lanes, tile, parts, vertex, rows[i], context, at)
-        set_slopes(slots, slopes, pairs * (num_negatives + 1), pairs, rate, weight)
+                slopes[(k + 1) * pairs + i] = _product(lanes, tile, parts, vertex, rows[i], context, at)
+        _set_slopes(slots, slopes, pairs * (num_negatives + 1), pairs, rate, weight)
         for part in range(parts):
             column = part * tile
             for i in range(pairs):

@@ -13,7 +13,6 @@ No gradient is stored: a sample costs its K + 2 rows read and written once.
 from __future__ import annotations
 
 import contextlib
-import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.kernels.simd._llvm import HAS_AVX512
 from models.kernels.simd.vector import Lanes
 from models.kernels.skipgram.loops import SLOTS, train_groups, train_parts, train_whole_rows
-from models.kernels.skipgram.rules import train_by_rule
 from models.kernels.tables.device_tables import DeviceTable
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_steps import WHOLE_ROW
 from models.kernels.tables.row_tables import RowTable
 
 _ROWS_AHEAD_FLOATS = 256
@@ -34,8 +31,6 @@ _ROWS_AHEAD_FLOATS = 256
 _FAR_AHEAD = 6
 """Pairs, where tables are larger than the last cache: memory's latency is longer than the first level can hide."""
 _USUAL_CACHE = 32 << 20
-WHOLE_ROW = 128 if HAS_AVX512 else 32
-"""Lanes of a row, or a part of it: three of them, a centre's, its change and a context's, stay in registers."""
 
 
 def train_pairs(
@@ -67,27 +62,19 @@ def train_pairs(
     state = np.uint64(noise) if vertex.precision == "bfloat16" else None
     tables, pairs = (vertex.values, context.values), (centres, contexts)
     numbers = (np.float32(rate), np.float32(negative_weight), state)
-    stride, rule = vertex.stride, vertex.rule
+    stride = vertex.stride
     ahead = max(2, _ROWS_AHEAD_FLOATS // stride)
-    if rule.name == "sgd" and group == 1 and stride <= WHOLE_ROW:
+    if group == 1 and stride <= WHOLE_ROW:
         far = _FAR_AHEAD if vertex.values.nbytes + context.values.nbytes > last_cache_bytes() else None
         train_whole_rows(Lanes(stride), stride, *tables, *pairs, negatives, *numbers, ahead, far)
         return
     lanes, slots = Lanes(min(stride & -stride, WHOLE_ROW)), negatives.shape[1] + group
     room = np.zeros(slots, np.int64), np.zeros(-(-group * slots // SLOTS.count) * SLOTS.count, np.float32)
-    rows = lanes, SLOTS, lanes.count
-    if rule.name == "sgd" and group == 1:
-        train_parts(*rows, stride, *tables, *pairs, negatives, *numbers, ahead, *room)
-    elif rule.name == "sgd":
-        changes = np.zeros(group * lanes.count, np.float32)
-        train_groups(*rows, stride, *tables, *pairs, negatives, *numbers, *room, group, changes)
+    arguments = (lanes, SLOTS, lanes.count, stride, *tables, *pairs, negatives, *numbers)
+    if group == 1:
+        train_parts(*arguments, ahead, *room)
     else:
-        negatives = np.repeat(negatives, group, 0)[: len(centres)]
-        states = (vertex.moment, vertex.scalars, context.moment, context.scalars)
-        constants = np.array([rule.decay, rule.second_decay, rule.epsilon], np.float32)
-        scratch = np.zeros((2, stride), np.float32)
-        arguments = (*rows, vertex.width, *tables, *pairs, negatives, *numbers, ahead, *room)
-        train_by_rule(*arguments, *states, constants, scratch)
+        train_groups(*arguments, *room, group, np.zeros(group * lanes.count, np.float32))
 
 
 @cache
@@ -122,41 +109,20 @@ def reference_train_pairs(
     negatives: NDArray[Any],
     rate: float,
     negative_weight: float = 1.0,
-    rule: Rule | None = None,
     *,
     in_turn: bool = False,
 ) -> None:
-    """Do what `train_pairs` does in plain float64: tables (rows, width), pairs (n, 2), no memory of the rule yet.
+    """Do what `train_pairs` does in plain float64: tables (rows, width), pairs (n, 2).
 
     `in_turn`: the slope of a row that is twice among a pair's contexts is taken anew after its first step.
     """
-    remembered: dict[tuple[int, int], list[Any]] = {}
-    rule = rule or Rule()
     for (u, v), others in zip(pairs, negatives, strict=True):
         rows, centre = [v, *others], vertex[u].copy()
         products = [centre @ context[row] for row in rows]
         change = np.zeros(vertex.shape[1])
         for number, row in enumerate(rows):
             chance = 1 / (1 + np.exp(-(centre @ context[row] if in_turn else products[number])))
-            slope = -negative_weight * chance if number else 1 - chance
+            slope = rate * (-negative_weight * chance if number else 1 - chance)
             change += slope * context[row]
-            context[row] += rate * _reference_step(rule, remembered, (id(context), row), slope * centre)
-        vertex[u] += rate * _reference_step(rule, remembered, (id(vertex), u), change)
-
-
-def _reference_step(rule: Rule, remembered: dict[Any, list[Any]], row: Any, gradient: NDArray[Any]) -> NDArray[Any]:
-    kept = remembered.setdefault(row, [0.0, 0.0, 0])
-    kept[2] += 1
-    mean = float((gradient**2).mean())
-    if rule.name == "momentum":
-        kept[0] = rule.decay * kept[0] + gradient
-        return np.asarray(kept[0])
-    if rule.name == "adagrad":
-        kept[1] += mean
-        return gradient / (math.sqrt(kept[1]) + rule.epsilon)
-    if rule.name == "adam":
-        kept[0] = rule.decay * kept[0] + (1 - rule.decay) * gradient
-        kept[1] = rule.second_decay * kept[1] + (1 - rule.second_decay) * mean
-        first = kept[0] / (1 - rule.decay ** kept[2])
-        return np.asarray(first / (math.sqrt(kept[1] / (1 - rule.second_decay ** kept[2])) + rule.epsilon))
-    return gradient
+            context[row] += slope * centre
+        vertex[u] += change

@@ -2,12 +2,11 @@
 
 Programs change rows without locks (Hogwild, arXiv:1106.5730), so results differ from run to run; one program gives the
 same bits always. Steps are added to float32 rows by atomic additions: none is lost, however many programs move a row
-at once. Rows of bfloat16, and what rules remember of rows, are written: of two programs that move a row at once, one's
-step is lost; so fewer programs work at once on small tables. A program sees its own steps in their order.
+at once. Rows of bfloat16 are written: of two programs that move a row at once, one's step is lost; so fewer programs
+work at once on small tables. A program sees its own steps in their order.
 
 Pairs that share negatives read the negatives' rows where their group begins and move them where it ends, by the sum of
 what each pair asks for; a pair's own two rows move at once. So all slopes of a pair are taken before any of its steps.
-Rules other than SGD, wide rows, and many negatives have a kernel of their own that works row by row, as the CPU's does.
 """
 
 from __future__ import annotations
@@ -27,12 +26,7 @@ from models.kernels.tables.rounding_triton import mix, put
 
 _PART_PAIRS = 256
 """Pairs that a program takes one after another, before it looks for others. Not tuned."""
-_MOST_NUMBERS = 8192
-"""Of negatives' rows that stay in registers."""
 _WARP_NUMBERS = 1024
-_WIDEST = 1024
-"""Columns that the kernel for rows takes at a time."""
-_SCRATCH_NUMBERS = 1 << 25
 _NO_LIMIT = 2**31 - 1
 """Programs: one for each part of the pairs, and the device takes as many at once as it holds."""
 _ROWS_A_PROGRAM = 16
@@ -57,7 +51,7 @@ class Concurrency:
     def of(cls, context: DeviceTable, num_negatives: int) -> Concurrency:
         """Return what suits a table of contexts: no limit where no step is lost, else as many as its rows bear."""
         adds = context.values.dtype == torch.float32
-        if adds and context.rule.name == "sgd":
+        if adds:
             return cls(_NO_LIMIT, adds)
         return cls(max(1, len(context.values) // (_ROWS_A_PROGRAM * (num_negatives + 1))), adds)
 
@@ -76,7 +70,6 @@ class _Pairs:
     rates: Tensor
     """float32 (chunks,)."""
     group: int
-    adds: bool
 
     @property
     def part(self) -> int:
@@ -89,7 +82,7 @@ class _Pairs:
         return len(self.centres) * triton.cdiv(self.centres.shape[1], self.part)
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return what both kernels read."""
+        """Return what the kernel reads."""
         sizes = self.centres.shape[1], self.negatives.shape[1], self.negatives.shape[2], self.num_parts
         return self.centres, self.contexts, self.negatives, self.counts, self.rates, *sizes
 
@@ -118,7 +111,7 @@ def train_pairs(
         negatives: rows of `context` (n / group rounded up, K), or for each chunk (C, n / group rounded up, K).
         rate: learning rate; or of each chunk, float32 (C,).
         counts: int64 (C,), how many pairs of each chunk there are; None: n.
-        group: pairs that share negatives; with other rules than SGD these rows move for each pair alone.
+        group: pairs that share negatives.
         negative_weight: what a negative counts.
         noise: seed of the rounding of bfloat16 tables, 0 to 2^63 - 1; another one for every call.
         concurrency: how programs share the tables; None: `Concurrency.of`.
@@ -136,16 +129,17 @@ def train_pairs(
         torch.full((chunks,), room, device=device) if counts is None else counts,
         rate if isinstance(rate, Tensor) else torch.full((chunks,), rate, device=device),
         group,
-        concurrency.adds,
     )
-    numbers = triton.next_power_of_2(max(1, num_negatives)) * _width(vertex)
-    train = _train_groups if vertex.rule.name == "sgd" and numbers <= _MOST_NUMBERS else _train_rows
-    train(vertex, context, pairs, negative_weight, noise, min(concurrency.programs, pairs.num_parts))
-
-
-def _width(table: DeviceTable) -> int:
-    """Return how many columns a block has that holds a row."""
-    return max(16, int(triton.next_power_of_2(table.values.shape[1])))
+    stride, slots = vertex.values.shape[1], triton.next_power_of_2(max(1, num_negatives))
+    columns = max(16, int(triton.next_power_of_2(stride)))
+    programs = min(concurrency.programs, pairs.num_parts)
+    _walk_groups[(programs,)](
+        vertex.values, context.values, *pairs.arguments(), negative_weight, noise,
+        PART=pairs.part, GROUP=group, STRIDE=stride, WIDTH=columns, SLOTS=slots,
+        SHARED=vertex.values.data_ptr() == context.values.data_ptr(),
+        ADDS=concurrency.adds, BY_CHANCE=vertex.values.dtype == torch.bfloat16,
+        num_warps=_warps((slots + 4) * columns), num_stages=1,
+    )  # fmt: skip
 
 
 def reference_train_groups(
@@ -171,23 +165,9 @@ def reference_train_groups(
         np.add.at(context, others, moved)
 
 
-def _train_groups(
-    vertex: DeviceTable, context: DeviceTable, pairs: _Pairs, negative_weight: float, noise: int, programs: int
-) -> None:
-    stride, slots = vertex.values.shape[1], triton.next_power_of_2(max(1, pairs.negatives.shape[2]))
-    columns = _width(vertex)
-    _walk_groups[(programs,)](
-        vertex.values, context.values, *pairs.arguments(), negative_weight, noise,
-        PART=pairs.part, GROUP=pairs.group, STRIDE=stride, WIDTH=columns, SLOTS=slots,
-        SHARED=vertex.values.data_ptr() == context.values.data_ptr(),
-        ADDS=pairs.adds, BY_CHANCE=vertex.values.dtype == torch.bfloat16,
-        num_warps=_warps((slots + 4) * columns), num_stages=1,
-    )  # fmt: skip
-
-
 def _warps(numbers: int) -> int:
     """Return how many warps share so many numbers: a power of 2."""
-    return 1 << (max(1, numbers // _WARP_NUMBERS).bit_length() - 1)
+    return 1 << min(5, max(1, numbers // _WARP_NUMBERS).bit_length() - 1)
 
 
 @triton.jit
@@ -286,144 +266,3 @@ def _merge(n, slots, drawn, ADDS: tl.constexpr):  # type: ignore[no-untyped-def]
         counted = drawn & (tl.sum(same * (slots[None, :] < slots[:, None]).to(tl.int32), 1) == 0)
         copies = tl.where(counted, tl.sum(same, 1), 0).to(tl.float32)
     return copies, counted
-
-
-def _train_rows(
-    vertex: DeviceTable, context: DeviceTable, pairs: _Pairs, negative_weight: float, noise: int, programs: int
-) -> None:
-    stride, slots, rule = vertex.values.shape[1], pairs.negatives.shape[2] + 1, vertex.rule
-    columns = min(_WIDEST, _width(vertex))
-    programs = max(1, min(programs, _SCRATCH_NUMBERS // (stride + slots)))
-    scratch = torch.empty((programs, stride + slots), device=vertex.values.device)
-    nothing = scratch  # stands for what the rule does not remember
-    memory = [
-        part if part is not None else nothing for table in (vertex, context) for part in (table.moment, table.scalars)
-    ]
-    _walk_rows[(programs,)](
-        vertex.values, context.values, *memory, scratch, *pairs.arguments(), negative_weight, noise,
-        rule.decay, rule.second_decay, rule.epsilon, vertex.width,
-        PART=pairs.part, GROUP=pairs.group, STRIDE=stride, WIDTH=columns,
-        HAS_MOMENT=rule.has_moment, HAS_SCALARS=rule.has_scalars,
-        SHARED=vertex.values.data_ptr() == context.values.data_ptr(),
-        ADDS=pairs.adds, BY_CHANCE=vertex.values.dtype == torch.bfloat16,
-        num_warps=_warps(4 * columns), num_stages=1,
-    )  # fmt: skip
-
-
-@triton.jit
-def _load(table, at, columns, STRIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    return tl.load(table + at + columns, mask=columns < STRIDE, other=0.0, cache_modifier=".cg").to(tl.float32)
-
-
-@triton.jit
-def _dot(a, a_at, b, b_at, STRIDE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the product of two rows, of which each part is `WIDTH` columns."""
-    products = tl.zeros([WIDTH], tl.float32)
-    for column in range(0, STRIDE, WIDTH):
-        columns = column + tl.arange(0, WIDTH)
-        products += _load(a, a_at, columns, STRIDE) * _load(b, b_at, columns, STRIDE)
-    return tl.sum(products, 0)
-
-
-@triton.jit
-def _count_step(  # type: ignore[no-untyped-def]
-    scalars, row, mean, rate, decay, second_decay, epsilon, HAS_MOMENT: tl.constexpr, HAS_SCALARS: tl.constexpr
-):
-    """Note a gradient whose squares have this mean; return what its step, and its part in the moment, is scaled by."""
-    scale, fresh = rate, 1.0
-    if HAS_SCALARS:
-        squares = tl.load(scalars + 2 * row, cache_modifier=".cg")
-        if HAS_MOMENT:
-            squares = second_decay * squares + (1 - second_decay) * mean
-            steps = tl.load(scalars + 2 * row + 1, cache_modifier=".cg") + 1
-            tl.debug_barrier()
-            tl.store(scalars + 2 * row + 1, steps)
-            second = squares / (1 - tl.exp2(steps * tl.log2(second_decay)))
-            scale = rate / (1 - tl.exp2(steps * tl.log2(decay))) / (tl.sqrt(second) + epsilon)
-            fresh = 1 - decay
-        else:
-            squares += mean
-            tl.debug_barrier()
-            scale = rate / (tl.sqrt(squares) + epsilon)
-        tl.store(scalars + 2 * row, squares)
-    return scale, fresh
-
-
-@triton.jit
-def _move(  # type: ignore[no-untyped-def]
-    table, moment, at, gradient, scale, fresh, decay, random, columns,
-    STRIDE: tl.constexpr, HAS_MOMENT: tl.constexpr, ADDS: tl.constexpr, BY_CHANCE: tl.constexpr,
-):  # fmt: skip
-    """Move some columns of a row by its gradient."""
-    inside = columns < STRIDE
-    if HAS_MOMENT:
-        gradient = decay * _load(moment, at, columns, STRIDE) + fresh * gradient
-        tl.store(moment + at + columns, gradient, mask=inside)
-    before = gradient
-    if not ADDS:
-        before = _load(table, at, columns, STRIDE)
-    _change(table + at + columns, before, scale * gradient, inside, random, columns, ADDS, BY_CHANCE)
-
-
-@triton.jit(do_not_specialize=["room", "groups", "num_negatives", "num_parts", "noise"])
-def _walk_rows(  # type: ignore[no-untyped-def]
-    vertex, context, vertex_moment, vertex_scalars, context_moment, context_scalars, scratch,
-    centres, contexts, negatives, counts, rates,
-    room: tl.int64, groups: tl.int64, num_negatives: tl.int64, num_parts: tl.int32, weight, noise: tl.uint64,
-    decay, second_decay, epsilon, num_columns,
-    PART: tl.constexpr, GROUP: tl.constexpr, STRIDE: tl.constexpr, WIDTH: tl.constexpr,
-    HAS_MOMENT: tl.constexpr, HAS_SCALARS: tl.constexpr, SHARED: tl.constexpr,
-    ADDS: tl.constexpr, BY_CHANCE: tl.constexpr,
-):  # fmt: skip
-    """Do what the CPU's kernel does, step by step; scratch float32 (programs, STRIDE + K + 1): room to work in."""
-    change = scratch + tl.program_id(0).to(tl.int64) * (STRIDE + num_negatives + 1)
-    slopes = change + STRIDE
-    parts_a_chunk, noise = tl.cdiv(room, PART), noise.to(tl.uint64)
-    for part in range(tl.program_id(0), num_parts, tl.num_programs(0)):
-        chunk = part // parts_a_chunk
-        begin = (part % parts_a_chunk) * PART
-        end = tl.minimum(begin + PART, tl.load(counts + chunk))
-        rate = tl.load(rates + chunk)
-        for i in range(begin, end):
-            pair = chunk * room + i
-            u, v = tl.load(centres + pair).to(tl.int64), tl.load(contexts + pair).to(tl.int64)
-            drawn, state = negatives + (chunk * groups + i // GROUP) * num_negatives, pair * (num_negatives + 2)
-            for k in range(num_negatives + 1):
-                n = tl.where(k == 0, v, tl.load(drawn + k - 1, mask=k > 0, other=0).to(tl.int64))
-                chance = tl.sigmoid(_dot(vertex, u * STRIDE, context, n * STRIDE, STRIDE, WIDTH))
-                tl.store(slopes + k, tl.where(k == 0, 1 - chance, -weight * chance))
-            squares = _dot(vertex, u * STRIDE, vertex, u * STRIDE, STRIDE, WIDTH)
-            tl.debug_barrier()
-            for k in range(num_negatives + 1):
-                n = tl.where(k == 0, v, tl.load(drawn + k - 1, mask=k > 0, other=0).to(tl.int64))
-                slope = tl.load(slopes + k, cache_modifier=".cg")
-                if SHARED and HAS_SCALARS:  # the centre's row may just have moved as a context
-                    squares = _dot(vertex, u * STRIDE, vertex, u * STRIDE, STRIDE, WIDTH)
-                scale, fresh = _count_step(
-                    context_scalars, n, slope * slope * squares / num_columns, rate, decay, second_decay, epsilon,
-                    HAS_MOMENT, HAS_SCALARS,
-                )  # fmt: skip
-                random = mix(noise + (state + k).to(tl.uint64))
-                for column in range(0, STRIDE, WIDTH):
-                    columns = column + tl.arange(0, WIDTH)
-                    own = _load(vertex, u * STRIDE, columns, STRIDE)
-                    before = tl.where(k == 0, 0.0, _load(change, 0, columns, STRIDE))
-                    after = before + slope * _load(context, n * STRIDE, columns, STRIDE)
-                    tl.store(change + columns, after, mask=columns < STRIDE)
-                    _move(
-                        context, context_moment, n * STRIDE, slope * own, scale, fresh, decay, random, columns,
-                        STRIDE, HAS_MOMENT, ADDS, BY_CHANCE,
-                    )  # fmt: skip
-                tl.debug_barrier()
-            mean = _dot(change, 0, change, 0, STRIDE, WIDTH) / num_columns
-            scale, fresh = _count_step(
-                vertex_scalars, u, mean, rate, decay, second_decay, epsilon, HAS_MOMENT, HAS_SCALARS
-            )
-            random = mix(noise + (state + num_negatives + 1).to(tl.uint64))
-            for column in range(0, STRIDE, WIDTH):
-                columns = column + tl.arange(0, WIDTH)
-                _move(
-                    vertex, vertex_moment, u * STRIDE, _load(change, 0, columns, STRIDE), scale, fresh, decay, random,
-                    columns, STRIDE, HAS_MOMENT, ADDS, BY_CHANCE,
-                )  # fmt: skip
-            tl.debug_barrier()

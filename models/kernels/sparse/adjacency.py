@@ -102,25 +102,9 @@ def split_rows(indptr: NDArray[np.int64], threads: int) -> NDArray[np.int64]:
     rows = len(indptr) - 1
     work = int(indptr[-1]) + _ROW_COST * rows
     count = 1 if threads == 1 or work < _SMALL else threads * CHUNKS_A_THREAD
-    bounds = np.empty(count + 1, np.int64)
-    _fill_bounds(indptr, bounds)
-    return bounds
-
-
-@njit(cache=True, nogil=True)
-def _fill_bounds(indptr, bounds):  # type: ignore[no-untyped-def]
-    rows, count = len(indptr) - 1, len(bounds) - 1
-    work = indptr[rows] + _ROW_COST * rows
-    bounds[0], bounds[count] = 0, rows
-    for i in range(1, count):
-        low, high, aim = bounds[i - 1], rows, work * i // count
-        while low < high:
-            middle = (low + high) // 2
-            if indptr[middle] + _ROW_COST * middle < aim:
-                low = middle + 1
-            else:
-                high = middle
-        bounds[i] = low
+    aims = work * np.arange(1, count) // count
+    inner = np.searchsorted(indptr + _ROW_COST * np.arange(rows + 1), aims) if count > 1 else aims
+    return np.concatenate([[0], inner, [rows]])
 
 
 def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:

@@ -1,8 +1,7 @@
 """The loops of `message.py` over rows: messages are made again wherever they are needed and never stored.
 
 `term` holds the edges' rows, or one row for each of their `codes`, or is None. Means weigh the messages of a
-destination by softmax, e^(t - log sum e^t), with exponents t = beta m or t = p log m; the other of beta and p is None.
-(numba leaves out what stands under `if beta is not None` where it is None, but not the `else` where it is a number.)
+destination by softmax, e^(beta m - log sum e^(beta m)).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from models.kernels.simd.vector import (
     NEAR,
     load,
     maximum,
-    minimum,
     prefetch,
     prefetch_far,
     splat,
@@ -26,22 +24,17 @@ from models.kernels.simd.vector import (
 )
 from models.kernels.sparse.ranges import range_number
 
-LARGEST = np.float32(10)
-"""Messages are clamped to this before their powers are taken, as in the code published with GENConv."""
-_ABOVE = np.nextafter(LARGEST, np.float32(np.inf))
 _CHUNK = 32
 """Edges whose maximum is taken before their exponentials: their rows stay in the first- or second-level cache."""
 _ONE = np.float32(1)
 
 
 @njit(cache=True, nogil=True)
-def sum_rows(low, high, lanes, count, column, stride, indptr, indices, x, term, codes, own, y):  # type: ignore[no-untyped-def]
-    """y_v = own x_v + sum ReLU(x_u + e_uv); without the first where own is None."""
+def sum_rows(low, high, lanes, count, column, stride, indptr, indices, x, term, codes, y):  # type: ignore[no-untyped-def]
+    """y_v = sum ReLU(x_u + e_uv)."""
     last = indptr[high]
     for row in range(low, high):
         acc = zeros(lanes)
-        if own is not None:
-            acc = load(lanes, x, row * stride + column, count) * own
         for e in range(indptr[row], indptr[row + 1]):
             if e + FAR < last:
                 prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
@@ -57,18 +50,12 @@ def sum_rows(low, high, lanes, count, column, stride, indptr, indices, x, term, 
 
 @njit(cache=True, nogil=True)
 def sum_rows_backward(  # type: ignore[no-untyped-def]
-    low, high, lanes, count, column, stride, indptr, indices, edges, x, term, codes, own, grad, bounds, grad_x,
-    grad_term, shares,
+    low, high, lanes, count, column, stride, indptr, indices, edges, x, term, codes, grad, bounds, grad_x, grad_term,
 ):  # fmt: skip
-    """Go over the sources: dx_u = own dy_u + sum_v [x_u + e_uv > 0] dy_v, and the edges' own.
-
-    `shares` receives each range's sum of x dy, the gradient of `own`.
-    """
+    """Go over the sources: dx_u = sum_v [x_u + e_uv > 0] dy_v, and the edges' own."""
     last = indptr[high]
     part = range_number(bounds, low) if low < high else 0
     base = part * (len(grad_term) // (len(bounds) - 1))
-    num_dst = len(grad) // stride
-    whole = zeros(lanes)
     for row in range(low, high):
         source = load(lanes, x, row * stride + column, count)
         acc = zeros(lanes)
@@ -92,28 +79,15 @@ def sum_rows_backward(  # type: ignore[no-untyped-def]
             acc = acc + change
         if term is None:
             acc = where_positive(source, acc)
-        if own is not None:  # noqa: SIM102 - numba leaves out what stands under the first alone
-            if row < num_dst:
-                change = load(lanes, grad, row * stride + column, count)
-                whole = whole + source * change
-                acc = acc + change * own
         store(lanes, grad_x, row * stride + column, acc, count)
-    if own is not None:  # noqa: SIM102
-        if low < high:
-            store(lanes, shares, part * stride + column, whole, count)
 
 
 @njit(cache=True, nogil=True)
 def mean_rows(  # type: ignore[no-untyped-def]
-    low, high, lanes, count, column, stride, indptr, indices, x, term, codes, eps, beta, p, y, log_sums
+    low, high, lanes, count, column, stride, indptr, indices, x, term, codes, eps, beta, y, log_sums
 ):
     """Softmax a chunk of edges at a time: where the largest exponent grows, what was summed shrinks."""
-    last = indptr[high]
-    sign = _ONE
-    if beta is not None:
-        sign = np.float32(np.sign(beta))
-    if p is not None:
-        sign = np.float32(np.sign(p))
+    last, sign = indptr[high], np.float32(np.sign(beta))
     for row in range(low, high):
         begin, end = indptr[row], indptr[row + 1]
         acc, weights, largest = zeros(lanes), zeros(lanes), splat(lanes, np.float32(-np.inf))
@@ -130,11 +104,7 @@ def mean_rows(  # type: ignore[no-untyped-def]
                     at = np.int64(e if codes is None else codes[e])
                     value = value + load(lanes, term, at * stride + column, count)
                 extreme = maximum(extreme, (where_positive(value, value) + eps) * sign)
-            top = extreme * sign
-            if beta is not None:
-                top = maximum(top * beta, largest)
-            if p is not None:
-                top = maximum(log(minimum(top, LARGEST)) * p, largest)
+            top = maximum(extreme * sign * beta, largest)
             shrunk = exp(largest - top)
             acc, weights, largest = acc * shrunk, weights * shrunk, top
             for e in range(start, stop):
@@ -143,32 +113,22 @@ def mean_rows(  # type: ignore[no-untyped-def]
                     at = np.int64(e if codes is None else codes[e])
                     value = value + load(lanes, term, at * stride + column, count)
                 value = where_positive(value, value) + eps
-                if beta is not None:
-                    weight = exp(value * beta - largest)
-                    weights = weights + weight
-                    acc = acc + weight * value
-                if p is not None:
-                    weights = weights + exp(log(minimum(value, LARGEST)) * p - largest)
-        total = largest + log(weights)
-        mean = acc
-        if begin < end:
-            if beta is not None:
-                mean = acc / weights
-            if p is not None:
-                mean = exp((total - np.float32(np.log(end - begin))) / p)
-        store(lanes, y, row * stride + column, mean, count)
-        store(lanes, log_sums, row * stride + column, total, count)
+                weight = exp(value * beta - largest)
+                weights = weights + weight
+                acc = acc + weight * value
+        store(lanes, y, row * stride + column, acc / weights if begin < end else acc, count)
+        store(lanes, log_sums, row * stride + column, largest + log(weights), count)
 
 
 @njit(cache=True, nogil=True)
 def mean_rows_backward(  # type: ignore[no-untyped-def]
-    low, high, lanes, count, column, stride, indptr, indices, edges, x, term, codes, eps, beta, p,
+    low, high, lanes, count, column, stride, indptr, indices, edges, x, term, codes, eps, beta,
     grad, y, log_sums, bounds, grad_x, grad_term, shares,
 ):  # fmt: skip
-    """Go over the sources; with w = e^(t - log sum), a message's gradient is w dy (1 + beta (m - y)) or w dy y / m.
+    """Go over the sources; with w = e^(beta m - log sum), a message's gradient is w dy (1 + beta (m - y)).
 
-    `shares` receives each range's sum of w dy (m - y)^2, the gradient of beta, or of w dy y log m. (m (m - y) sums up
-    to the same as the square, but not where y was rounded.)
+    `shares` receives each range's sum of w dy (m - y)^2, the gradient of beta. (m (m - y) sums up to the same as the
+    square, but not where y was rounded.)
     """
     last = indptr[high]
     part = range_number(bounds, low) if low < high else 0
@@ -201,17 +161,10 @@ def mean_rows_backward(  # type: ignore[no-untyped-def]
             message = where_positive(value, value) + eps
             mean = load(lanes, y, target, count)
             change = load(lanes, grad, target, count)
-            if beta is not None:
-                change = change * exp(message * beta - load(lanes, log_sums, target, count))
-                beyond = message - mean
-                share = share + change * beyond * beyond
-                change = change * (beyond * beta + _ONE)
-            if p is not None:
-                clamped = minimum(message, LARGEST)
-                exponent = log(clamped)
-                change = change * mean * exp(exponent * p - load(lanes, log_sums, target, count))
-                share = share + change * exponent
-                change = where_positive(splat(lanes, _ABOVE) - message, change / clamped)
+            change = change * exp(message * beta - load(lanes, log_sums, target, count))
+            beyond = message - mean
+            share = share + change * beyond * beyond
+            change = change * (beyond * beta + _ONE)
             change = where_positive(value, change)
             acc = acc + change
             if term is not None:

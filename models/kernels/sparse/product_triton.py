@@ -11,7 +11,12 @@ import triton.language as tl
 from torch import Tensor
 
 from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.spmm_max_triton import block_shape
+
+
+def block_shape(width: int) -> dict[str, int]:
+    """Return how many edges and columns a program takes at a time, and its warps, for rows of `width` columns."""
+    columns = min(128, max(16, triton.next_power_of_2(width)))
+    return {"EDGES": 16, "WIDTH": columns, "num_warps": 1 if columns <= 32 else 2 if columns <= 64 else 4}
 
 
 def multiply_triton(

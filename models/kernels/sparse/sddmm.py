@@ -10,9 +10,9 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.kernels.backends import choose, widen
+from models.kernels.backends import widen
 from models.kernels.shapes import check_like, check_rows, check_shape
-from models.kernels.simd.vector import FAR, NEAR, load, prefetch, prefetch_far, storage, tiles, total
+from models.kernels.simd.vector import FAR, NEAR, has_kernels, load, prefetch, prefetch_far, storage, tiles, total
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.product import factor, multiply
 from models.kernels.threads import run_rows
@@ -69,12 +69,7 @@ def dot_edges(
 
     float32; of float64 rows float64.
     """
-    backend = choose(a)
-    if backend == "triton":
-        from models.kernels.sparse.sddmm_triton import dot_edges_triton
-
-        return dot_edges_triton(adj, a, b, source_scale, target_scale)
-    if backend == "torch":
+    if not has_kernels(a):
         s = reference_sddmm(adj, widen(a), widen(b))
         for scale, ends in ((source_scale, adj.indices.long()), (target_scale, adj.targets())):
             s = s if scale is None else s * scale[ends].view(-1, *[1] * (s.dim() - 1)).to(s.dtype)

@@ -8,17 +8,18 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import njit, types
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.kernels.backends import choose, widen
+from models.kernels.backends import widen
+from models.kernels.shapes import check_shape
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import INT
 from models.kernels.simd.vector import (
     FAR,
     NEAR,
     WIDEST,
+    has_kernels,
     instruction,
     load,
     prefetch,
@@ -29,22 +30,29 @@ from models.kernels.simd.vector import (
     zeros,
 )
 from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.product import source
 from models.kernels.threads import run_rows
 
-MAX_WIDEST = WIDEST // 2  # a maximum and its rank a column, both in registers
+_WIDEST_MAX = WIDEST // 2  # a maximum and its rank a column, both in registers
 
 
 def max_rows(adj: Adjacency, x: Tensor) -> Tensor:
-    """y_v = max_{u in N(v)} x_u: x (num_src, D) -> (num_dst, D), 0 without in-edges; NaN passes."""
-    backend = choose(x)
-    if backend == "torch":
-        return reference_max(adj, widen(x)).to(x.dtype)
-    if backend == "triton":
-        from models.kernels.sparse.spmm_max_triton import max_rows_triton
+    """y_v = max_{u in N(v)} x_u, column by column: what each destination receives at most from its in-neighbours.
 
-        return max_rows_triton(adj, x)
-    return _Max.apply(x, adj)  # type: ignore[no-untyped-call]
+    Args:
+        adj: the edges.
+        x: float32 or bfloat16 (num_src, D); differentiable.
+
+    Returns:
+        (num_dst, D) in x's dtype; 0 for destinations without in-edges; NaN passes. The gradient goes to the first of
+        equal sources (on a GPU it is shared among them); edges in parallel count once.
+
+    Raises:
+        ValueError: another shape.
+    """
+    check_shape("x", x, adj.num_src, "D")
+    if not has_kernels(x):
+        return reference_max(adj, widen(x)).to(x.dtype)
+    return _NeighborMax.apply(x, adj)  # type: ignore[no-untyped-call]
 
 
 def reference_max(adj: Adjacency, x: Tensor) -> Tensor:
@@ -55,12 +63,17 @@ def reference_max(adj: Adjacency, x: Tensor) -> Tensor:
     return y.masked_fill((adj.degrees() == 0).unsqueeze(1), 0)
 
 
-class _Max(torch.autograd.Function):
+class _NeighborMax(torch.autograd.Function):
     """Keeps, for each result, which of the row's in-edges it came from; the gradient is gathered by source."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, adj: Adjacency) -> Tensor:
-        y, rank = take_maxima(x, adj.chunks(), adj.indptr, adj.indices)
+        width = x.shape[1]
+        y = torch.empty(adj.num_dst, width, dtype=x.dtype)
+        rank = torch.empty(y.shape, dtype=torch.int32)  # the number in the row of the edge that a maximum came from
+        arrays = (adj.indptr.numpy(), adj.indices.numpy(), storage(x.contiguous()), storage(y), _bits(rank))
+        for column, lanes, count in tiles(width, _WIDEST_MAX):
+            run_rows(_max_of_rows, adj.chunks(), lanes, count, width, column, *arrays)
         ctx.adj = adj
         ctx.save_for_backward(rank)
         return y
@@ -72,24 +85,10 @@ class _Max(torch.autograd.Function):
         out, width = adj.transpose(), grad.shape[1]
         grad_x = torch.empty(adj.num_src, width, dtype=grad.dtype)
         edges = (out.indptr.numpy(), out.indices.numpy(), out.edges.numpy(), adj.indptr.numpy())
-        for column, lanes, count in tiles(width, MAX_WIDEST):
+        for column, lanes, count in tiles(width, _WIDEST_MAX):
             place = (lanes, count, width, column)
-            run_rows(_gather_rows, adj.reverse().chunks(), *place, *edges, storage(grad), bits(rank), storage(grad_x))
+            run_rows(_gather_rows, adj.reverse().chunks(), *place, *edges, storage(grad), _bits(rank), storage(grad_x))
         return grad_x, None
-
-
-def take_maxima(x: Tensor, bounds: NDArray[np.int64], indptr: Tensor, indices: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the maximum over each row's in-edges and, int32, the number in the row of the edge that it came from.
-
-    Without indices row e of x is that of edge e.
-    """
-    y = torch.empty(len(indptr) - 1, x.shape[1], dtype=x.dtype)
-    rank = torch.empty(y.shape, dtype=torch.int32)
-    sources = None if indices is None else indices.numpy()
-    arrays = (indptr.numpy(), sources, storage(x.contiguous()), storage(y), bits(rank))
-    for column, lanes, count in tiles(x.shape[1], MAX_WIDEST):
-        run_rows(_max_of_rows, bounds, lanes, count, x.shape[1], column, *arrays)
-    return y, rank
 
 
 def _is_larger(builder: Any, best: Any, value: Any) -> Any:
@@ -117,7 +116,7 @@ def _rank_of_larger(typing, best, value, number, which):  # type: ignore[no-unty
 
 
 @instruction
-def where_rank(typing, which, number, value):  # type: ignore[no-untyped-def]
+def _where_rank(typing, which, number, value):  # type: ignore[no-untyped-def]
     """Return the value where which has number's bits, else 0."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -129,7 +128,7 @@ def where_rank(typing, which, number, value):  # type: ignore[no-untyped-def]
     return value(which, types.int32, value), generate
 
 
-def bits(rank: Tensor) -> Any:
+def _bits(rank: Tensor) -> Any:
     """Return int32 numbers as the bits of floats: vectors load, choose and store them without touching a bit."""
     return rank.view(-1).numpy().view(np.float32)
 
@@ -141,13 +140,13 @@ def _max_of_rows(low, high, lanes, count, stride, column, indptr, indices, x, y,
         first, at = indptr[row], row * stride + column
         best, which = zeros(lanes), zeros(lanes)  # the bits of zero are rank 0
         if first < indptr[row + 1]:
-            best = load(lanes, x, source(indices, first) * stride + column, count)
+            best = load(lanes, x, np.int64(indices[first]) * stride + column, count)
         for e in range(first, indptr[row + 1]):
             if e + FAR < last:
-                prefetch_far(lanes, x, source(indices, e + FAR) * stride + column)
+                prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
             if e + NEAR < last:
-                prefetch(lanes, x, source(indices, e + NEAR) * stride + column)
-            value = load(lanes, x, source(indices, e) * stride + column, count)
+                prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
+            value = load(lanes, x, np.int64(indices[e]) * stride + column, count)
             which = _rank_of_larger(best, value, np.int32(e - first), which)
             best = _larger(best, value)
         store(lanes, y, at, best, count)
@@ -173,5 +172,5 @@ def _gather_rows(  # type: ignore[no-untyped-def]
             v = np.int64(out_indices[e])
             at = v * stride + column
             own = np.int32(out_edges[e] - indptr[v])
-            acc = acc + where_rank(load(lanes, rank, at, count), own, load(lanes, grad, at, count))
+            acc = acc + _where_rank(load(lanes, rank, at, count), own, load(lanes, grad, at, count))
         store(lanes, grad_x, row * stride + column, acc, count)

@@ -5,23 +5,19 @@ A row of D numbers is D + 4 bytes: the numbers, and the scale as float32 behind 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import INT
-from models.kernels.simd.vector import VectorType
+from models.kernels.simd._llvm import BYTE, FLOAT
+from models.kernels.simd.vector import VectorType, instruction
 
 SCALE_BYTES = 4
 _LARGEST = 127
-_BYTE, _FLOAT = ir.IntType(8), ir.FloatType()
-_instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
 
 def pack_rows(rows: NDArray[np.floating[Any]]) -> NDArray[np.int8]:
@@ -40,7 +36,7 @@ def pack_rows(rows: NDArray[np.floating[Any]]) -> NDArray[np.int8]:
     return packed
 
 
-@_instruction
+@instruction
 def load_bytes(typing, lanes, array, offset, count, scale):  # type: ignore[no-untyped-def]
     """load_bytes(lanes, array, offset, count, scale) -> vector: `vector.load` of 8-bit numbers, times their scale.
 
@@ -50,18 +46,10 @@ def load_bytes(typing, lanes, array, offset, count, scale):  # type: ignore[no-u
     assert fits, f"8-bit numbers come as flat int8 arrays, not {array}"
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        shape, width = signature.args[0], signature.return_type.lanes
-        address = _llvm.address(context, builder, signature.args[1], args[1], args[2])
-        pointer = builder.bitcast(address, ir.VectorType(_BYTE, width).as_pointer())
-        if shape.partly:
-            zero = _llvm.constant(_BYTE, width, 0)
-            arguments = [pointer, ir.Constant(INT, 1), _llvm.first_lanes(builder, args[3], width), zero]
-            raw = _llvm.call(builder, f"llvm.masked.load.v{width}i8.p0", zero.type, arguments)
-        else:
-            raw = builder.load(pointer, align=1)
-        numbers = builder.sitofp(raw, ir.VectorType(_FLOAT, width))
+        width = signature.return_type.lanes
+        numbers = builder.sitofp(_llvm.load(context, builder, signature, args, BYTE), ir.VectorType(FLOAT, width))
         place = _llvm.address(context, builder, signature.args[1], args[1], args[4])
-        scale = builder.load(builder.bitcast(place, _FLOAT.as_pointer()), align=1)
+        scale = builder.load(builder.bitcast(place, FLOAT.as_pointer()), align=1)
         return builder.fmul(numbers, _llvm.splat(builder, scale, width))
 
     return VectorType(lanes.count)(lanes, array, types.int64, types.int64, types.int64), generate

@@ -52,7 +52,7 @@ def _move(table: DeviceTable, own: Tensor | slice, summed: Tensor, rate: float, 
 
 
 def _step(table: DeviceTable, own: Tensor | slice, summed: Tensor) -> Tensor:
-    """Return what rows move by at a rate of 1, and remember what the rule remembers: see `Rule`."""
+    """Return what rows move by at a rate of 1, and remember what the rule remembers: see `UpdateRule`."""
     rule, moment, scalars = table.rule, table.moment, table.scalars
     if rule.name == "sgd":
         return summed

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 
 
@@ -21,7 +21,7 @@ class DeviceTable:
     values: Tensor
     """float32 or bfloat16 (num_rows, stride). Columns from `width` on are 0 and stay so."""
     width: int
-    rule: Rule
+    rule: UpdateRule
     moment: Tensor | None
     """float32 (num_rows, stride)."""
     scalars: Tensor | None

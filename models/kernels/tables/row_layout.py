@@ -16,7 +16,7 @@ _ITEM_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
-class Rule:
+class UpdateRule:
     """How a row moves by its gradient g at a rate r; a row that no sample meets stays as it is.
 
     | name | a step | what a row remembers |
@@ -54,7 +54,7 @@ def row_stride(width: int, precision: Precision = "float32") -> int:
     return math.ceil(width / line) * line
 
 
-def row_bytes(width: int, precision: Precision, rule: Rule) -> int:
+def row_bytes(width: int, precision: Precision, rule: UpdateRule) -> int:
     """Return what a row takes in memory, with what its rule remembers."""
     stride = row_stride(width, precision)
     return stride * _ITEM_BYTES[precision] + 4 * stride * rule.has_moment + 8 * rule.has_scalars

@@ -22,12 +22,10 @@ from torch import Tensor
 from models.kernels.memory import empty
 from models.kernels.simd.roots import LEAST, rough_reciprocal_root
 from models.kernels.simd.vector import FAR, NEAR, Lanes, load, prefetch, prefetch_far, store, tiles, total, zeros
-from models.kernels.skipgram.loops import SCRAMBLE, ask_for, following
-from models.kernels.skipgram.rules import move_row
-from models.kernels.skipgram.train_pairs import WHOLE_ROW
 from models.kernels.tables.device_moves import device_rows, move_device_rows, set_device_lengths
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.rounding import put
+from models.kernels.tables.row_steps import SCRAMBLE, WHOLE_ROW, ask_for, following, move_row
 from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import even_rows, run_rows
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.kernels.tables.row_layout import Precision, Rule, row_stride
+from models.kernels.tables.row_layout import Precision, UpdateRule, row_stride
 
 _HUGE_PAGE = 1 << 21
 _ROWS_A_DRAW = 4096
@@ -25,16 +25,18 @@ class RowTable:
     """Flat: float32, or bfloat16 as uint16; row r begins at r * stride. Columns from `width` on are 0 and stay so."""
     num_rows: int
     width: int
-    rule: Rule
+    rule: UpdateRule
     moment: NDArray[np.float32] | None
     """Flat, as `values`."""
     scalars: NDArray[np.float32] | None
     """Flat: 2 numbers a row."""
 
     @classmethod
-    def zeros(cls, num_rows: int, width: int, precision: Precision = "float32", rule: Rule | None = None) -> RowTable:
+    def zeros(
+        cls, num_rows: int, width: int, precision: Precision = "float32", rule: UpdateRule | None = None
+    ) -> RowTable:
         """Return rows of zeros."""
-        rule = rule or Rule()
+        rule = rule or UpdateRule()
         stride = row_stride(width, precision)
         values = large_array(num_rows * stride, _ITEMS[precision])
         moment = large_array(num_rows * stride, np.float32) if rule.has_moment else None

@@ -18,12 +18,13 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.database.moments import DAY
 from tasks.ingest.database.rows import Chunk, TableRows
-from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, hashed, judge
+from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, judge
 from tasks.ingest.database.texts import TEXT_DIM, text_numbers
 from tasks.ingest.database.times import RowTimes
-from tasks.ingest.ids.id_index import IdIndex
-from tasks.ingest.tables.features import FeatureReader
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.graph_tables.features import FeatureReader
+from tasks.ingest.ids.id_index import IdIndex, hash_ids
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.policies import Missing, mask_name
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.graph_store import ALWAYS
@@ -31,7 +32,7 @@ from tasks.storage.manifests import EDGE_CATEGORIES, FeatureColumn
 
 
 @dataclass
-class Columns:
+class ChosenColumns:
     """What a table's columns are taken as."""
 
     numbers: tuple[str, ...] = ()
@@ -55,7 +56,7 @@ class Columns:
 def feature_candidates(table: TableRows) -> list[str]:
     """Return the columns that may be features. Raises DataError for a column that is named and not there."""
     config, names = table.config, table.column_names()
-    if not config.has_columns:
+    if config.values_of is not None:  # whose rows are no more than a key
         return []
     place = f"dataset.tables.{table.name}"
     roles: dict[str, Iterable[str | None]] = {"key": [config.key], "time": [config.time]}
@@ -71,19 +72,22 @@ def feature_candidates(table: TableRows) -> list[str]:
     return [name for name in names if name not in taken and config.columns.get(name) != "ignore"]
 
 
-def choose_columns(table: TableRows, profiles: dict[str, Profile], max_categories: int, intake: Intake) -> Columns:
+def choose_columns(
+    table: TableRows, profiles: dict[str, Profile], max_categories: int, intake: Intake
+) -> ChosenColumns:
     """Return what the columns are taken as; mistakes of those that the recipe names are gathered."""
     config = table.config
-    is_csv = any(word in name for name in config.files for word in (".csv", ".tsv")) or config.format in ("csv", "tsv")
-    chosen = Columns(ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns"))
+    chosen = ChosenColumns(
+        ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns")
+    )
     kinds: dict[str, list[str]] = {"number": [], "category": [], "time": [], "text": []}
     for column, profile in profiles.items():
         named = config.columns.get(column, "time" if column in config.dated_columns else None)
-        verdict = (
-            judge(column, profile, is_csv=is_csv, max_categories=max_categories, has_own_time=config.time is not None)
-            if named is None
-            else Verdict(named)
-        )
+        if named is not None:
+            verdict = Verdict(named)
+        else:
+            timed = config.time is not None
+            verdict = judge(column, profile, is_csv=config.is_csv, max_categories=max_categories, has_own_time=timed)
         if named == "category":
             _refuse_many(table, column, profile, EXPLICIT * max_categories, intake)
         if named == "text" and profile.forms & {"list", "other"}:
@@ -131,10 +135,10 @@ def _refuse_many(table: TableRows, column: str, profile: Profile, most: int, int
     intake.problems.add(table.config.names, column, "no category", error, 0)
 
 
-class Features:
+class TableFeatures:
     """Reads the feature columns of one table."""
 
-    def __init__(self, table: TableRows, columns: Columns, *, fit_before: int, per_day: bool) -> None:
+    def __init__(self, table: TableRows, columns: ChosenColumns, *, fit_before: int, per_day: bool) -> None:
         """`fit_before`: what is fitted here is fitted on rows older than this; `per_day`: times are seconds."""
         self.table, self.columns, self.fit_before = table, columns, fit_before
         self._unit = DAY if per_day else 1
@@ -189,24 +193,25 @@ class Features:
                 codes = index.find(category_texts(batch.column(column))) if index.count else np.full(batch.num_rows, -1)
                 out[self._stored(column)] = np.where(codes < 0, index.count, codes).astype(np.int32)
             else:
-                out[self._stored(column)] = hashed(batch.column(column))[1]
+                # The same text has the same number in any data, whatever other texts there are.
+                out[self._stored(column)] = hash_ids(category_texts(batch.column(column))).view(np.int64)
         return out
 
     def _stored(self, column: str) -> str:
         return f"{self.table.name}.{column}"
 
-    def _days(self, batch: TableBatch, column: str, clock: RowTimes, own: Array | None) -> dict[str, Array]:
+    def _days(self, batch: TableBatch, column: str, clock: RowTimes, own_time: Array | None) -> dict[str, Array]:
         """Return by how much a time was before the row's own, in days or the times' unit.
 
         NaN (of edges 0) where it is empty, or later: then nobody knew it when the row came. Of rows without a time of
         their own, by how much it was before `fit_before`.
         """
-        found, missing = clock.read(batch, gaps=True)
-        known = np.full(len(found), self.fit_before) if own is None else own
-        later = ~missing & (found > known) if own is not None else np.zeros(len(found), np.bool_)
+        times, missing = clock.read_rows(batch, gaps=True)
+        row_time = np.full(len(times), self.fit_before) if own_time is None else own_time
+        later = ~missing & (times > row_time) & (own_time is not None)
         self.num_later[column] += int(np.count_nonzero(later))
-        empty = missing | later | (known == ALWAYS)
-        values = np.where(empty, 0, (known - found) / self._unit).astype(np.float32)
+        empty = missing | later | (row_time == ALWAYS)
+        values = np.where(empty, 0, (row_time - times) / self._unit).astype(np.float32)
         if not self.table.config.is_link:
             values[empty] = np.nan
         return {self._stored(column): values, self._stored(mask_name(column)): empty.astype(np.float32)}
@@ -222,14 +227,14 @@ class Features:
 
     def describe(self) -> tuple[FeatureColumn, ...]:
         """Return the manifest's entries; call it when all rows have passed."""
-        found = [one.model_copy(update={"column": self._stored(one.column)}) for one in self._numbers.describe()]
+        described = [one.model_copy(update={"column": self._stored(one.column)}) for one in self._numbers.describe()]
         for column in self.columns.times:
             gaps = not self.table.config.is_link
-            found.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=1, gaps=gaps))
-            found.append(FeatureColumn(column=self._stored(mask_name(column)), kind="numeric", dim=1))
+            described.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=1, gaps=gaps))
+            described.append(FeatureColumn(column=self._stored(mask_name(column)), kind="numeric", dim=1))
         for column in self.columns.texts:
-            found.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=TEXT_DIM))
+            described.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=TEXT_DIM))
         for column, index in self._codes.items():
             codes = (index.count + 1,) if self.table.config.is_link else ()
-            found.append(FeatureColumn(column=self._stored(column), kind="categorical", dim=1, cardinalities=codes))
-        return tuple(found)
+            described.append(FeatureColumn(column=self._stored(column), kind="categorical", dim=1, cardinalities=codes))
+        return tuple(described)

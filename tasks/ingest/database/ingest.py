@@ -17,20 +17,24 @@ from configs.matching import listed
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
-from tasks.ingest.database.features import Columns, Features, choose_columns, feature_candidates
+from tasks.ingest.database.features import ChosenColumns, TableFeatures, choose_columns, feature_candidates
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predicted.label_configs import columns_of
-from tasks.ingest.database.predicted.label_tables import label_tasks
+from tasks.ingest.database.predicted.label_tables import label_tasks, own_tasks, write_own_ids
 from tasks.ingest.database.predicted.links import describe_ranking, ranking_tasks, tell_ranking, write_links
-from tasks.ingest.database.predicted.own_rows import own_tasks, write_own_ids
-from tasks.ingest.database.predicted.splitting import Dealt, deal
+from tasks.ingest.database.predicted.splitting import DealtTasks, deal
 from tasks.ingest.database.predicted.targets import Tasks, computed_tasks
-from tasks.ingest.database.relations import Relation, check_keys, row_times, write_rows_as_edges, write_rows_as_nodes
+from tasks.ingest.database.relations import (
+    RelationWriter,
+    check_keys,
+    row_times,
+    write_rows_as_edges,
+    write_rows_as_nodes,
+)
 from tasks.ingest.database.rows import TableRows, in_order
-from tasks.ingest.database.survey import EXPLICIT, profiles
+from tasks.ingest.database.survey import EXPLICIT, Profile
 from tasks.ingest.database.telling import Outcome, tell
-from tasks.ingest.edges import total_duplicates
-from tasks.ingest.labels import usual_metric
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number
 from tasks.ingest.writer import DatasetWriter
@@ -80,36 +84,25 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
             edge_types += task_edges
         for split, rows in dealt.splits.items():
             writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
-        sizes = {split: len(rows) for split, rows in dealt.splits.items()}
     tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
-    checks = [relation.check for relation in relations]
-    return {
-        "dataset": config.title,
-        "task": "node",
-        "task_type": tasks.task_type,
-        "num_classes": tasks.num_classes,
-        "num_tasks": 1 if tasks.label.ndim == 1 else tasks.label.shape[1],
-        "metric": predict.metric or _metric(tasks),
-        "heads": tasks.heads,
-        "directed": True,
-        "node_types": tuple(nodes),
-        "edge_types": tuple(edge_types),
-        "foreign_keys": tuple(e.name for e, r in zip(edge_types, relations, strict=False) if r.is_key),
-        "target_type": predict.table if predict.own_rows else predict.name,
-        "fit_before": dealt.first_valid,
-        "time_unit": unit if dealt.first_valid is not None else "",
-        "ranking": None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
-        "splits": sizes,
-        "num_self_loops": sum(check.num_self_loops for check in checks),
-        "num_duplicate_edges": total_duplicates(checks),
-        "adjusted": intake.adjusted,
-        "tables": writer.tables,
-    }
-
-
-def _metric(tasks: Tasks) -> str:
-    """Return what the model is judged by, where the recipe names nothing."""
-    return f"{tasks.heads[0].name}.{tasks.heads[0].metric}" if tasks.heads else usual_metric(tasks.task_type)
+    return dataset_fields(
+        writer,
+        config.title,
+        tasks.task_type,
+        num_classes=tasks.num_classes,
+        metric=predict.metric or (f"{tasks.heads[0].name}.{tasks.heads[0].metric}" if tasks.heads else None),
+        heads=tasks.heads,
+        directed=True,
+        node_types=nodes,
+        edge_types=edge_types,
+        foreign_keys=tuple(e.name for e, r in zip(edge_types, relations, strict=False) if r.is_key),
+        target_type=predict.table if predict.own_rows else predict.name,
+        fit_before=dealt.first_valid,
+        time_unit=unit if dealt.first_valid is not None else "",
+        ranking=None if tasks.links is None else describe_ranking(config, tasks.links.all, tables, unit),
+        checks=[relation.check for relation in relations],
+        adjusted=intake.adjusted,
+    )
 
 
 def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
@@ -121,9 +114,9 @@ def settled(config: DatabaseConfig, intake: Intake) -> DatabaseConfig:
         for name, table in config.tables.items()
     }
     predict = config.predict
-    own = tables[predict.table]
-    if predict.own_rows and own.is_link:
-        tables[predict.table] = own.model_copy(update={"link": False})
+    predicted = tables[predict.table]
+    if predict.own_rows and predicted.is_link:
+        tables[predict.table] = predicted.model_copy(update={"link": False})
         intake.notes.append(
             f"{predict.table}: its rows are predicted, so they are nodes with an edge to either end, and no edges"
         )
@@ -180,17 +173,17 @@ def _common_unit(tables: dict[str, TableRows], intake: Intake) -> TimeUnit:
 
 def _survey(
     config: DatabaseConfig, tables: dict[str, TableRows], before: int | None, context: StageContext, intake: Intake
-) -> dict[str, Columns]:
+) -> dict[str, ChosenColumns]:
     """Find what columns hold, and gather foreign keys that name no row.
 
     `before`: rows from then on do not say whether a column is a number or a category; None: all do.
     """
-    found: dict[str, Columns] = {}
+    chosen: dict[str, ChosenColumns] = {}
     most = EXPLICIT * config.max_categories
     for done, (name, table) in enumerate(tables.items()):
         with intake.problems.gathering(f"columns of {table.config.names} behind that mistake"):
             candidates = feature_candidates(table)
-            seen, counted = profiles(candidates, most), dict[str, int]()
+            seen, counted = {column: Profile(most=most) for column in candidates}, dict[str, int]()
             keys = list(table.config.foreign)
             texts = table.texts_of_keys(tables, keys)
             texts += [column for column in candidates if table.config.columns.get(column) in ("category", "text")]
@@ -205,9 +198,9 @@ def _survey(
                     f"{table.config.names} (column {column}): {count:,} foreign keys name no row of "
                     f"{table.config.foreign[column]}; those rows stay without that edge (on_unknown_id: count)"
                 )
-            found[name] = choose_columns(table, seen, config.max_categories, intake)
+            chosen[name] = choose_columns(table, seen, config.max_categories, intake)
         context.progress(done + 1, len(tables), "tables", "columns")
-    return found
+    return chosen
 
 
 def _tasks(
@@ -223,46 +216,46 @@ def _tasks(
     if config.predict.computed:
         return computed_tasks(config, tables, unit), unit
     assert labels is not None
-    tasks, own = label_tasks(labels, tables[config.predict.table], intake)
+    tasks, label_unit = label_tasks(labels, tables[config.predict.table], intake)
     timed = any(table.time is not None for table in tables.values())
-    if timed and own != unit:
+    if timed and label_unit != unit:
         words = {"seconds": "dates", "number": "whole numbers"}
         raise DataError(
-            f"holds {words[own]}, and times of the tables are {words[unit]}: they do not compare; give `epoch`, or "
-            "store both alike",
+            f"holds {words[label_unit]}, and times of the tables are {words[unit]}: they do not compare; give `epoch`, "
+            "or store both alike",
             path=labels.names,
             column=labels.time,
         )
-    return tasks, own
+    return tasks, label_unit
 
 
 def _write(
     config: DatabaseConfig,
     tables: dict[str, TableRows],
-    columns: dict[str, Columns],
-    predicted: tuple[Tasks, Dealt, TimeUnit],
+    columns: dict[str, ChosenColumns],
+    predicted: tuple[Tasks, DealtTasks, TimeUnit],
     writer: DatasetWriter,
     context: StageContext,
-) -> tuple[list[NodeType], list[Relation]]:
+) -> tuple[list[NodeType], list[RelationWriter]]:
     """Write the tables' nodes and edges, with the labels of rows that are predicted themselves."""
     nodes: list[NodeType] = []
-    relations: list[Relation] = []
+    relations: list[RelationWriter] = []
     tasks, dealt, unit = predicted
     fit_before = dealt.first_valid
     if fit_before is None:  # what is predicted has no time, and sees all
         fit_before = max([table.newest or 0 for table in tables.values()]) + 1
     for done, (name, table) in enumerate(tables.items()):
-        features = Features(table, columns[name], fit_before=fit_before, per_day=unit == "seconds")
+        features = TableFeatures(table, columns[name], fit_before=fit_before, per_day=unit == "seconds")
         if table.config.is_link:
             relations.append(write_rows_as_edges(table, tables, features, writer))
         else:
             is_predicted = config.predict.own_rows and name == config.predict.table
             label = tasks.label if is_predicted else None
-            node_type, own = write_rows_as_nodes(table, tables, features, writer, label)
+            node_type, of_keys = write_rows_as_nodes(table, tables, features, writer, label)
             if is_predicted:
                 write_own_ids(table, writer)
             nodes.append(node_type)
-            relations += own
+            relations += of_keys
         for column, count in features.num_later.items():
             if count:
                 table.intake.adjust(table.config, f"times {column} later than their row taken as empty", count)
@@ -301,25 +294,13 @@ def _write_tasks(
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
     edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]
     if tasks.links is not None:
-        edge_types.append(_write_positives(name, tasks, tables, writer))
+        links, target = tasks.links, tables[tasks.links.all.path.target]
+        kind = id_dtype(max(count, target.num_rows))
+        made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
+        ends = {"src": links.task.astype(kind), "dst": links.target.astype(kind)}
+        writer.write(f"edges/{made.name}", ends | {"time": tasks.moment[links.task]})
+        edge_types.append(made)
     return NodeType(name=name, num_nodes=count), edge_types
-
-
-def _write_positives(name: str, tasks: Tasks, tables: dict[str, TableRows], writer: DatasetWriter) -> EdgeType:
-    """Write what tasks are linked to as edges of their moments."""
-    links = tasks.links
-    assert links is not None
-    assert tasks.moment is not None
-    target = tables[links.all.path.target]
-    kind = id_dtype(max(len(tasks.entity), target.num_rows))
-    made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
-    with writer.table(f"edges/{made.name}") as edges:
-        for first in range(0, max(1, len(links.task)), _ROWS):
-            some = slice(first, first + _ROWS)
-            task = links.task[some]
-            columns = {"src": task.astype(kind), "dst": links.target[some].astype(kind), "time": tasks.moment[task]}
-            edges.write(columns)
-    return made
 
 
 def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> dict[str, pa.Array]:
@@ -327,7 +308,6 @@ def _task_ids(entities: TableRows, entity: Array, moment: Array, unit: TimeUnit)
     index = entities.nodes.index
     keys = pa.array(entity) if index is None else index.keys().take(pa.array(entity))
     distinct, codes = np.unique(moment, return_inverse=True)
-    texts = pa.array([time_text(int(time), unit) for time in distinct], pa.string())
-    moments = texts.take(pa.array(codes))
+    moments = pa.array([time_text(int(time), unit) for time in distinct], pa.string()).take(pa.array(codes))
     whole = compute.binary_join_element_wise(keys.cast(pa.string()), moments, "@")
     return {"original_id": whole, "entity": keys, "moment": moments}

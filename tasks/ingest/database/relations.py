@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.ingest.database.features import Features
+from tasks.ingest.database.features import TableFeatures
 from tasks.ingest.database.rows import EMPTY, TableRows, look_up
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.ids.node_set import UNKNOWN
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.storage.file_names import file_name, joined_name
 from tasks.storage.graph_store import ALWAYS, id_dtype
@@ -25,7 +26,7 @@ from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
 Ends = tuple[TableRows, TableRows]
 
 
-class Relation:
+class RelationWriter:
     """Edges of one type, as they are written."""
 
     def __init__(self, name: str, ends: Ends, writer: DatasetWriter, stack: ExitStack, *, timed: bool) -> None:
@@ -68,9 +69,9 @@ def edge_times(src: Array, dst: Array, own_time: Array | None, ends: Ends) -> tu
         np.maximum(time, source.time[src], out=time)
     if target.time is None:
         return time, 0
-    known = target.time[dst]
-    younger = int(np.count_nonzero(known > time)) if own_time is not None or source.time is not None else 0
-    return np.maximum(time, known), younger
+    target_time = target.time[dst]
+    younger = int(np.count_nonzero(target_time > time)) if own_time is not None or source.time is not None else 0
+    return np.maximum(time, target_time), younger
 
 
 def check_keys(
@@ -82,9 +83,9 @@ def check_keys(
     """
     option = f"dataset.tables.{table.name}.on_unknown_id"
     way_out = f"; {option}: count lets such rows stay without that edge, drop leaves them out"
-    found: dict[str, Array] = {}
+    named: dict[str, Array] = {}
     for column, target in table.config.foreign.items():
-        codes = found[column] = look_up(batch, column, tables[target].nodes)
+        codes = named[column] = look_up(batch, column, tables[target].nodes)
         unknown = int(np.count_nonzero(codes == UNKNOWN))
         if not unknown:
             continue
@@ -92,38 +93,38 @@ def check_keys(
             tables[target].nodes.refuse_unknown(batch, column, codes, way_out=way_out)
         else:
             counted[column] = counted.get(column, 0) + unknown
-    return found
+    return named
 
 
 def row_times(
-    table: TableRows, tables: Mapping[str, TableRows], own: Array | None, named: Mapping[str, Array]
+    table: TableRows, tables: Mapping[str, TableRows], own_time: Array | None, named: Mapping[str, Array]
 ) -> Array | None:
     """Return from when on rows are seen, int64 (n,): of rows that are edges from when both ends are; None: always.
 
     Args:
         table: of the rows.
         tables: all of them.
-        own: the rows' own times, int64 (n,).
+        own_time: the rows' own times, int64 (n,).
         named: foreign key to what it names, as `look_up` returns it.
     """
     ends = [(tables[target], named[column]) for column, target in table.config.foreign.items()]
     if not table.config.is_link or all(end.time is None for end, _ in ends):
-        return own
-    time = np.full(len(ends[0][1]), ALWAYS, np.int64) if own is None else own.copy()
+        return own_time
+    time = np.full(len(ends[0][1]), ALWAYS, np.int64) if own_time is None else own_time.copy()
     for end, rows in ends:
         if end.time is not None:
-            known = rows >= 0
-            time[known] = np.maximum(time[known], end.time[rows[known]])
+            names_row = rows >= 0
+            time[names_row] = np.maximum(time[names_row], end.time[rows[names_row]])
     return time
 
 
 def write_rows_as_nodes(
     table: TableRows,
     tables: Mapping[str, TableRows],
-    features: Features,
+    features: TableFeatures,
     writer: DatasetWriter,
     label: Array | None = None,
-) -> tuple[NodeType, list[Relation]]:
+) -> tuple[NodeType, list[RelationWriter]]:
     """Write a table's nodes, ids and edges. What is wrong with its keys was said before.
 
     `label`: the column `label` of rows that are predicted themselves.
@@ -135,7 +136,7 @@ def write_rows_as_nodes(
     read["columns"] = (*read["columns"], *foreign)
     with ExitStack() as stack:
         relations = {
-            column: Relation(column, ends, writer, stack, timed=any(end.time is not None for end in ends))
+            column: RelationWriter(column, ends, writer, stack, timed=any(end.time is not None for end in ends))
             for column, target in foreign.items()
             for ends in [(table, tables[target])]
         }
@@ -153,24 +154,19 @@ def write_rows_as_nodes(
             if table.intake.problems:
                 continue
             out.write(columns)
-            quiet = _quiet(chunk.batch, silent)
+            quiet = replace(chunk.batch, problems=silent.problems)  # its mistakes were gathered before
             for column, relation in relations.items():
                 dst = look_up(quiet, column, relation.ends[1].nodes)
-                known = dst >= 0
-                relation.write(ids[known], dst[known], None, {})
+                names_row = dst >= 0
+                relation.write(ids[names_row], dst[names_row], None, {})
         table.intake.problems.raise_any()
     table.nodes.write_ids(writer)
     return NodeType(name=table.name, num_nodes=table.num_rows, features=features.describe()), list(relations.values())
 
 
-def _quiet(batch: TableBatch, silent: Intake) -> TableBatch:
-    """Return a batch whose mistakes were gathered before."""
-    return replace(batch, problems=silent.problems)
-
-
 def write_rows_as_edges(
-    table: TableRows, tables: Mapping[str, TableRows], features: Features, writer: DatasetWriter
-) -> Relation:
+    table: TableRows, tables: Mapping[str, TableRows], features: TableFeatures, writer: DatasetWriter
+) -> RelationWriter:
     """Write a table whose rows join what its two foreign keys name. Rows that lack an end are counted, not written."""
     (first, source), (second, target) = table.config.foreign.items()
     ends = (tables[source], tables[target])
@@ -182,10 +178,10 @@ def write_rows_as_edges(
         read["texts"] = (*read["texts"], *table.texts_of_keys(tables, keys))
         for chunk in table.chunks(**read, intake=silent):
             src, dst = (look_up(chunk.batch, key, end.nodes) for key, end in zip(keys, ends, strict=True))
-            known = (src >= 0) & (dst >= 0)
-            own = None if chunk.time is None else chunk.time[known]
-            times, _ = edge_times(src[known], dst[known], own, ends)
-            features.learn_categories(chunk.batch.keep(known), times)
+            joins = (src >= 0) & (dst >= 0)
+            row_time = None if chunk.time is None else chunk.time[joins]
+            times, _ = edge_times(src[joins], dst[joins], row_time, ends)
+            features.learn_categories(chunk.batch.keep(joins), times)
         features.settle_categories()
         features.write_names(writer)
     read = features.sources()
@@ -194,16 +190,17 @@ def write_rows_as_edges(
     without = 0
     with ExitStack() as stack:
         timed = table.time is not None or any(end.time is not None for end in ends)
-        relation = Relation(table.name, ends, writer, stack, timed=timed)
+        relation = RelationWriter(table.name, ends, writer, stack, timed=timed)
         for chunk in table.chunks(**read, intake=table.intake):
             columns = features.read(chunk)
-            quiet = _quiet(chunk.batch, silent)
+            quiet = replace(chunk.batch, problems=silent.problems)
             src, dst = (look_up(quiet, key, end.nodes) for key, end in zip(keys, ends, strict=True))
-            known = (src >= 0) & (dst >= 0)
+            joins = (src >= 0) & (dst >= 0)
             without += int(np.count_nonzero((src == EMPTY) | (dst == EMPTY)))
-            own = None if chunk.time is None else chunk.time[known]
             if not table.intake.problems:
-                relation.write(src[known], dst[known], own, {name: found[known] for name, found in columns.items()})
+                row_time = None if chunk.time is None else chunk.time[joins]
+                some = {name: values[joins] for name, values in columns.items()}
+                relation.write(src[joins], dst[joins], row_time, some)
         table.intake.problems.raise_any()
     relation.features = features.describe()
     table.intake.adjust(table.config, "rows with an empty foreign key left out", without)

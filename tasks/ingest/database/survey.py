@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,9 +13,11 @@ import pyarrow.compute as compute
 from tasks.arrays import Array
 from tasks.ingest.database.date_forms import DATE_FORMS, fitting_forms
 from tasks.ingest.database.table_configs import Kind
-from tasks.ingest.ids.id_index import IdIndex, hash_ids, is_text
+from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import is_list
-from tasks.ingest.tables.intake import GROUPED, OFTEN_MISSING, TableBatch
+from tasks.ingest.tables.intake import GROUPED, OFTEN_MISSING
+from tasks.readers.columns import is_text
 
 FEW = 20
 """Whole numbers of so many different values or fewer are categories if each stands twice on average, texts if any does.
@@ -69,11 +70,6 @@ class Profile:
         return self.date_forms[0] if self.date_forms and self.rows > self.empty else None
 
     @property
-    def other_date_form(self) -> str | None:
-        """The form that they may be written in as well, with day and month the other way round."""
-        return self.date_forms[1] if self.date_form and len(self.date_forms) > 1 else None
-
-    @property
     def missing_words(self) -> tuple[str, ...]:
         """The cells that keep texts from being numbers, if they are such as often stand for an empty one, else none."""
         words = self.words or ()
@@ -106,14 +102,20 @@ class Profile:
         if form == "text" and self.words is not None:
             self._look_at_words(cells)
         if form == "list":
-            self._look_at_lists(cells)
+            lengths = compute.min_max(compute.list_value_length(cells))
+            self.low, self.high = min(self.low, lengths["min"].as_py()), max(self.high, lengths["max"].as_py())
+            if self.low != self.high:
+                self.broken = f"has lists of {self.low:,.0f} to {self.high:,.0f} numbers"
         if form in ("whole", "decimal", "bool"):
             ends = compute.min_max(cells.cast(pa.float64(), safe=False))
             self.low, self.high = min(self.low, ends["min"].as_py()), max(self.high, ends["max"].as_py())
             if np.isinf(self.low) or np.isinf(self.high):
                 self.broken = "has infinite numbers"
-        if self.values is not None:
-            self._count(cells if form in ("whole", "text", "numeric text", "date text") else None)
+        if self.values is not None and form in ("whole", "text", "numeric text", "date text"):
+            self.values.add(compute.unique(cells).cast(pa.string()))
+            self.values = self.values if self.values.count <= self.most else None
+        else:
+            self.values = None
 
     def _look_at_words(self, cells: pa.Array) -> None:
         """Take up what keeps texts from being numbers."""
@@ -122,23 +124,8 @@ class Profile:
         grouped = compute.match_substring_regex(texts, f"^({GROUPED})$")
         self.num_grouped += int(np.count_nonzero(grouped))
         assert self.words is not None
-        found = self.words | set(compute.unique(texts.filter(compute.invert(grouped))).slice(0, _WORDS + 1).to_pylist())
-        self.words = found if len(found) <= _WORDS else None
-
-    def _look_at_lists(self, cells: pa.Array) -> None:
-        lengths = compute.min_max(compute.list_value_length(cells))
-        self.low, self.high = min(self.low, lengths["min"].as_py()), max(self.high, lengths["max"].as_py())
-        if self.low != self.high:
-            self.broken = f"has lists of {self.low:,.0f} to {self.high:,.0f} numbers"
-
-    def _count(self, cells: pa.Array | None) -> None:
-        if cells is None:
-            self.values = None
-            return
-        assert self.values is not None
-        self.values.add(compute.unique(cells).cast(pa.string()))
-        if self.values.count > self.most:
-            self.values = None
+        words = self.words | set(compute.unique(texts.filter(compute.invert(grouped))).slice(0, _WORDS + 1).to_pylist())
+        self.words = words if len(words) <= _WORDS else None
 
     @property
     def is_constant(self) -> bool:
@@ -218,20 +205,6 @@ def _of_texts(profile: Profile, max_categories: int) -> Verdict:
         return Verdict("ignore", "holds numbers with signs for thousands, a decimal comma or a currency; write 1234.5")
     way_out = numbers or "; `text` reads its words"
     return Verdict("ignore", f"is text of {count} different values in {there:,} rows{way_out}")
-
-
-def profiles(columns: Iterable[str], most: int) -> dict[str, Profile]:
-    """Return an empty profile for each column; different values are counted up to `most`."""
-    return {column: Profile(most=most) for column in columns}
-
-
-def hashed(values: pa.Array) -> tuple[pa.Array, Array]:
-    """Return categories as texts, the empty one for an empty cell, and a number for each, int64 (n,).
-
-    The numbers are hashes: the same text has the same one in any data, whatever other texts there are.
-    """
-    texts = category_texts(values)
-    return texts, hash_ids(texts).view(np.int64)
 
 
 def category_texts(values: Any) -> pa.Array:

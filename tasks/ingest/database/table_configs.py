@@ -31,22 +31,21 @@ def filled_from(value: dict[str, Any], name: str, tables: dict[str, Any]) -> dic
     if not isinstance(foreign, dict) or foreign.get(column) != name:
         way_out = f"tables.{table}.foreign: {{{column}: {name}}}"
         raise ValueError(f"{where}: say that {table}.{column} names these rows: {way_out}")
-    found = {"values_of": given, "files": source["files"], "format": source.get("format", "auto")}
-    found |= {"table": source.get("table") or table, "key": column, "on_duplicate_id": "first"}
-    found |= {option: source[option] for option in _OF_FILES if option in source}
-    if value.get("key") == column and value.get("files") == found["files"]:
+    if value.get("key") == column and value.get("files") == source["files"]:
         return value  # a recipe that was read before
     more = sorted(value.keys() - {"values_of"})
     if more:
         raise ValueError(f"{where}: rows that are a column's values have nothing else; leave out {', '.join(more)}")
-    return found
+    filled = {"values_of": given, "files": source["files"], "format": source.get("format", "auto")}
+    filled |= {"table": source.get("table") or table, "key": column, "on_duplicate_id": "first"}
+    return filled | {option: source[option] for option in _OF_FILES if option in source}
 
 
 _OF_FILES = ("delimiter", "header", "missing_values")
 """What of a table's options says how its files are read."""
 
 
-def _known_kinds(value: Any) -> Any:
+def _check_kinds(value: Any) -> Any:
     for column, kind in value.items() if isinstance(value, dict) else ():
         if kind not in _KINDS:
             near = did_you_mean(str(kind), _KINDS)
@@ -54,7 +53,7 @@ def _known_kinds(value: Any) -> Any:
     return value
 
 
-def _known_forms(value: Any) -> Any:
+def _check_forms(value: Any) -> Any:
     """Check the forms here: the message of pydantic would list what is wrong with both kinds of the option."""
     for form in value.values() if isinstance(value, dict) else [value]:
         if form is not None and not isinstance(form, str):
@@ -80,7 +79,7 @@ class DatabaseFilesConfig(FilesConfig):
     time: Column | None = None
     """Column of when a row came to be known: a date, a time stamp or a whole number. Without one a row was always
     there."""
-    time_format: Annotated[str | dict[str, str] | None, BeforeValidator(_known_forms)] = None
+    time_format: Annotated[str | dict[str, str] | None, BeforeValidator(_check_forms)] = None
     """How times are written, as of Python's strptime: `"%d.%m.%Y"`, say (in quotes); of other columns than `time` too:
     `{ordered: "%d.%m.%Y", born: "%d/%m/%y"}`; null: ISO 8601."""
     epoch: Literal["seconds", "milliseconds"] | None = None
@@ -91,6 +90,11 @@ class DatabaseFilesConfig(FilesConfig):
         """The files as the recipe names them, for messages; of a DuckDB file with the table."""
         in_file = [f"{name}/{self.table}" if self.table and name.endswith(".duckdb") else name for name in self.files]
         return ", ".join(in_file)
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether numbers may be read as texts."""
+        return any(word in name for name in self.files for word in (".csv", ".tsv")) or self.format in ("csv", "tsv")
 
     def form_of(self, column: str) -> str | None:
         """Return how a column of times is written; None: ISO 8601."""
@@ -124,7 +128,7 @@ class DatabaseTableConfig(DatabaseFilesConfig):
     """Column of the row's own key, which other tables' foreign keys name; null: none does."""
     foreign: dict[str, str] = Field(default={})
     """Foreign keys: column to the table whose key it holds. An empty cell names nothing."""
-    columns: Annotated[dict[str, Kind], BeforeValidator(_known_kinds)] = Field(default={})
+    columns: Annotated[dict[str, Kind], BeforeValidator(_check_kinds)] = Field(default={})
     """What columns are: number, category, time, text (its words, hashed into 64 numbers), or ignore. Of the others it
     is found from the data: numbers, lists of numbers, dates, and as categories texts and whole numbers of few different
     values."""
@@ -143,11 +147,6 @@ class DatabaseTableConfig(DatabaseFilesConfig):
     def is_link(self) -> bool:
         """Whether its rows are edges."""
         return self.key is None and len(self.foreign) == 2 if self.link is None else self.link
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether rows are more than a key."""
-        return self.values_of is None
 
     def check(self, name: str) -> None:
         """Refuse columns that mean two things. Raises ValueError naming the table."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from configs.matching import listed
-from tasks.ingest.database.features import Columns
-from tasks.ingest.database.predicted.splitting import Dealt
+from tasks.ingest.database.features import ChosenColumns
+from tasks.ingest.database.predicted.splitting import DealtTasks
 from tasks.ingest.database.predicted.targets import Tasks
-from tasks.ingest.database.relations import Relation
+from tasks.ingest.database.relations import RelationWriter
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.tables.intake import Intake
 from tasks.stage import StageContext
@@ -22,37 +22,37 @@ class Outcome(NamedTuple):
 
     entities: str
     tables: dict[str, TableRows]
-    columns: dict[str, Columns]
-    relations: Sequence[Relation]
+    columns: dict[str, ChosenColumns]
+    relations: Sequence[RelationWriter]
     tasks: Tasks
-    dealt: Dealt
+    dealt: DealtTasks
 
 
-def tell(found: Outcome, context: StageContext, intake: Intake) -> None:
+def tell(outcome: Outcome, context: StageContext, intake: Intake) -> None:
     """Say it, as messages and warnings."""
-    for name, chosen in found.columns.items():
-        _tell_columns(found.tables[name], chosen, context, intake)
-        times = found.tables[name].time
-        first_valid = found.dealt.first_valid
+    for name, chosen in outcome.columns.items():
+        _tell_columns(outcome.tables[name], chosen, context, intake)
+        times = outcome.tables[name].time
+        first_valid = outcome.dealt.first_valid
         if times is not None and first_valid is not None and times.min() >= first_valid:
             intake.hints.append(
-                f"{found.tables[name].config.names}: no row is older than the first moment that validates: a model "
+                f"{outcome.tables[name].config.names}: no row is older than the first moment that validates: a model "
                 f"learns nothing of {name}"
             )
-    _hint_at_relations(found.relations, intake)
-    _hint_at_splits(found, intake)
+    _hint_at_relations(outcome.relations, intake)
+    _hint_at_splits(outcome, intake)
     for hint in intake.hints:
         context.warn(hint)
 
 
-def _tell_columns(table: TableRows, chosen: Columns, context: StageContext, intake: Intake) -> None:
+def _tell_columns(table: TableRows, chosen: ChosenColumns, context: StageContext, intake: Intake) -> None:
     read = [
         ("numbers", chosen.numbers),
         ("categories", chosen.categories),
         ("times", chosen.times),
         ("texts", chosen.texts),
     ]
-    words = "; ".join(f"{what}: {listed(found)}" for what, found in read if found) or "no column is a feature"
+    words = "; ".join(f"{what}: {listed(names)}" for what, names in read if names) or "no column is a feature"
     context.message(f"{table.name}: {table.num_rows:,} rows; {words}")
     if chosen.constant:
         intake.hints.append(
@@ -66,7 +66,7 @@ def _tell_columns(table: TableRows, chosen: Columns, context: StageContext, inta
         context.message(f"{table.name}: not read: {told} (dataset.tables.{table.name}.columns says otherwise)")
 
 
-def _hint_at_relations(relations: Sequence[Relation], intake: Intake) -> None:
+def _hint_at_relations(relations: Sequence[RelationWriter], intake: Intake) -> None:
     for relation in relations:
         source, column, target = relation.triplet
         if relation.num_younger:
@@ -78,8 +78,8 @@ def _hint_at_relations(relations: Sequence[Relation], intake: Intake) -> None:
             intake.hints.append(f"{source}: no row names anything by {column}; leave the foreign key out")
 
 
-def _hint_at_splits(found: Outcome, intake: Intake) -> None:
-    tasks, dealt = found.tasks, found.dealt
+def _hint_at_splits(outcome: Outcome, intake: Intake) -> None:
+    tasks, dealt = outcome.tasks, outcome.dealt
     for split, rows in dealt.splits.items():
         of_one_label = tasks.task_type in ("binary", "multiclass")
         if of_one_label and len(np.unique(tasks.label[rows])) == 1:
@@ -89,7 +89,7 @@ def _hint_at_splits(found: Outcome, intake: Intake) -> None:
                 "move the moments, or change what is predicted"
             )
     if dealt.left_out:
-        intake.adjust(found.tables[found.entities].config, "tasks of no split", dealt.left_out)
+        intake.adjust(outcome.tables[outcome.entities].config, "tasks of no split", dealt.left_out)
         intake.hints.append(
             f"{dealt.left_out:,} of {len(tasks.entity):,} rows to be predicted are in no split: their horizon reaches "
             "into the next one: what they tell would not be known there"

@@ -33,8 +33,8 @@ class SavedGraphConfig(ComponentConfig):
 
     def field_of(self, option: str, *, edges: bool) -> str:
         """Return the name of a field of nodes or of edges, which is option `edge_...` where there is one."""
-        own = f"edge_{option}"
-        return str(getattr(self, own if edges and own in type(self).model_fields else option))
+        of_edges = f"edge_{option}"
+        return str(getattr(self, of_edges if edges and of_edges in type(self).model_fields else option))
 
 
 @DATASETS.options("dgl", "dgl.dataset")
@@ -68,7 +68,7 @@ class DglFileConfig(SavedGraphConfig):
     """Your ids, in ndata (graph tasks: among the labels): whole numbers, or UTF-8 bytes (rows, width) padded with 0."""
 
 
-@DATASETS.options("pyg", "pyg")
+@DATASETS.options("pyg", "dgl.dataset")
 class PygFileConfig(SavedGraphConfig):
     """A graph of PyG that torch.save wrote: `HeteroData` or `Data`, for node and link tasks; read without PyG."""
 
@@ -103,6 +103,14 @@ class PygFileConfig(SavedGraphConfig):
     """The same of edges."""
     ids: str = "original_id"
     """Your ids of nodes: whole numbers, a list of texts, or their UTF-8 bytes (rows, width) padded with 0."""
+
+    @property
+    def read_fields(self) -> list[str]:
+        """The names of all fields that are read."""
+        options = ("labels", "train", "valid", "test", "ids")
+        of_both = [name for name in type(self).model_fields if f"edge_{name}" in type(self).model_fields]
+        named = [*options, "weight", *of_both, *(f"edge_{name}" for name in of_both)]
+        return [getattr(self, name) for name in named]
 
 
 GraphFileConfig: TypeAlias = DglFileConfig | PygFileConfig

@@ -1,4 +1,4 @@
-"""Graphs that `dgl.save_graphs` wrote."""
+"""Files of graphs that DGL or PyG saved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from configs.errors import DataError
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.base import FileDataset
-from tasks.ingest.dgl.configs import DglFileConfig
+from tasks.ingest.dgl.configs import DglFileConfig, GraphFileConfig, PygFileConfig
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -16,14 +16,48 @@ if TYPE_CHECKING:
     from tasks.readers.dgl_file import SavedGraph, SavedGraphs
 
 
+class GraphFile(FileDataset):
+    """Graphs with arrays on nodes and edges, in one file that is read at once."""
+
+    config: GraphFileConfig
+
+    def read(self) -> SavedGraphs:
+        """Read the file. Raises DataError."""
+        raise NotImplementedError
+
+    def time_unit(self) -> TimeUnit | None:
+        """Numbers; None where neither nodes nor edges have times."""
+        graph = self._first(self.read())
+        fields = [(self.config.field_of("time", edges=False), data) for data in graph.ndata.values()]
+        fields += [(self.config.field_of("time", edges=True), data) for data in graph.edata.values()]
+        return "number" if any(name in data for name, data in fields) else None
+
+    def ingest(self, context: StageContext) -> dict[str, Any]:
+        """Check the arrays and write them as tables."""
+        from tasks.ingest.dgl.fields import GraphSource, check_names, end_to_end
+        from tasks.ingest.dgl.tables import GraphTables
+
+        saved, many = self.read(), self.config.task == "graph"
+        graph = end_to_end(saved, self.path) if many else self._first(saved)
+        source = GraphSource(self.config, self.path, graph, saved.labels)
+        check_names(source)
+        tables = GraphTables(source, context)
+        return tables.many(saved) if many else tables.one()
+
+    def _first(self, saved: SavedGraphs) -> SavedGraph:
+        """Return the graph that is read, of many the first. Raises DataError where there is none of that number."""
+        number = 0 if self.config.task == "graph" else getattr(self.config, "graph", 0)
+        if number >= len(saved.graphs):
+            raise DataError(f"holds {len(saved.graphs)} graphs; dataset.graph must be below that", path=self.path)
+        return saved.graphs[number]
+
+
 @DATASETS.register("dgl")
-class DglFile(FileDataset):
+class DglFile(GraphFile):
     """Graphs that dgl.save_graphs wrote: one for node and link tasks, with types of nodes and edges, or many.
 
     For graphs that fit into memory: the whole file is read at once. DGL is not needed for it.
     """
-
-    Config = DglFileConfig
 
     config: DglFileConfig
 
@@ -31,30 +65,22 @@ class DglFile(FileDataset):
         """As of any file; 2: categories of all types share their codes."""
         return {**super().fingerprint(digests), "dgl": 2}
 
-    def time_unit(self) -> TimeUnit | None:
-        """Numbers; None where neither nodes nor edges have times."""
+    def read(self) -> SavedGraphs:
+        """See GraphFile."""
         from tasks.readers.dgl_file import read_dgl_file
 
-        graph = self._first(read_dgl_file(self.path))
-        data = [*graph.ndata.values(), *graph.edata.values()]
-        return "number" if any(self.config.time in each for each in data) else None
+        return read_dgl_file(self.path)
 
-    def ingest(self, context: StageContext) -> dict[str, Any]:
-        """Check the arrays and write them as tables."""
-        from tasks.ingest.dgl.fields import check_names, end_to_end
-        from tasks.ingest.dgl.tables import DglTables
-        from tasks.readers.dgl_file import read_dgl_file
 
-        path, config = self.path, self.config
-        saved = read_dgl_file(path)
-        graph = end_to_end(saved, path) if config.task == "graph" else self._first(saved)
-        check_names(config, graph, saved.labels, path)
-        tables = DglTables(config, path, graph, saved.labels, context)
-        return tables.many(saved) if config.task == "graph" else tables.one()
+@DATASETS.register("pyg")
+class PygFile(GraphFile):
+    """A graph of PyG that torch.save wrote: `HeteroData` or `Data`, for node and link tasks; read without PyG."""
 
-    def _first(self, saved: SavedGraphs) -> SavedGraph:
-        """Return the graph that is read, of many the first. Raises DataError where there is none of that number."""
-        number = 0 if self.config.task == "graph" else self.config.graph
-        if number >= len(saved.graphs):
-            raise DataError(f"holds {len(saved.graphs)} graphs; dataset.graph must be below that", path=self.path)
-        return saved.graphs[number]
+    config: PygFileConfig
+
+    def read(self) -> SavedGraphs:
+        """See GraphFile."""
+        from tasks.readers.pyg_file import read_pyg_file
+
+        # Masks of edges have the names of those of nodes.
+        return read_pyg_file(self.path, self.config.read_fields, self.config.ids)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, offsets
+from tasks.ingest.dgl.configs import GraphFileConfig
 from tasks.ingest.edges import EdgeCheck
 from tasks.readers.dgl_file import SavedGraph, SavedGraphs
 
@@ -22,31 +23,39 @@ def plain_name(name: str) -> str:
     return _NAMES.get(name, name)
 
 
-def place_of(path: Path, owner: str, name: str) -> str:
-    """Name an array for messages."""
-    return f"{path}[{owner}[{name!r}]]"
+@dataclass(frozen=True)
+class GraphSource:
+    """A graph that is read, and what its file holds beside it."""
+
+    config: GraphFileConfig
+    path: Path
+    graph: SavedGraph
+    labels: Mapping[str, Array]
+
+    def place(self, owner: str, name: str) -> str:
+        """Name an array for messages."""
+        return f"{self.path}[{owner}[{name!r}]]"
+
+    def nodes_of(self, kind: str) -> str:
+        """Name the nodes of a type for messages."""
+        return f"{self.config.node_word} of {kind}"
 
 
-def check_names(config: Any, graph: SavedGraph, labels: Mapping[str, Array], path: Path) -> None:
+def check_names(source: GraphSource) -> None:
     """Refuse a field that the recipe names, other than by default, and that is not where it is read."""
-    nodes, edges = ({name for each in data.values() for name in each} for data in (graph.ndata, graph.edata))
-    ids = set(labels) if config.task == "graph" else nodes
-    places = {
-        "features": nodes | edges,
-        "categories": nodes | edges,
-        "weight": edges,
-        "time": nodes | edges,
-        "ids": ids,
-    }
-    for option in [name for name in places if f"edge_{name}" in type(config).model_fields]:
+    config, options = source.config, type(source.config).model_fields
+    nodes, edges = ({name for d in data.values() for name in d} for data in (source.graph.ndata, source.graph.edata))
+    ids = set(source.labels) if config.task == "graph" else nodes
+    places = dict.fromkeys(("features", "categories", "time"), nodes | edges) | {"weight": edges, "ids": ids}
+    for option in [name for name in places if f"edge_{name}" in options]:
         places |= {option: nodes, f"edge_{option}": edges}
-    for option, known in places.items():
+    for option, fields in places.items():
         name = getattr(config, option)
-        if name != type(config).model_fields[option].default and name not in known:
+        if name != options[option].default and name not in fields:
             raise DataError(
-                f"has no field {name!r} (dataset.{option}){did_you_mean(name, known)}; where it is read there is "
-                f"{listed(sorted(known)) or 'none'}",
-                path=path,
+                f"has no field {name!r} (dataset.{option}){did_you_mean(name, fields)}; where it is read there is "
+                f"{listed(sorted(fields)) or 'none'}",
+                path=source.path,
             )
 
 
@@ -64,12 +73,16 @@ def end_to_end(saved: SavedGraphs, path: Path) -> SavedGraph:
     first = saved.graphs[0]
     if len(first.num_nodes) != 1 or len(first.edges) != 1:
         raise DataError("has several types of nodes or edges; graph tasks read graphs with one of each", path=path)
-    kind, triplet = next(iter(first.num_nodes)), next(iter(first.edges))
+    [kind], [triplet] = first.num_nodes, first.edges
+
+    def widths(graph: SavedGraph) -> list[dict[str, tuple[int, ...]]]:
+        of_both = (graph.ndata.get(kind, {}), graph.edata.get(triplet, {}))
+        return [{name: array.shape[1:] for name, array in data.items()} for data in of_both]
+
     for number, graph in enumerate(saved.graphs):
-        for data, own in ((graph.ndata.get(kind), first.ndata[kind]), (graph.edata.get(triplet), first.edata[triplet])):
-            shapes = None if data is None else {name: array.shape[1:] for name, array in data.items()}
-            if shapes != {name: array.shape[1:] for name, array in own.items()}:
-                raise DataError(f"graph {number} has not the types, fields and widths of graph 0", path=path)
+        same_types = kind in graph.num_nodes and triplet in graph.edges
+        if not same_types or widths(graph) != widths(first):
+            raise DataError(f"graph {number} has not the types, fields and widths of graph 0", path=path)
         EdgeCheck(graph.num_nodes[kind], graph.num_nodes[kind]).add(*graph.edges[triplet], f"{path}[graph {number}]")
     starts = offsets([graph.num_nodes[kind] for graph in saved.graphs])
     src, dst = (

@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.dgl.configs import GraphFileConfig
-from tasks.ingest.dgl.fields import as_matrix, as_whole_numbers, place_of
-from tasks.ingest.labels import check_labelled, has_label
+from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers
+from tasks.ingest.labels import has_label
+from tasks.ingest.splits import write_row_splits
 from tasks.ingest.writer import DatasetWriter
-from tasks.readers.dgl_file import SavedGraph
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS
 
 
-class DglSplits:
+class GraphSplits:
     """Writes the splits of one file."""
 
-    def __init__(
-        self, config: GraphFileConfig, path: Path, graph: SavedGraph, labels: Mapping[str, Array], writer: DatasetWriter
-    ) -> None:
-        self.config, self.path, self.graph, self.labels, self.writer = config, path, graph, labels, writer
+    def __init__(self, source: GraphSource, writer: DatasetWriter) -> None:
+        self.source, self.writer = source, writer
+        self.config, self.graph, self.labels = source.config, source.graph, source.labels
 
-    def place(self, owner: str, name: str) -> str:
-        """Name an array for messages."""
-        return place_of(self.path, owner, name)
-
-    def of_rows(self, data: Mapping[str, Array], owner: str, what: str, label: Array) -> dict[str, int]:
-        """Write the splits of nodes or graphs; returns their sizes."""
-        labelled = has_label(label)
-        taken = np.zeros(len(label), bool)
-        sizes = {}
+    def of_rows(self, data: Mapping[str, Array], owner: str, what: str, label: Array) -> None:
+        """Write the splits of nodes or graphs."""
+        ids = []
         for split in SPLITS:
             name = getattr(self.config, split)
-            place = self.place(owner, name)
-            mask = self.mask(data, name, place, split, len(label))
-            ids = np.flatnonzero(mask)
-            both = np.flatnonzero(mask & taken)
-            if len(both):
-                raise DataError(f"{what} {both[0]} is in an earlier split too; splits overlap", path=place)
-            if not len(ids):
-                raise DataError(f"the {split} split is empty", path=place)
-            taken |= mask
-            check_labelled(labelled, ids, split, what, place)
-            self.writer.write(f"split/{split}", {f"{what}_id": ids})
-            sizes[split] = len(ids)
-        return sizes
+            place = self.source.place(owner, name)
+            ids.append((np.flatnonzero(self.mask(data, name, place, split, len(label))), place))
+        write_row_splits(self.writer, ids, has_label(label), what)
 
     def mask(self, data: Mapping[str, Array], name: str, place: str, split: str, count: int) -> Array:
         """Return a mask, bool (count,)."""
@@ -67,11 +48,11 @@ class DglSplits:
             raise DataError(f"is no mask: it holds {value}; 0 and 1 are needed, or booleans", path=place, row=wrong[0])
         return mask[:, 0].astype(bool)
 
-    def of_pairs(self) -> dict[str, int]:
-        """Write the pairs of a link task's splits, and given negatives; returns the numbers of pairs."""
+    def of_pairs(self) -> None:
+        """Write the pairs of a link task's splits, and given negatives."""
         if len(self.graph.num_nodes) != 1 or len(self.graph.edges) != 1:
             raise DataError(
-                "has several types of nodes or edges; link tasks read graphs with one of each", path=self.path
+                "has several types of nodes or edges; link tasks read graphs with one of each", path=self.source.path
             )
         pairs = {split: self.pairs(split) for split in SPLITS}
         for split, ends in pairs.items():
@@ -79,7 +60,6 @@ class DglSplits:
         for split in SPLITS[1:]:
             if f"{split}_negative" in self.labels:
                 self.writer.write(f"split/{split}_negative", self.negatives(split, len(pairs[split])))
-        return {split: len(ends) for split, ends in pairs.items()}
 
     def pairs(self, split: str) -> Array:
         """Return the positive pairs of a link task's split, (n, 2)."""
@@ -88,35 +68,35 @@ class DglSplits:
         name = getattr(self.config, split)
         stored = f"{split}_edges" if name not in edata and name not in self.labels else name
         if stored in self.labels:
-            found = self.ends(stored, count)
+            ends = self.ends(stored, count)
         else:
-            rows = self.mask(edata, name, self.place(self.config.edge_word, name), split, len(src))
-            found = np.stack([src[rows], dst[rows]], 1)
-        if not len(found):
-            raise DataError(f"the {split} split is empty", path=self.place(f"labels or {self.config.edge_word}", name))
-        return found
+            rows = self.mask(edata, name, self.source.place(self.config.edge_word, name), split, len(src))
+            ends = np.stack([src[rows], dst[rows]], 1)
+        if not len(ends):
+            raise DataError(
+                f"the {split} split is empty", path=self.source.place(f"labels or {self.config.edge_word}", name)
+            )
+        return ends
 
     def negatives(self, split: str, positives: int) -> dict[str, Any]:
         """Return given negatives: one pool, or candidates for each positive edge."""
         [count] = self.graph.num_nodes.values()
-        found = self.ends(f"{split}_negative", count)
-        if not found.size:
+        pairs, place = self.ends(f"{split}_negative", count), self.source.place("labels", f"{split}_negative")
+        if not pairs.size:
+            raise DataError("holds no pairs; leave it out, and pairs are drawn", path=place)
+        if pairs.ndim == 2:
+            return {"src": pairs[:, 0], "dst": pairs[:, 1]}
+        if len(pairs) != positives or (pairs[..., 0] != pairs[:, :1, 0]).any():
             raise DataError(
-                "holds no pairs; leave it out, and pairs are drawn", path=self.place("labels", f"{split}_negative")
-            )
-        if found.ndim == 2:
-            return {"src": found[:, 0], "dst": found[:, 1]}
-        if len(found) != positives or (found[..., 0] != found[:, :1, 0]).any():
-            raise DataError(
-                f"has the shape {found.shape}; a row of candidates with one source is needed for each of the "
+                f"has the shape {pairs.shape}; a row of candidates with one source is needed for each of the "
                 f"{positives:,} positive pairs",
-                path=self.place("labels", f"{split}_negative"),
+                path=place,
             )
-        return {"src": found[:, 0, 0], "dst": np.ascontiguousarray(found[..., 1])}
+        return {"src": pairs[:, 0, 0], "dst": np.ascontiguousarray(pairs[..., 1])}
 
     def ends(self, name: str, count: int) -> Array:
         """Return pairs of nodes from the labels, (n, 2) or (n, K, 2)."""
-        array, place = self.labels[name], self.place("labels", name)
+        array, place = self.labels[name], self.source.place("labels", name)
         if array.ndim not in (2, 3) or array.shape[-1] != 2:
             raise DataError(f"has the shape {array.shape}; pairs are needed, (n, 2)", path=place)
         array = as_whole_numbers(array, place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,63 +11,60 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
-from tasks.ingest.dgl.configs import GraphFileConfig
-from tasks.ingest.dgl.fields import as_matrix, as_whole_numbers, check_types, place_of, plain_name
-from tasks.ingest.dgl.splits import DglSplits
-from tasks.ingest.edges import EdgeCheck, total_duplicates
+from tasks.ingest.dataset_fields import dataset_fields
+from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, check_types, plain_name
+from tasks.ingest.dgl.splits import GraphSplits
+from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind, finite_float32
-from tasks.ingest.labels import NO_LABEL, LabelKind, has_label, say_unlabelled, to_labels, usual_metric
+from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
-from tasks.readers.dgl_file import SavedGraph, SavedGraphs
+from tasks.readers.dgl_file import SavedGraphs
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
-from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
-
-_MAX_CLASSES = 1 << 20
+from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType, TaskType
 
 Typed = TypeVar("Typed", NodeType, EdgeType)
 
 
-class DglTables:
+class GraphTables:
     """Writes the tables of one file."""
 
-    def __init__(
-        self, config: GraphFileConfig, path: Path, graph: SavedGraph, labels: Mapping[str, Array], context: StageContext
-    ) -> None:
-        self.config, self.path, self.graph, self.labels = config, path, graph, labels
-        self.context = context
+    def __init__(self, source: GraphSource, context: StageContext) -> None:
+        self.source, self.context = source, context
+        self.config, self.path, self.graph, self.labels = source.config, source.path, source.graph, source.labels
         self.writer = DatasetWriter(context.work)
-        self.splits = DglSplits(config, path, graph, labels, self.writer)
-
-    def place(self, owner: str, name: str) -> str:
-        """Name an array for messages."""
-        return place_of(self.path, owner, name)
+        self.splits = GraphSplits(source, self.writer)
+        self.node_types: list[NodeType] = []
+        self.edge_types: list[EdgeType] = []
+        self.checks: list[EdgeCheck] = []
 
     def one(self) -> dict[str, Any]:
         """Write a graph of which nodes or edges are predicted."""
         with self.writer:
             if self.config.task == "link":
-                fields = self.tables(None, None) | {"task_type": "link", "splits": self.splits.of_pairs()}
                 [kind] = self.graph.num_nodes
-            else:
-                kind = self.target()
-                place = f"{self.config.node_word} of {kind}"
-                fields, label = self.label(self.graph.ndata[kind], self.graph.num_nodes[kind], place)
-                fields |= self.tables(kind, label)
-                fields["splits"] = self.splits.of_rows(self.graph.ndata[kind], place, "node", label)
-            return self.manifest({**fields, "target_type": plain_name(kind)})
+                self.tables(None, None)
+                self.splits.of_pairs()
+                return self.fields("link", target_type=plain_name(kind))
+            kind = self.target()
+            place = self.source.nodes_of(kind)
+            described, label = self.label(self.graph.ndata[kind], self.graph.num_nodes[kind], place)
+            self.tables(kind, label)
+            self.splits.of_rows(self.graph.ndata[kind], place, "node", label)
+            return self.fields(**described, target_type=plain_name(kind))
 
     def many(self, saved: SavedGraphs) -> dict[str, Any]:
         """Write graphs that are predicted themselves."""
         count = len(saved.graphs)
         described, label = self.label(self.labels, count, "labels")
+        graph_id = np.arange(count, dtype=np.int64)
         with self.writer:
-            fields = self.tables(None, None)
+            self.tables(None, None)
             self.writer.write(
                 "graphs",
                 {
-                    "graph_id": np.arange(count, dtype=np.int64),
+                    "graph_id": graph_id,
                     "num_nodes": np.array([sum(graph.num_nodes.values()) for graph in saved.graphs]),
                     "num_edges": np.array([sum(len(src) for src, _ in g.edges.values()) for g in saved.graphs]),
                     "label": label,
@@ -76,67 +72,61 @@ class DglTables:
             )
             if self.config.ids in self.labels:
                 ids = self.ids(self.labels[self.config.ids], count, "labels")
-                self.writer.write("ids/graphs", {"graph_id": np.arange(count, dtype=np.int64), "original_id": ids})
-            splits = self.splits.of_rows(self.labels, "labels", "graph", label)
-            fields |= described | {"splits": splits, "num_graphs": count}
-            return self.manifest({**fields, "target_type": fields["node_types"][0].name})
+                self.writer.write("ids/graphs", {"graph_id": graph_id, "original_id": ids})
+            self.splits.of_rows(self.labels, "labels", "graph", label)
+            return self.fields(**described)
 
-    def manifest(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def fields(self, task_type: TaskType, **others: Any) -> dict[str, Any]:
         """Return the manifest's fields; the writer is done with all tables."""
-        return {
-            "dataset": self.path.stem,
-            "task": self.config.task,
-            "num_tasks": 1,
-            "metric": self.config.metric or usual_metric(fields["task_type"]),
-            "directed": self.config.directed,
-            **fields,
-            "tables": self.writer.tables,
-        }
+        return dataset_fields(
+            self.writer,
+            self.path.stem,
+            task_type,
+            metric=self.config.metric,
+            directed=self.config.directed,
+            node_types=_with_shared_codes(self.node_types),
+            edge_types=_with_shared_codes(self.edge_types),
+            checks=self.checks,
+            **others,
+        )
 
-    def tables(self, target: str | None, label: Array | None) -> dict[str, Any]:
+    def tables(self, target: str | None, label: Array | None) -> None:
         """Write nodes and edges; `label` goes to the nodes of type `target`."""
         check_types(self.graph, self.path)
-        node_types, edge_types, checks = [], [], []
-        own, own_edges = (self.has_own_columns(edges=edges) for edges in (False, True))
+        apart, edges_apart = (self.has_own_columns(edges=edges) for edges in (False, True))
         for kind, count in self.graph.num_nodes.items():
-            owner = f"{self.config.node_word} of {kind}"
-            columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if own else "")
+            owner = self.source.nodes_of(kind)
+            columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if apart else "")
             node_id = np.arange(count, dtype=np.int64)
             columns |= {"label": label} if kind == target and label is not None else {}
             self.writer.write(f"nodes/{plain_name(kind)}", {"node_id": node_id, **columns})
             if self.config.ids in self.graph.ndata[kind] and self.config.task != "graph":
                 ids = self.ids(self.graph.ndata[kind][self.config.ids], count, owner)
                 self.writer.write(f"ids/{plain_name(kind)}", {"node_id": node_id, "original_id": ids})
-            node_types.append(NodeType(name=plain_name(kind), num_nodes=count, features=features))
+            self.node_types.append(NodeType(name=plain_name(kind), num_nodes=count, features=features))
         for triplet, (src, dst) in self.graph.edges.items():
             source, relation, target_kind = triplet
             sizes = self.graph.num_nodes[source], self.graph.num_nodes[target_kind]
             check = EdgeCheck(*sizes, same_type=source == target_kind)
             check.add(src, dst, f"{self.path}[edges of {' '.join(triplet)}]")
-            checks.append(check)
+            self.checks.append(check)
             names = [plain_name(word) for word in triplet]
             made = EdgeType(source=names[0], relation=names[1], target=names[2], num_edges=len(src), features=())
-            owner, prefix = f"{self.config.edge_word} of {relation}", f"{made.name}." if own_edges else ""
+            owner, prefix = f"{self.config.edge_word} of {relation}", f"{made.name}." if edges_apart else ""
             columns, features = self.columns(self.graph.edata[triplet], owner, prefix, edges=True)
             made = made.model_copy(update={"features": features})
             ids_type = id_dtype(max(sizes))
             self.writer.write(
                 f"edges/{made.name}", {"src": src.astype(ids_type), "dst": dst.astype(ids_type), **columns}
             )
-            edge_types.append(made)
-        return {
-            "node_types": _with_shared_codes(node_types),
-            "edge_types": _with_shared_codes(edge_types),
-            "num_self_loops": sum(check.num_self_loops for check in checks),
-            "num_duplicate_edges": total_duplicates(checks),
-        }
+            self.edge_types.append(made)
 
     def has_own_columns(self, *, edges: bool) -> bool:
         """Return whether each type has columns of its own, since widths differ; else those of one name are one."""
         of_types = (self.graph.edata if edges else self.graph.ndata).values()
         names = [self.config.field_of(option, edges=edges) for option in ("features", "categories")]
         widths = [{data[name].shape[1:] for data in of_types if name in data and data[name].size} for name in names]
-        return any(len(found) > 1 for found in widths)
+        return any(len(shapes) > 1 for shapes in widths)
 
     def columns(
         self, data: Mapping[str, Array], owner: str, prefix: str, *, edges: bool = False
@@ -146,11 +136,11 @@ class DglTables:
         features: list[FeatureColumn] = []
         numbers, codes = (self.config.field_of(option, edges=edges) for option in ("features", "categories"))
         if numbers in data and data[numbers].size:
-            place, name = self.place(owner, numbers), f"{prefix}feat"
+            place, name = self.source.place(owner, numbers), f"{prefix}feat"
             columns[name] = finite_float32(as_matrix(data[numbers], place), place)
             features.append(FeatureColumn(column=name, kind="numeric", dim=columns[name].shape[1]))
         if codes in data and data[codes].size:
-            place, name = self.place(owner, codes), f"{prefix}feat_cat"
+            place, name = self.source.place(owner, codes), f"{prefix}feat_cat"
             kind = FeatureKind(name, True, (), place)
             [checked] = kind.checked([as_whole_numbers(as_matrix(data[codes], place), place)])
             columns[name] = checked.astype(np.int32)
@@ -158,29 +148,31 @@ class DglTables:
         for option in ("weight", "time") if edges else ("time",):
             name = self.config.field_of(option, edges=edges)
             if name in data:
-                place = self.place(owner, name)
+                place = self.source.place(owner, name)
                 column = as_matrix(data[name], place)
                 if column.shape[1] != 1:
                     raise DataError(f"has {column.shape[1]} columns; one is needed", path=place)
                 if option == "weight":
-                    columns[option] = _checked_weights(column[:, 0], place)
+                    finite_float32(column, place)
+                    check = WeightCheck(place, column=None)
+                    columns[option] = check.add(column[:, 0].astype(np.float64))
+                    check.finish()
                 else:
                     columns[option] = as_whole_numbers(column[:, 0], place)
         return columns, tuple(features)
 
     def target(self) -> str:
         """Return the type of nodes that carries labels."""
-        having = [kind for kind, data in self.graph.ndata.items() if self.config.labels in data]
-        wanted = self.config.target
-        found = [kind for kind in having if wanted in (None, kind, plain_name(kind))]
-        if len(found) == 1:
-            return found[0]
-        name, path, word = self.config.labels, self.path, self.config.node_word
-        if wanted is not None:
-            types = ", ".join(map(plain_name, having)) or "no type has some"
-            raise DataError(f"nodes of type {wanted!r} have no {name!r} in {word}; with labels: {types}", path=path)
-        if found:
-            raise DataError(f"{', '.join(found)} have labels; say whose are predicted: dataset.target", path=path)
+        name, path, word, target = self.config.labels, self.path, self.config.node_word, self.config.target
+        labelled = [kind for kind, data in self.graph.ndata.items() if name in data]
+        chosen = [kind for kind in labelled if target in (None, kind, plain_name(kind))]
+        if len(chosen) == 1:
+            return chosen[0]
+        if target is not None:
+            types = ", ".join(map(plain_name, labelled)) or "no type has some"
+            raise DataError(f"nodes of type {target!r} have no {name!r} in {word}; with labels: {types}", path=path)
+        if chosen:
+            raise DataError(f"{', '.join(chosen)} have labels; say whose are predicted: dataset.target", path=path)
         fields = sorted({field for data in self.graph.ndata.values() for field in data})
         raise DataError(
             f"no nodes have {name!r} in {word}{did_you_mean(name, fields)}; name the field of the labels "
@@ -192,30 +184,20 @@ class DglTables:
         """Return what the labels are, as fields of the manifest, and the column `label` of `count` rows."""
         name = self.config.labels
         if name not in data:
-            known = listed(sorted(data)) or "none"
-            raise DataError(f"there is no {name!r} among {owner}; dataset.labels names it: {known}", path=self.path)
-        place = self.place(owner, name)
+            fields = listed(sorted(data)) or "none"
+            raise DataError(f"there is no {name!r} among {owner}; dataset.labels names it: {fields}", path=self.path)
+        place = self.source.place(owner, name)
         values = as_matrix(data[name], place).astype(np.float64)
         if len(values) != count:
             raise DataError(f"has {len(values):,} rows for {count:,} graphs", path=place)
-        kind = self.config.task_type or _kind_of_label(values, place)
-        if kind in ("multiclass", "binary") and values.shape[1] != 1:
-            raise DataError(f"has {values.shape[1]} columns; a {kind} label has one", path=place)
-        largest = float(np.nan_to_num(values, nan=-1).max(initial=-1))
-        if kind == "multiclass" and not 1 <= largest < _MAX_CLASSES:
-            raise DataError(f"the largest class is {largest:g}; 1 to {_MAX_CLASSES:,} classes are possible", path=place)
-        classes = int(largest) + 1 if kind == "multiclass" else 0 if kind == "regression" else 2
-        described = {"task_type": kind, "num_classes": classes, "num_tasks": values.shape[1]}
-        label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
-        if kind == "binary" and not (label == 0).any():
-            found = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))
-            raise DataError(f"holds {found} alone; two classes are 0 and 1, and -1 and -100 are no label", path=place)
+        of_amounts = "of amounts say so: dataset.task_type=regression"
+        kind, classes, label = number_labels(values, self.config.task_type, place, of_amounts=of_amounts)
         say_unlabelled(has_label(label), self.config.task, self.context)
-        return described, label
+        return {"task_type": kind, "num_classes": classes}, label
 
     def ids(self, array: Array, count: int, owner: str) -> Any:
         """Return users' ids, int64 or strings, one a row."""
-        place = self.place(owner, self.config.ids)
+        place = self.source.place(owner, self.config.ids)
         is_text = array.dtype == np.uint8 and array.ndim == 2 and array.shape[1] > 0
         if array.shape[:1] != (count,) or not (is_text or array.shape[1:] in ((), (1,))):
             shapes = f"({count},), or bytes of texts as ({count}, width)"
@@ -227,37 +209,6 @@ class DglTables:
             return pa.array(texts, pa.binary()).cast(pa.string())
         except pa.ArrowInvalid as error:
             raise DataError(f"holds bytes that are no UTF-8 ({error})", path=place) from None
-
-
-def _checked_weights(values: Array, place: str) -> Array:
-    """Return weights as float32. Raises DataError."""
-    finite_float32(values, place)
-    check = WeightCheck(place, column=None)
-    weights = check.add(values.astype(np.float64))
-    check.finish()
-    return weights
-
-
-def _kind_of_label(values: Array, place: str) -> Any:
-    """Return the kind of label that numbers look like. Raises DataError for whole numbers below 0 that are no class."""
-    none = np.isnan(values) | np.isin(values, NO_LABEL)
-    known = values[~none]
-    if (known != np.floor(known)).any():
-        return "regression"
-    several = values.shape[1] > 1 and not np.isin(known, (0, 1)).all()
-    below = (values < 0) & (~none | several)
-    if below.any():
-        row, column = np.argwhere(below)[0].tolist()
-        raise DataError(
-            f"label {values[row, column]:g} is below 0 ({int(below.any(1).sum()):,} such rows): classes count from 0, "
-            "and -1, -100 and NaN stand for no label; of amounts say so: dataset.task_type=regression",
-            path=place,
-            row=row,
-            column=column,
-        )
-    if values.shape[1] > 1:
-        return "regression" if several else "multilabel"
-    return "binary" if known.size and known.max() == 1 else "multiclass"
 
 
 def _with_shared_codes(types: list[Typed]) -> tuple[Typed, ...]:

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids
-from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.table_configs import NodesConfig
 from tasks.ingest.writer import DatasetWriter
+from tasks.readers.columns import is_text
 
 _ROWS = 1 << 18
 UNKNOWN, WRONG = -1, -2
@@ -30,7 +31,7 @@ class NodeSet:
         self, kind: str, config: NodesConfig | None, *, text_ids: bool, section: str = "nodes", key: str = "nodes.id"
     ) -> None:
         """`text_ids`: whole numbers are texts too. `section`, `key`: names of options."""
-        self.kind, self.config, self.text_ids = kind, config, text_ids
+        self.kind, self.config, self.text_ids = kind, config or NodesConfig(type=kind), text_ids
         self._key = key
         self.way_out_of_repeats = f"{section}.on_duplicate_id can take the first or the last row"
         """What one may do about an id that stands twice, for messages."""
@@ -54,17 +55,7 @@ class NodeSet:
     @property
     def has_files(self) -> bool:
         """Whether the nodes have a table of their own."""
-        return self.config is not None and bool(self.config.files)
-
-    @property
-    def _table(self) -> NodesConfig:
-        assert self.config is not None
-        return self.config
-
-    @property
-    def _id_column(self) -> str:
-        assert self._table.id is not None
-        return self._table.id
+        return bool(self.config.files)
 
     def settle(self) -> None:
         """All ids are known: drop the index where it would say nothing."""
@@ -90,14 +81,16 @@ class NodeSet:
         With `on_duplicate_id: last` all rows stay until `drop_repeated`.
         """
         assert self.index is not None
-        policy, first = self._table.on_duplicate_id, self.index.count
-        codes, values = self._codes(batch, self._id_column, add=True)
+        policy, first = self.config.on_duplicate_id, self.index.count
+        codes, values = self._codes(batch, str(self.config.id), add=True)
         self._source = batch.path
         repeated = codes != np.arange(first, first + len(codes))
         if repeated.any():  # one moves all that come after it: look again, which ids came before
             repeated = occurred_earlier(codes, first)
         if policy == "error":
-            self._refuse_repeated(batch, values, repeated)
+            kind = "the id stands in the table twice"
+            words = f"stands in the table twice; {self.way_out_of_repeats}"
+            batch.wrong(repeated, self.config.id, kind, lambda row: f"the id {values[row].as_py()!r} {words}")
             return batch, np.maximum(codes, 0)
         self._repeats |= bool(repeated.any())
         self.num_repeated += int(np.count_nonzero(repeated))
@@ -106,17 +99,6 @@ class NodeSet:
             return batch, np.maximum(codes, 0)
         self._rows.append(~repeated)
         return batch.keep(~repeated), np.maximum(codes[~repeated], 0)
-
-    def _refuse_repeated(self, batch: TableBatch, values: pa.Array, repeated: Array) -> None:
-        def message(row: int) -> str:
-            value, texts = values[row].as_py(), None if is_text(values.type) else batch.as_written(column)
-            words = f"the id {value!r} stands in the table twice"
-            if texts is not None and texts[row].as_py().strip() != str(value):
-                return f"{words}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
-            return f"{words}; {self.way_out_of_repeats}"
-
-        column = self._id_column
-        batch.wrong(repeated, column, "the id stands in the table twice", message)
 
     def drop_repeated(self) -> tuple[Array | None, Array | None]:
         """All rows of the table have passed: settle which are nodes.
@@ -128,7 +110,7 @@ class NodeSet:
         rows, self._rows = self._rows, []
         if not self._repeats:
             return None, None
-        if self._table.on_duplicate_id == "first":
+        if self.config.on_duplicate_id == "first":
             self.kept = np.concatenate(rows)
             return None, None
         assert self.index is not None
@@ -189,8 +171,8 @@ class NodeSet:
             self.broken |= add and len(codes) > 0
             return codes, values
         if self.index is None:
-            found = np.asarray(there)
-            codes[good] = np.where(found < self.num_nodes, found, UNKNOWN)
+            numbers = np.asarray(there)
+            codes[good] = np.where(numbers < self.num_nodes, numbers, UNKNOWN)
         else:
             codes[good] = self.index.add(there) if add else self.index.find(there)
         return codes, values
@@ -209,12 +191,7 @@ class NodeSet:
         way_out = "dataset.text_ids=true reads all as texts"
         if self.index is None:
             way_out = f"if their table has ids of its own, name the column ({self._key})"
-        batch.wrong(
-            wrong,
-            column,
-            TWO_KINDS,
-            lambda row: self._two_kinds(values[row].as_py(), kinds, way_out),
-        )
+        batch.wrong(wrong, column, TWO_KINDS, lambda row: self._two_kinds(values[row].as_py(), kinds, way_out))
         return True
 
     def _two_kinds(self, value: Any, kinds: tuple[str, str], way_out: str) -> str:
@@ -222,8 +199,8 @@ class NodeSet:
             return f"the id {value} does not fit int64, and those in {self._source} are {kinds[1]}; {way_out}"
         such = ""
         if self.index is not None and self.index.is_text:  # of numbers and a few texts, a text is the odd one
-            known = self.index.keys()
-            odd = known.filter(compute.invert(compute.match_substring_regex(known, _PLAIN)))
+            keys = self.index.keys()
+            odd = keys.filter(compute.invert(compute.match_substring_regex(keys, _PLAIN)))
             such = f", such as {odd[0].as_py()[:40]!r}" if len(odd) else ""
         return f"the id {value!r} is {kinds[0]}, those in {self._source} are {kinds[1]}{such}; {way_out}"
 

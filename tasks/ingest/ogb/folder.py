@@ -16,16 +16,18 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.source_files import is_file
-from tasks.arrays import Array
-from tasks.ingest.edges import EdgeCheck, total_duplicates
+from tasks.arrays import Array, offsets
+from tasks.ingest.dataset_fields import dataset_fields
+from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind
-from tasks.ingest.labels import LabelKind, check_labelled, has_label, say_unlabelled, to_labels
-from tasks.ingest.ogb.graph_offsets import GraphOffsets
+from tasks.ingest.labels import LabelKind, has_label, say_unlabelled, to_labels
+from tasks.ingest.ogb.graph_offsets import globalise
 from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
-from tasks.ingest.ogb.raw_rows import Rows, Taker
 from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
+from tasks.ingest.raw_rows import RawRows, Taker
+from tasks.ingest.splits import write_row_splits
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.limits import check_memory
@@ -34,7 +36,7 @@ from tasks.storage.file_names import joined_name
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 
-_Find = Callable[[str], Rows | None]
+_Find = Callable[[str], RawRows | None]
 _Files = dict[str, tuple[str, Any]]
 _Counts = tuple[int, object]
 """Rows that a table has, and the file that says so."""
@@ -79,37 +81,36 @@ def ingest_folder(folder: Path, meta: OgbMeta, categorical: bool, context: Stage
             _write_edges(job, triplet)
         if meta.task == "graph":
             _write_graphs(job)
-        sizes = _write_link_splits(job, splits) if meta.task == "link" else _write_index_splits(job, splits)
+        if meta.task == "link":
+            _write_link_splits(job, splits)
+        else:
+            _write_index_splits(job, splits)
         write_mappings(folder, raw, meta, writer, context)
-    return _fields(job, sizes)
+    return _fields(job)
 
 
-def _fields(job: _Job, sizes: dict[str, int]) -> dict[str, Any]:
+def _fields(job: _Job) -> dict[str, Any]:
     raw, meta = job.raw, job.meta
-    return {
-        "dataset": meta.name,
-        "task": meta.task,
-        "task_type": meta.task_type,
-        "num_classes": meta.num_classes,
-        "num_tasks": meta.num_tasks,
-        "metric": meta.metric,
-        "ogb_name": meta.name if meta.listed else None,
-        "directed": meta.directed,
-        "node_types": tuple(
+    return dataset_fields(
+        job.writer,
+        meta.name,
+        meta.task_type,
+        num_classes=meta.num_classes,
+        num_tasks=meta.num_tasks,
+        metric=meta.metric,
+        ogb_name=meta.name if meta.listed else None,
+        directed=meta.directed,
+        node_types=[
             NodeType(name=kind, num_nodes=job.total_nodes(kind), features=job.node_features[kind])
             for kind in raw.num_nodes
-        ),
-        "edge_types": tuple(
+        ],
+        edge_types=[
             EdgeType(source=s, relation=r, target=t, num_edges=int(n.sum()), features=job.edge_features[s, r, t])
             for (s, r, t), n in raw.num_edges.items()
-        ),
-        "target_type": job.target,
-        "num_graphs": len(raw.num_nodes[job.target]) if meta.task == "graph" else 1,
-        "splits": sizes,
-        "num_self_loops": sum(check.num_self_loops for check in job.checks),
-        "num_duplicate_edges": total_duplicates(job.checks),
-        "tables": job.writer.tables,
-    }
+        ],
+        target_type=job.target,
+        checks=job.checks,
+    )
 
 
 def check_release(folder: Path, meta: OgbMeta, context: StageContext) -> None:
@@ -237,15 +238,15 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
     edges = Taker(rows.path, rows.chunks(kind, 2), *counts)
     codes = bond_cardinalities() if job.meta.molecules else ()
     columns = _Columns(partial(raw.edge_rows, triplet), _EDGE_FILES, job.categorical, codes, counts)
-    graphs = GraphOffsets(raw.num_nodes[NODE], raw.num_edges[EDGE]) if job.meta.task == "graph" else None
+    starts = (offsets(raw.num_nodes[NODE]), offsets(raw.num_edges[EDGE])) if job.meta.task == "graph" else None
     check = EdgeCheck(num_src, num_dst, same_type=source == target)
     job.checks.append(check)
     with job.writer.table(f"edges/{joined_name(triplet)}") as table:
         for first, n in _portions(total, columns.step):
             pair = edges.take(n) if n else np.empty((0, 2), kind)
             src, dst = np.ascontiguousarray(pair[:, 0]), np.ascontiguousarray(pair[:, 1])
-            if graphs is not None:
-                src, dst = graphs.globalise(src, dst, first, rows.path)
+            if starts is not None:
+                src, dst = globalise(src, dst, first, *starts, rows.path)
             check.add(src, dst, rows.path)
             feat, others = columns.take(n)
             table.write({"src": src, "dst": dst, **feat, **others})
@@ -270,28 +271,21 @@ def _write_graphs(job: _Job) -> None:
     taker.finish()
 
 
-def _write_index_splits(job: _Job, folder: Path) -> dict[str, int]:
+def _write_index_splits(job: _Job, folder: Path) -> None:
     if is_file(folder / "nodetype-has-split.csv.gz"):
         kinds = labelled_types(folder / "nodetype-has-split.csv.gz")
         if kinds != [job.target]:
             raise DataError(f"marks {kinds}; labels are on {job.target}", path=folder / "nodetype-has-split.csv.gz")
         folder = folder / job.target
-    what, column = ("graph", "graph_id") if job.meta.task == "graph" else ("node", "node_id")
+    what = "graph" if job.meta.task == "graph" else "node"
     assert job.labelled is not None
     say_unlabelled(job.labelled, what, job.context)
-    found = index_splits(folder, len(job.labelled), what)
-    for split, ids in found.items():
-        check_labelled(job.labelled, ids, split, what, folder)
-        job.writer.write(f"split/{split}", {column: ids})
-    return {split: len(ids) for split, ids in found.items()}
+    write_row_splits(job.writer, index_splits(folder, len(job.labelled)), job.labelled, what, has_rows=True)
 
 
-def _write_link_splits(job: _Job, folder: Path) -> dict[str, int]:
-    sizes = {}
+def _write_link_splits(job: _Job, folder: Path) -> None:
     for split in SPLITS:
         positive, negative = link_split(folder, split, job.total_nodes(job.target))
-        sizes[split] = len(positive["src"])
         job.writer.write(f"split/{split}", positive)
         if negative is not None and split != "train":
             job.writer.write(f"split/{split}_negative", negative)
-    return sizes

@@ -25,32 +25,33 @@ def write_mappings(folder: Path, raw: Raw, meta: OgbMeta, writer: DatasetWriter,
     """Keep the original ids of nodes or graphs, and the classes' names, where mapping/ has them."""
     mapping = folder / "mapping"
     for kind, counts in raw.num_nodes.items() if meta.task != "graph" else ():
-        for path in sorted(mapping.glob(raw.mapping_name(kind)))[:1]:
-            names = _names_in_order(path, int(counts.sum()), context)
+        for path in sorted(mapping.glob(raw.mapping_names.format(kind)))[:1]:
+            names = names_in_order(path, int(counts.sum()), context)
             if names is not None:
                 columns = {"node_id": np.arange(len(names), dtype=np.int64), "original_id": whole_numbers(names)}
                 writer.write(f"ids/{kind}", columns)
     for path in sorted(mapping.glob("labelidx2*.csv.gz"))[:1] if meta.task_type == "multiclass" else ():
-        names = _names_in_order(path, meta.num_classes, context)
+        names = names_in_order(path, meta.num_classes, context)
         if names is not None:
             writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
     if meta.task == "graph" and is_file(mapping / "mol.csv.gz"):
         _write_molecule_names(mapping / "mol.csv.gz", len(raw.num_nodes[NODE]), writer, context)
 
 
-def _names_in_order(path: Path, count: int, context: StageContext) -> pa.Array | None:
-    """Return the names in an `index,name` file by their index; None where it does not name each of them once."""
-    read = read_text_table(path, count)
-    if read.num_columns < 2:
-        context.warn(f"{path} has {read.num_columns} column; index and name are needed; it is left out")
-        return None
+def names_in_order(path: Path, count: int, context: StageContext, most: int | None = None) -> pa.Array | None:
+    """Return the names in an `index,name` file by their index; None (a warning is given) where some are missing.
+
+    `count` are named, each once; `most`: or more, up to so many.
+    """
+    read = read_text_table(path, most or count)
     try:
         index = np.asarray(read.column(0).cast(pa.int64()))
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, IndexError):
         index = np.empty(0, np.int64)
     order = np.argsort(index, kind="stable")
-    if len(index) != count or not np.array_equal(index[order], np.arange(count)):
-        context.warn(f"{path} does not name each of 0..{count - 1} exactly once; it is left out")
+    enough = len(index) == count if most is None else count <= len(index) <= most
+    if read.num_columns < 2 or not enough or not np.array_equal(index[order], np.arange(len(index))):
+        context.warn(f"{path} does not name each of 0..{count - 1} exactly once, index and name; it is left out")
         return None
     return read.column(1).take(pa.array(order)).combine_chunks()
 
@@ -71,11 +72,11 @@ def read_text_table(path: Path, num_rows: int, columns: Sequence[str] | None = N
     Raises DataError.
     """
     with open_table(path, ",", True) as (names, stream):
-        wanted = list(names[:2]) if columns is None else [name for name in columns if name in names]
+        named = list(names[:2]) if columns is None else [name for name in columns if name in names]
         batches, rows = [], 0
-        for data in read_rows(path, names, stream, ",", as_texts(wanted)) if wanted else ():
+        for data in read_rows(path, names, stream, ",", as_texts(named)) if named else ():
             batches.append(data)
             rows += data.num_rows
             if rows > num_rows:
                 break
-        return pa.Table.from_batches(batches, pa.schema([(name, pa.string()) for name in wanted]))
+        return pa.Table.from_batches(batches, pa.schema([(name, pa.string()) for name in named]))

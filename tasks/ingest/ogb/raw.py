@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import math
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from configs.errors import DataError
 from configs.source_files import is_file, is_folder, names_in
 from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
-from tasks.ingest.ogb.raw_rows import CsvRows, NpyRows, Rows, checked_cast
+from tasks.ingest.raw_rows import CsvRows, NpyRows, RawRows, checked_cast
 from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS
 from tasks.readers.npy import NpyFile, member_names
-from tasks.readers.numbers.reader import read_numbers
+from tasks.readers.numbers import read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.file_names import is_file_name
 
@@ -25,7 +24,7 @@ Triplet = tuple[str, str, str]
 NODE, EDGE = "node", ("node", "to", "node")
 
 
-class Raw(abc.ABC):
+class Raw:
     """The raw files of a data set. Names are those of OGB's CSV files: feat, label, node_year, edge_weight, ..."""
 
     count_file: str
@@ -33,26 +32,24 @@ class Raw(abc.ABC):
     num_nodes: dict[str, Array]
     """Node type to nodes of each graph, int64 (num_graphs,)."""
     num_edges: dict[Triplet, Array]
+    mapping_names = "nodeidx2*.csv.gz"
+    """Pattern of the files under mapping/ that hold original ids of a node type, which stands for {}."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the data set's; reads the counts."""
         self.folder, self.raw = folder, folder / "raw"
 
-    @abc.abstractmethod
-    def node_rows(self, kind: str, what: str) -> Rows | None:
+    def node_rows(self, kind: str, what: str) -> RawRows | None:
         """Return rows of one node type: `feat`, `label` or an additional file; None where there are none."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
-    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+    def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """Return rows of one edge type: `edge` (m, 2), `feat` or an additional file."""
+        raise NotImplementedError
 
-    def graph_labels(self) -> Rows | None:
+    def graph_labels(self) -> RawRows | None:
         """Return the labels of graphs."""
         return None
-
-    def mapping_name(self, kind: str) -> str:
-        """Return the pattern of the files under mapping/ that hold original ids of a node type."""
-        return "nodeidx2*.csv.gz"
 
 
 def open_raw(folder: Path, meta: OgbMeta) -> Raw:
@@ -97,7 +94,7 @@ def _checked_counts(counts: Array, path: object) -> Array:
     return counts
 
 
-def _csv(folder: Path, what: str, prefix: str) -> Rows | None:
+def _csv(folder: Path, what: str, prefix: str) -> RawRows | None:
     """Open a file of nodes or edges (`prefix`); None where there is none."""
     path = folder / {"feat": f"{prefix}-feat.csv.gz", "label": f"{prefix}-label.csv.gz"}.get(what, f"{what}.csv.gz")
     return CsvRows(path) if is_file(path) else None
@@ -116,18 +113,16 @@ class CsvRaw(Raw):
         if nodes != edges:
             raise DataError(f"counts edges of {edges:,} graphs, {self.count_file} nodes of {nodes:,}", path=edge_counts)
 
-    def node_rows(self, kind: str, what: str) -> Rows | None:
-        """See Raw."""
-        found = _csv(self.raw, what, "node")
-        if found is None and what == "node_species":
-            found = _csv(self.raw, "species", "node")  # ogbn-proteins calls it so
-        return found
+    def node_rows(self, kind: str, what: str) -> RawRows | None:
+        """See Raw; ogbn-proteins calls node_species species."""
+        rows = _csv(self.raw, what, "node")
+        return _csv(self.raw, "species", "node") if rows is None and what == "node_species" else rows
 
-    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+    def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """See Raw."""
         return _csv(self.raw, what, "edge")
 
-    def graph_labels(self) -> Rows | None:
+    def graph_labels(self) -> RawRows | None:
         """See Raw."""
         return _csv(self.raw, "label", "graph")
 
@@ -136,6 +131,7 @@ class HeteroCsvRaw(Raw):
     """Several types of nodes and edges, as ogbn-mag has them."""
 
     count_file = "num-node-dict.csv.gz"
+    mapping_names = "{}_entidx2*.csv.gz"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -143,9 +139,10 @@ class HeteroCsvRaw(Raw):
         header, *rows = read_words(path)
         if len(rows) != 1:
             raise DataError(f"has counts of {len(rows)} graphs; a data set with types has one graph", path=path)
+        self.num_nodes = {}
         for column, kind in enumerate(header):
             _check_name(kind, "node type", path=path, column=column)
-        self.num_nodes = {kind: _whole(rows[0], i, path) for i, kind in enumerate(header)}
+            self.num_nodes[kind] = _whole(rows[0], column, path)
         self.num_edges = {}
         for row, line in enumerate(read_words(self.raw / "triplet-type-list.csv.gz")):
             self._add_triplet(row, line)
@@ -156,9 +153,9 @@ class HeteroCsvRaw(Raw):
             raise DataError(f"has {len(line)} columns; source, relation and target are needed", path=path, row=row)
         for column in (0, 2):
             if line[column] not in self.num_nodes:
-                known = ", ".join(sorted(self.num_nodes))
+                types = ", ".join(sorted(self.num_nodes))
                 raise DataError(
-                    f"unknown node type {line[column]!r}; known: {known}", path=path, row=row, column=column
+                    f"unknown node type {line[column]!r}; known: {types}", path=path, row=row, column=column
                 )
         triplet = (line[0], line[1], line[2])
         _check_name("___".join(triplet), "edge type", path=path, row=row)
@@ -171,18 +168,14 @@ class HeteroCsvRaw(Raw):
     def _relation(self, triplet: Triplet) -> Path:
         return self.raw / "relations" / "___".join(triplet)
 
-    def node_rows(self, kind: str, what: str) -> Rows | None:
+    def node_rows(self, kind: str, what: str) -> RawRows | None:
         """See Raw."""
         folder = self.raw / "node-label" / kind if what == "label" else self.raw / "node-feat" / kind
         return _csv(folder, what, "node")
 
-    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+    def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """See Raw."""
         return _csv(self._relation(triplet), what, "edge")
-
-    def mapping_name(self, kind: str) -> str:
-        """See Raw."""
-        return f"{kind}_entidx2*.csv.gz"
 
 
 class BinaryRaw(Raw):
@@ -209,24 +202,24 @@ class BinaryRaw(Raw):
         counts = file.read().reshape(-1)
         return _checked_counts(checked_cast(counts[:, None], np.int64, file.name, 0)[:, 0], file.name)
 
-    def _member(self, name: str) -> Rows | None:
+    def _member(self, name: str) -> RawRows | None:
         return NpyRows(self.file, name, transposed=name == "edge_index") if name in self.members else None
 
-    def node_rows(self, kind: str, what: str) -> Rows | None:
+    def node_rows(self, kind: str, what: str) -> RawRows | None:
         """See Raw."""
         if what == "label":
             return self._label("node")
         return self._member("node_feat" if what == "feat" else what)
 
-    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+    def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """See Raw."""
         return self._member({"edge": "edge_index", "feat": "edge_feat"}.get(what, what))
 
-    def graph_labels(self) -> Rows | None:
+    def graph_labels(self) -> RawRows | None:
         """See Raw."""
         return self._label("graph")
 
-    def _label(self, kind: str) -> Rows | None:
+    def _label(self, kind: str) -> RawRows | None:
         path = self.file.with_name(f"{kind}-label.npz")
         return NpyRows(path, f"{kind}_label") if is_file(path) else None
 

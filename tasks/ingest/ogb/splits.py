@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from configs.matching import listed
 from configs.source_files import is_file, is_folder, names_in
 from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
-from tasks.ingest.ogb.raw_rows import checked_cast
+from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.weights import WeightCheck
-from tasks.readers.numbers.reader import read_numbers
+from tasks.readers.numbers import read_numbers
 from tasks.readers.torch_files import load_torch
 from tasks.storage.manifests import SPLITS
 
@@ -32,47 +33,17 @@ def split_folder(folder: Path, meta: OgbMeta) -> Path:
     return split / name
 
 
-def index_splits(folder: Path, num_items: int, what: str) -> dict[str, Array]:
-    """Return ascending ids (int64) of train, valid and test: nodes of one type, or graphs.
-
-    Raises:
-        DataError: a missing file, an empty split, an id out of range or twice, or in two splits.
-    """
+def index_splits(folder: Path, num_items: int) -> Iterator[tuple[Array, object]]:
+    """Yield ids (int64) of train, valid and test, and where they stand. Raises DataError where a file is missing."""
     packed = folder / "split_dict.pt"
     loaded = load_torch(packed) if is_file(packed) else None
-    owner = np.full(num_items, -1, np.int8)
-    found = {}
-    for code, split in enumerate(SPLITS):
+    for split in SPLITS:
         if loaded is None:
-            path: Path | str = folder / f"{split}.csv.gz"
-            ids = read_numbers(Path(path), np.int64, num_columns=1, most=2 * num_items)[:, 0]
+            path = folder / f"{split}.csv.gz"
+            yield read_numbers(path, np.int64, num_columns=1, most=2 * num_items)[:, 0], path
         else:
-            path = f"{packed}[{split}]"
-            ids = _cast(as_array(loaded, split, packed).reshape(-1), np.int64, path)
-        claim(owner, ids, code, what, path)
-        found[split] = np.sort(ids)
-    return found
-
-
-def claim(owner: Array, ids: Array, code: int, what: str, path: Path | str) -> None:
-    """Mark `ids` as belonging to split `code` in `owner`, int8 (num_items,), -1 where free. Raises DataError."""
-    if len(ids) == 0:
-        raise DataError(f"the {SPLITS[code]} split is empty", path=path)
-    wrong = np.flatnonzero((ids < 0) | (ids >= len(owner)))
-    if len(wrong):
-        row = int(wrong[0])
-        raise DataError(f"{what} id {int(ids[row])} is not in 0..{len(owner) - 1}", path=path, row=row)
-    taken = np.flatnonzero(owner[ids] >= 0)
-    if len(taken):
-        row = int(taken[0])
-        other = SPLITS[int(owner[ids[row]])]
-        raise DataError(f"{what} {int(ids[row])} is in the {other} split too; splits overlap", path=path, row=row)
-    owner[ids] = code
-    if np.count_nonzero(owner == code) != len(ids):
-        ordered = np.sort(ids)
-        twice = int(ordered[:-1][ordered[1:] == ordered[:-1]][0])
-        row = int(np.flatnonzero(ids == twice)[1])
-        raise DataError(f"{what} {twice} stands in the split twice", path=path, row=row)
+            name = f"{packed}[{split}]"
+            yield _cast(as_array(loaded, split, packed).reshape(-1), np.int64, name), name
 
 
 def as_array(loaded: Any, key: str, path: Path) -> Array:

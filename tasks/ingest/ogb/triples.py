@@ -18,11 +18,11 @@ from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_folder
 from tasks.arrays import Array, blocks, offsets
-from tasks.ingest.ogb.mappings import read_text_table, write_mappings
+from tasks.ingest.ogb.mappings import names_in_order, write_mappings
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw import Raw, open_raw
-from tasks.ingest.ogb.raw_rows import checked_cast
 from tasks.ingest.ogb.splits import as_array, split_folder
+from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.dealing import find_repeated
 from tasks.ingest.writer import DatasetWriter
@@ -34,6 +34,7 @@ _CHUNK_BYTES = 16 << 20
 _ROWS = 1 << 20
 _MAX_RELATIONS = 1 << 24
 _ENDS = {"src": "head", "dst": "tail"}
+_CANDIDATES = {"src": "head_neg", "dst": "tail_neg"}
 
 
 def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> dict[str, Any]:
@@ -52,18 +53,19 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
                 for name, values in file.triples.items():
                     read[name].append(values.astype(tables.kind if name in _ENDS else np.int32))
                 read["owner"].append(np.full(len(file.triples["src"]), code, np.int8))
-        fields = tables.fields({})
         num_relations = _write_names(folder, writer, max(int(part.max()) for part in read["relation"]) + 1, context)
         write_mappings(folder, raw, meta, writer, context)
-    _warn_of_repeats({name: np.concatenate(parts) for name, parts in read.items()}, place, context)
-    _compare_with_raw(raw, fields["splits"]["train"], context)
-    return {
-        **fields,
-        "dataset": meta.name,
-        "metric": meta.metric,
-        "ogb_name": meta.name if meta.listed else None,
-        "num_relations": num_relations,
-    }
+    whole = {name: np.concatenate(parts) for name, parts in read.items()}
+    repeated = find_repeated(whole["src"], whole["relation"], whole["dst"], whole["owner"], None)
+    if repeated.any():  # published results are measured with them
+        num_repeated = np.count_nonzero(repeated)
+        context.warn(f"{place}: {num_repeated:,} triples stand in a split twice or in two; they are kept as they are")
+    ogb_name = meta.name if meta.listed else None
+    fields = tables.fields(meta.name, num_relations, {}, metric=meta.metric, ogb_name=ogb_name)
+    num_train, edges = fields["splits"]["train"], sum(int(counts.sum()) for counts in raw.num_edges.values())
+    if edges != num_train:
+        context.warn(f"{folder}: raw/ has {edges:,} triples, split/ {num_train:,} to train on; the latter count")
+    return fields
 
 
 def _types(raw: Raw) -> list[tuple[str, int]]:
@@ -80,7 +82,7 @@ class _SplitFile:
         """Raises DataError where ids are out of range or columns differ in length."""
         self.path, self.types = path, types
         self._first = offsets([count for _, count in types])
-        self._loaded = load_torch(path)
+        self.loaded = load_torch(path)
         relation = self._whole("relation")
         self._kinds = {end: self._kinds_of(f"{word}_type", len(relation)) for end, word in _ENDS.items()}
         self.triples = {"src": self._ids("src"), "relation": relation, "dst": self._ids("dst")}
@@ -95,14 +97,9 @@ class _SplitFile:
             raise DataError(f"relation {relation[row]} is not in 0..{_MAX_RELATIONS - 1}", path=path, row=row)
 
     def candidates(self) -> Iterator[dict[str, Array]]:
-        """Yield candidates of heads and tails, int (n, K) each, in portions; nothing where the file has none."""
-        names = {end: f"{word}_neg" for end, word in _ENDS.items()}
-        there = [name for name in names.values() if name in self._loaded]
-        if not there:
-            return
-        if len(there) == 1:
-            raise DataError(f"has {there[0]} alone; head_neg and tail_neg are needed, or none", path=self.path)
-        arrays = {end: as_array(self._loaded, name, self.path) for end, name in names.items()}
+        """Yield candidates of heads and tails, int (n, K) each, in portions."""
+        names = _CANDIDATES
+        arrays = {end: as_array(self.loaded, name, self.path) for end, name in names.items()}
         for end, values in arrays.items():
             if values.ndim != 2 or len(values) != len(self.triples["src"]) or not values.shape[1]:
                 raise DataError(
@@ -136,14 +133,14 @@ class _SplitFile:
         return ids + self._first[kinds][:, None]
 
     def _whole(self, key: str) -> Array:
-        values = as_array(self._loaded, key, self.path)
+        values = as_array(self.loaded, key, self.path)
         if values.ndim != 1:
             raise DataError(f"{key!r} has the shape {values.shape}; one value a triple is needed", path=self.path)
         return checked_cast(values[:, None], np.int64, f"{self.path}[{key}]", 0)[:, 0]
 
     def _kinds_of(self, key: str, count: int) -> Array:
         """Return the number of each row's type; where there is one type the file need not name it."""
-        words = self._loaded.get(key)
+        words = self.loaded.get(key)
         if words is None and len(self.types) == 1:
             return np.zeros(count, np.int64)
         names = [name for name, _ in self.types]
@@ -152,8 +149,8 @@ class _SplitFile:
         except (pa.ArrowException, TypeError):
             raise DataError(f"{key!r} is no list of types: {listed(names)}", path=self.path) from None
         encoded = compute.dictionary_encode(cells, null_encoding="encode")
-        known = np.array([names.index(word) if word in names else -1 for word in encoded.dictionary.to_pylist()])
-        kinds = known[np.asarray(encoded.indices)] if len(cells) else np.zeros(0, np.int64)
+        numbers = np.array([names.index(word) if word in names else -1 for word in encoded.dictionary.to_pylist()])
+        kinds = numbers[np.asarray(encoded.indices)] if len(cells) else np.zeros(0, np.int64)
         wrong = np.flatnonzero(kinds < 0)
         if len(wrong):
             row = int(wrong[0])
@@ -170,18 +167,11 @@ def _write(file: _SplitFile, split: str, tables: TripleTables, writer: DatasetWr
         context.progress(rows.stop, total, "triples", split)
     if split == SPLITS[0]:
         return
-    candidates = file.candidates()
-    first = next(candidates, None)
-    if first is None:
+    if not any(name in file.loaded for name in _CANDIDATES.values()):
         return
     with writer.table(f"split/{split}_negative") as table:
-        for part in _chained(first, candidates):
+        for part in file.candidates():
             table.write({end: values.astype(tables.kind) for end, values in part.items()})
-
-
-def _chained(first: dict[str, Array], rest: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
-    yield first
-    yield from rest
 
 
 def _write_names(folder: Path, writer: DatasetWriter, count: int, context: StageContext) -> int:
@@ -189,28 +179,9 @@ def _write_names(folder: Path, writer: DatasetWriter, count: int, context: Stage
     mapping = folder / "mapping"
     paths = sorted(mapping.glob("rel*2rel*.csv.gz")) if is_folder(mapping) else []
     for path in paths[:1]:
-        read = read_text_table(path, _MAX_RELATIONS)
-        try:
-            index = np.asarray(read.column(0).cast(pa.int64()))
-        except (pa.ArrowInvalid, IndexError):
-            index = np.empty(0, np.int64)
-        order = np.argsort(index, kind="stable")
-        if read.num_columns == 2 and len(index) >= count and np.array_equal(index[order], np.arange(len(index))):
-            write_relations(writer, read.column(1).take(pa.array(order)).combine_chunks())
-            return len(index)
-        context.warn(f"{path} does not name each of the relations 0..{count - 1} exactly once; it is left out")
+        names = names_in_order(path, count, context, _MAX_RELATIONS)
+        if names is not None:
+            write_relations(writer, names)
+            return len(names)
     write_relations(writer, pa.array(np.arange(count)).cast(pa.string()))
     return count
-
-
-def _warn_of_repeats(read: dict[str, Array], place: Path, context: StageContext) -> None:
-    """Say of triples that stand twice; published results are measured with them."""
-    found = int(np.count_nonzero(find_repeated(read["src"], read["relation"], read["dst"], read["owner"], None)))
-    if found:
-        context.warn(f"{place}: {found:,} triples stand in a split twice or in two; they are kept as they are")
-
-
-def _compare_with_raw(raw: Raw, num_train: int, context: StageContext) -> None:
-    edges = sum(int(counts.sum()) for counts in raw.num_edges.values())
-    if edges != num_train:
-        context.warn(f"{raw.folder}: raw/ has {edges:,} triples, split/ {num_train:,} to train on; the latter count")

@@ -14,30 +14,32 @@ import numpy as np
 from numba import njit, prange
 
 from tasks.arrays import Array, blocks
-from tasks.counter_random import below, bits, permute, uniform, unpermute
+from tasks.counter_random import below, permute, uniform, unpermute
 from tasks.edge_ends import find_ends
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.edges import EdgeCheck
-from tasks.ingest.synthetic.difficulty import solve_delta
+from tasks.ingest.splits import pair_keys, pick_splits
+from tasks.ingest.synthetic.dataset import solve_delta
 from tasks.ingest.writer import DatasetWriter, TableWriter, written_pairs
 from tasks.negatives import draw_pool
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
-from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
+from tasks.storage.manifests import SPLITS
 
 if TYPE_CHECKING:
-    from tasks.ingest.configs import SyntheticConfig
+    from tasks.ingest.synthetic.configs import SyntheticConfig
 
 EDGE_CHUNK, NODE_CHUNK = 1 << 20, 1 << 16
 _COMPONENT_SIZE = 8
 # Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.
 _RANK_OFFSET = 8.0
 # Streams of random numbers; one for each use, so that no two uses are correlated.
-_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _SPLIT, _NOISE = range(10, 17)
+_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _, _NOISE = range(10, 17)  # 15 is of ingest/splits.py
 _PARENT, _FEATURE = 18, 19  # 17 is of negatives.py
 _RETRIES = 8
 
 
-class Layout(NamedTuple):
+class CommunityLayout(NamedTuple):
     """Where everything lies; a flat tuple, so that numba takes it as it is."""
 
     num_nodes: int
@@ -55,7 +57,7 @@ class Layout(NamedTuple):
     seed: int
 
 
-def make_layout(config: SyntheticConfig) -> Layout:
+def make_layout(config: SyntheticConfig) -> CommunityLayout:
     """Turn options into a layout: communities a multiple of the classes, small components at the end."""
     num_small = int(config.num_nodes * config.small_components) // _COMPONENT_SIZE * _COMPONENT_SIZE
     num_main = config.num_nodes - num_small
@@ -64,7 +66,7 @@ def make_layout(config: SyntheticConfig) -> Layout:
     num_communities -= num_communities % config.num_classes
     # A tree of n nodes has n - 1 edges; a graph with few edges leaves trees unfinished.
     tree_edges = min(num_small // _COMPONENT_SIZE * (_COMPONENT_SIZE - 1), config.num_edges // 2)
-    return Layout(
+    return CommunityLayout(
         config.num_nodes,
         num_main,
         num_communities,
@@ -180,26 +182,6 @@ def make_nodes(first, label, feat, centres, layout):  # type: ignore[no-untyped-
                 feat[i, j + 1] = centre[j + 1] + radius * math.sin(angle)
 
 
-@njit(cache=True, nogil=True)
-def pick_splits(counters, seed, valid_share, test_share):  # type: ignore[no-untyped-def]
-    """Return 0 (train), 1 (valid) or 2 (test) for each counter, int8."""
-    out = np.empty(len(counters), np.int8)
-    for i in range(len(counters)):
-        u = uniform(seed, _SPLIT, counters[i])
-        out[i] = 1 if u < valid_share else (2 if u < valid_share + test_share else 0)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def pair_keys(src, dst):  # type: ignore[no-untyped-def]
-    """Return a number for each unordered pair, uint64: both drawings of a pair go to one split."""
-    out = np.empty(len(src), np.uint64)
-    for i in range(len(src)):
-        low, high = min(src[i], dst[i]), max(src[i], dst[i])
-        out[i] = bits(low, 0, high) >> np.uint64(1)
-    return out
-
-
 def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
     """Write all tables; return the fields of DatasetManifest."""
     layout = make_layout(config)
@@ -214,24 +196,14 @@ def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
                 ends = find_ends(edges, config.num_nodes, directed=False)
                 pool = draw_pool(code, *sizes, edges, ends=ends, path="dataset synthetic")
                 writer.write(f"split/{split}_negative", pool)
-    width = config.feature_dim
-    features = (FeatureColumn(column="feat", kind="numeric", dim=width),) if width else ()
-    num_edges = writer.tables["edges/node__to__node"].num_rows
-    return {
-        "dataset": "synthetic",
-        "task": config.task,
-        "task_type": "multiclass" if config.task == "node" else "link",
-        "num_classes": config.num_classes if config.task == "node" else 0,
-        "metric": "accuracy" if config.task == "node" else "hits@50",
-        "directed": False,
-        "node_types": (NodeType(name="node", num_nodes=config.num_nodes, features=features),),
-        "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=num_edges),),
-        "target_type": "node",
-        "splits": {split: writer.tables[f"split/{split}"].num_rows for split in SPLITS},
-        "num_self_loops": check.num_self_loops,
-        "num_duplicate_edges": check.num_duplicates,
-        "tables": writer.tables,
-    }
+    is_node = config.task == "node"
+    return dataset_fields(
+        writer,
+        "synthetic",
+        "multiclass" if is_node else "link",
+        num_classes=config.num_classes if is_node else 0,
+        checks=[check],
+    )
 
 
 def _class_centres(config: SyntheticConfig) -> Array:
@@ -245,7 +217,7 @@ def _class_centres(config: SyntheticConfig) -> Array:
 
 def _write_nodes(
     config: SyntheticConfig,
-    layout: Layout,
+    layout: CommunityLayout,
     writer: DatasetWriter,
     splits: dict[str, TableWriter],
     context: StageContext,
@@ -276,7 +248,7 @@ def _deal(config: SyntheticConfig, keys: Array, columns: dict[str, Array], split
 
 def _write_edges(
     config: SyntheticConfig,
-    layout: Layout,
+    layout: CommunityLayout,
     writer: DatasetWriter,
     splits: dict[str, TableWriter],
     context: StageContext,

@@ -22,7 +22,7 @@ from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS
 
 if TYPE_CHECKING:
-    from tasks.ingest.configs import SyntheticTriplesConfig
+    from tasks.ingest.synthetic.configs import SyntheticTriplesConfig
 
 _CHUNK = 1 << 20
 _SPLIT, _NOISE, _OFFSET, _ORDER = 30, 31, 32, 33  # streams of random numbers
@@ -32,7 +32,7 @@ _NAMES = ("turn", "inverse", "symmetric", "composed", "one_way")
 _CYCLE = (TURN, INVERSE, SYMMETRIC, TURN, COMPOSED, ONE_WAY)
 
 
-class Relations(NamedTuple):
+class RingRelations(NamedTuple):
     """What each relation is, (num_relations,) each."""
 
     kind: Array
@@ -44,7 +44,7 @@ class Relations(NamedTuple):
     """The relation whose pairs it has: its own, of an inverse one that which it turns round."""
 
 
-class Layout(NamedTuple):
+class RingLayout(NamedTuple):
     """Where everything lies; a flat tuple, so that numba takes it as it is."""
 
     num_entities: int
@@ -57,11 +57,11 @@ class Layout(NamedTuple):
     seed: int
 
 
-def make_relations(config: SyntheticTriplesConfig) -> Relations:
+def make_relations(config: SyntheticTriplesConfig) -> RingRelations:
     """Draw types and shifts: turns between types and their inverses, symmetric, composed and one-way relations."""
     rng = np.random.Generator(np.random.Philox(config.seed))
     count, size = config.num_relations, config.num_entities // config.num_types
-    found = Relations(*(np.zeros(count, np.int64) for _ in range(5)))
+    made = RingRelations(*(np.zeros(count, np.int64) for _ in range(5)))
     turns: list[int] = []
     for r in range(count):
         kind = _CYCLE[r % len(_CYCLE)]
@@ -69,21 +69,21 @@ def make_relations(config: SyntheticTriplesConfig) -> Relations:
         shift, of = int(rng.integers(0, size)), r
         if kind == INVERSE:
             of = turns[-1]
-            source, target, shift = (int(column[of]) for column in (found.source, found.target, found.shift))
+            source, target, shift = (int(column[of]) for column in (made.source, made.target, made.shift))
         elif kind in (SYMMETRIC, ONE_WAY):
             # A quarter of a turn: it never leads back to where the reverse pair would be.
             target, shift = source, size // 4
         elif kind == COMPOSED:
             first, second = turns[-2:]
-            source, target = int(found.source[first]), int(found.target[second])
-            shift = int(found.shift[first] + found.shift[second]) % size
+            source, target = int(made.source[first]), int(made.target[second])
+            shift = int(made.shift[first] + made.shift[second]) % size
         elif turns and len(turns) % 2:
-            source = int(found.target[turns[-1]])  # so that the two compose
+            source = int(made.target[turns[-1]])  # so that the two compose
         if kind == TURN:
             turns.append(r)
-        for column, value in zip(found, (kind, source, target, shift, of), strict=True):
+        for column, value in zip(made, (kind, source, target, shift, of), strict=True):
             column[r] = value
-    return found
+    return made
 
 
 @njit(cache=True, nogil=True)
@@ -145,15 +145,8 @@ def generate_triples(config: SyntheticTriplesConfig, context: StageContext) -> d
     """Write all tables; return the fields of DatasetManifest."""
     relations = make_relations(config)
     total, count = config.num_triples, config.num_entities
-    layout = Layout(
-        count,
-        config.num_types,
-        config.num_relations,
-        total,
-        -(-total // config.num_relations),
-        config.noise,
-        config.seed,
-    )
+    most = -(-total // config.num_relations)
+    layout = RingLayout(count, config.num_types, config.num_relations, total, most, config.noise, config.seed)
     names = [f"{_NAMES[kind]}_{number}" for number, kind in enumerate(relations.kind)]
     shares = np.array([config.valid_share, config.test_share])
     with DatasetWriter(context.work) as writer:
@@ -169,5 +162,4 @@ def generate_triples(config: SyntheticTriplesConfig, context: StageContext) -> d
                     if chosen.any():
                         tables.add(split, src[chosen], relation[chosen], dst[chosen])
                 context.progress(rows.stop, total, "triples")
-        fields = tables.fields({})
-    return {"dataset": "synthetic_triples", "metric": "mrr", "num_relations": config.num_relations, **fields}
+    return tables.fields("synthetic_triples", config.num_relations, {})

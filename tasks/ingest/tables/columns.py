@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
-from tasks.ingest.tables.files import Batch
-from tasks.ingest.tables.intake import TableBatch, plain_batch, truths, with_nulls
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import truths, with_nulls
+from tasks.readers.columns import is_text
 
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""
 
 
-def ids(batch: Batch, column: str) -> pa.Array:
+def ids(batch: TableBatch, column: str) -> pa.Array:
     """Return ids without gaps: whole numbers >= 0 (int64) or texts. Raises DataError naming row and column."""
     data = pa.RecordBatch.from_arrays([with_nulls(batch.column(column), ("",))], names=[column])
-    own = plain_batch(batch.path, batch.first_row, data)
-    values, _ = checked_ids(own, column)
-    own.problems.raise_any()
+    alone = TableBatch(batch.path, batch.first_row, data)
+    values, _ = checked_ids(alone, column)
+    alone.problems.raise_any()
     return values
 
 
@@ -68,11 +68,10 @@ def int64(batch: TableBatch, column: str, values: pa.Array, what: str) -> tuple[
 
 def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
     """Say why a column of another kind holds no ids; no row has one then."""
-    kind = values.type
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(values.type):
         _refuse_decimals(batch, column, values)
     else:
-        what = "true and false" if pa.types.is_boolean(kind) else str(kind)
+        what = "true and false" if pa.types.is_boolean(values.type) else str(values.type)
         batch.wrong_column(
             column,
             f"holds {what}; ids are whole numbers or texts: dataset.text_ids=true reads a CSV's as texts, else store "
@@ -82,30 +81,25 @@ def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
 
 
 def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
+    """Gather decimal ids. One cell with a fraction, a plus sign or too many digits makes decimals of a CSV's column."""
     kind = "ids are whole numbers or texts"
     batch.wrong(compute.is_null(values), column, "the id is missing")
-    if batch.problems.known(batch.path, column, kind, 0):
-        return
-    # One cell makes decimals of a CSV's column: find it.
-    cells = batch.as_written(column)
-    if cells is None:
-        cells, odd = values, compute.is_valid(values)
-    else:
-        odd = compute.invert(compute.match_substring_regex(cells, r"^\s*-?[0-9]{1,18}\s*$"))
+    known = np.asarray(compute.fill_null(values.cast(pa.float64()), 0))
+    large = np.abs(known) >= 2.0**63
 
     def message(row: int) -> str:
-        cell = str(cells[row]).strip()
-        if cell.startswith("+"):
-            return f"the id {cell} has a plus sign; dataset.text_ids=true reads ids as texts, or write it without"
-        if cell.lstrip("+-").isdigit():
-            return f"the id {cell} does not fit int64; dataset.text_ids=true reads ids as texts"
-        return (
-            f"the id {cell} is a decimal number; {kind}: dataset.text_ids=true reads a CSV's as texts, or write them "
-            "without a fraction (many tools write 3.0 for 3 where a column has empty cells)"
-        )
+        if large[row]:
+            return f"the id {known[row]:.0f} does not fit int64; dataset.text_ids=true reads ids as texts"
+        return f"the id {known[row]} is a decimal number; {kind}: {_WAY_OUT_OF_DECIMALS}"
 
-    if batch.wrong(compute.fill_null(odd, False), column, kind, message) is None:
-        batch.wrong_column(column, f"holds {values.type}; {kind}")
+    if batch.wrong(large | (known != np.floor(known)), column, kind, message) is None:
+        batch.wrong_column(column, f"holds decimal numbers; {kind}: {_WAY_OUT_OF_DECIMALS}")
+
+
+_WAY_OUT_OF_DECIMALS = (
+    "dataset.text_ids=true reads a CSV's as texts, or write them without a fraction or a plus sign (many tools write "
+    "3.0 for 3 where a column has empty cells)"
+)
 
 
 def numbers(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -15,12 +15,11 @@ import pyarrow.csv as pc
 from configs.errors import DataError
 from configs.source_files import unknown_format
 from configs.versioned_tables import is_versioned, parse_reference
-from tasks.ingest.tables.edge_lists import EdgeList
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.folder_keys import key_columns, keys_of
 from tasks.ingest.tables.paths import files_of
-from tasks.readers.csv_tables import Watched, as_texts, check_delimiter, open_table, read_rows, refuse_hexadecimal
+from tasks.readers.csv_tables import TextTable, as_texts, check_delimiter
 from tasks.readers.duckdb_tables import duckdb_columns, read_duckdb
-from tasks.readers.numbers.reader import count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.readers.table_formats.opened import open_versioned
 from tasks.readers.table_formats.tables import VersionedTable
@@ -38,24 +37,6 @@ _SUFFIXES: dict[str, Format] = {
     ".el": "edgelist",
     ".duckdb": "duckdb",
 }
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some rows of a file."""
-
-    path: Path
-    first_row: int
-    """Row of the file that is the batch's first, counted from 0 without the header."""
-    data: pa.RecordBatch
-
-    def column(self, name: str) -> pa.Array:
-        """Return a column as one array."""
-        return self.data.column(self.data.schema.get_field_index(name))
-
-    def error(self, message: str, row: int, column: object) -> DataError:
-        """Return an error at a row of this batch."""
-        return DataError(message, path=self.path, row=self.first_row + row, column=column)
 
 
 @dataclass(frozen=True)
@@ -92,7 +73,7 @@ class TableFiles:
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str] = (), numbers: Sequence[str] = ()
-    ) -> Iterator[Batch]:
+    ) -> Iterator[TableBatch]:
         """Yield batches with at least these columns. CSV columns in `texts` stay text, those in `numbers` are float64.
 
         Files without a header have columns named `0`, `1`, ...
@@ -104,45 +85,33 @@ class TableFiles:
         kinds |= {name: pa.string() for name in texts if name in kinds}
         kinds |= {name: pa.float64() for name in numbers if kinds.get(name) == pa.int64()}
         texts, numbers = ([name for name in some if name not in kinds] for some in (texts, numbers))
-        wanted = [name for name in dict.fromkeys(columns) if name not in kinds]
-        if not wanted and kinds:
-            wanted = self._own_columns()[:1]  # to count the rows
+        stored = [name for name in dict.fromkeys(columns) if name not in kinds]
+        if not stored and kinds:
+            stored = self._own_columns()[:1]  # to count the rows
         for path in self.paths():
             kind, row = self._kind(path), 0
             if self.versioned is not None:
-                read = self.versioned.read(wanted)
+                read = self.versioned.read(stored)
             elif kind == "parquet":
-                read = read_parquet(path, wanted)
+                read = read_parquet(path, stored)
             elif kind == "duckdb":
-                read = read_duckdb(path, self._table(path), wanted)
-            elif kind == "edgelist":
-                lines = EdgeList(path, self.delimiter or "", self.missing_values, self.whole_lines)
-                read = lines.read(wanted, texts, numbers)
+                read = read_duckdb(path, self._table(path), stored)
             else:
-                convert = self._conversion(wanted, texts, numbers)
-                read = _read_csv(path, self._delimiter(kind), self.header, convert)
+                convert = pc.ConvertOptions(
+                    include_columns=stored,
+                    column_types=dict.fromkeys(texts, pa.string()) | dict.fromkeys(numbers, pa.float64()),
+                    strings_can_be_null=True,
+                    null_values=list(self.missing_values),
+                    check_utf8=False,  # what is no UTF-8 is found by `plain`, which names the byte
+                )
+                read = self._text_table(path, kind).read(convert)
             named = path / self.table if kind == "duckdb" else path
             for data in read:
-                yield Batch(named, row, self._with_keys(data, path, kinds))
+                for key, key_kind in kinds.items():
+                    value = pa.scalar(keys_of(path, self.patterns)[key], pa.string()).cast(key_kind)
+                    data = data.append_column(key, pa.repeat(value, data.num_rows))
+                yield TableBatch(named, row, data)
                 row += data.num_rows
-
-    def _with_keys(self, data: pa.RecordBatch, path: Path, kinds: dict[str, pa.DataType]) -> pa.RecordBatch:
-        """Return a batch with the keys of its file's folders as columns."""
-        for key, kind in kinds.items():
-            value = pa.scalar(keys_of(path, self.patterns)[key], pa.string()).cast(kind)
-            data = data.append_column(key, pa.repeat(value, data.num_rows))
-        return data
-
-    def _conversion(self, wanted: list[str], texts: Sequence[str], numbers: Sequence[str]) -> pc.ConvertOptions:
-        """Say how the cells of a CSV are read."""
-        kinds = {name: pa.string() for name in texts} | {name: pa.float64() for name in numbers}
-        return pc.ConvertOptions(
-            include_columns=wanted,
-            column_types=kinds,
-            strings_can_be_null=True,
-            null_values=list(self.missing_values),
-            check_utf8=False,  # what is no UTF-8 is found by `plain`, which names the byte
-        )
 
     def column_names(self) -> list[str]:
         """Return the columns of the first file, and those that stand in the names of folders. Raises DataError."""
@@ -166,10 +135,7 @@ class TableFiles:
                 return list(file.schema_arrow.names)
         if kind == "duckdb":
             return duckdb_columns(path, self._table(path))
-        if kind == "edgelist":
-            return [str(i) for i in range(count_columns(path, self.delimiter or ""))]
-        with open_table(path, self._delimiter(kind), self.header) as (names, _):
-            return names
+        return self._text_table(path, kind).names()
 
     def head(self, most_rows: int, most_columns: int) -> pa.RecordBatch | None:
         """Return the first file's first lines as texts, one of names included; None where columns have types.
@@ -180,15 +146,9 @@ class TableFiles:
         kind = self._kind(path)
         if kind in ("parquet", "duckdb"):
             return None
-        if kind == "edgelist":
-            names = [str(i) for i in range(count_columns(path, self.delimiter or ""))][:most_columns]
-            read = EdgeList(path, self.delimiter or "", (), whole_lines=False).read(names, names, ())
-        else:
-            with open_table(path, self._delimiter(kind), False) as (names, _):
-                names = names[:most_columns]
-            read = _read_csv(path, self._delimiter(kind), False, as_texts(names))
-        with closing(cast(Generator[pa.RecordBatch], read)):
-            lines = next(read, None)
+        table = replace(self._text_table(path, kind), header=False)
+        with closing(table.read(as_texts(table.names()[:most_columns]))) as batches:
+            lines = next(batches, None)
         return lines if lines is None else lines.slice(0, most_rows)
 
     @property
@@ -201,8 +161,10 @@ class TableFiles:
             raise DataError("is a DuckDB file, which only the data set `database` reads; export the table", path=path)
         return self.table
 
-    def _delimiter(self, kind: Format) -> str:
-        return self.delimiter or ("\t" if kind == "tsv" else ",")
+    def _text_table(self, path: Path, kind: Format) -> TextTable:
+        if kind == "edgelist":
+            return TextTable(path, self.delimiter or "", is_edge_list=True, whole_lines=self.whole_lines)
+        return TextTable(path, self.delimiter or ("\t" if kind == "tsv" else ","), self.header)
 
     def _kind(self, path: Path) -> Format:
         if self.versioned is not None:
@@ -214,15 +176,3 @@ class TableFiles:
         if kind is None:
             raise unknown_format(path, _SUFFIXES)
         return kind
-
-
-def _read_csv(path: Path, delimiter: str, header: bool, convert: pc.ConvertOptions) -> Iterator[pa.RecordBatch]:
-    with open_table(path, delimiter, header) as (names, stream):
-        watched, looked = Watched(stream), False
-        for data in read_rows(path, names, cast(IO[bytes], watched), delimiter, convert):
-            if watched.hexadecimal and not looked:  # a text holds it, or what Arrow took for an integer
-                looked = True
-                integers = [field.name for field in data.schema if pa.types.is_integer(field.type)]
-                if integers:
-                    refuse_hexadecimal(path, integers, delimiter, header)
-            yield data

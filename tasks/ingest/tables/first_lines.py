@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,7 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.intake import Intake, as_number, table_files
+from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.table_configs import FilesConfig
 
 _ROWS, _COLUMNS = 5000, 64
@@ -42,16 +41,11 @@ Verdict = Literal["names", "data", "unclear"]
 class _Cell(NamedTuple):
     """What a cell of the first line is, going by the cells below it."""
 
-    usual: bool
-    """A usual name of a column that does not stand below."""
-    over_numbers: bool
-    """A text over numbers."""
-    number: bool
-    """A number or date over such."""
-    whole: bool
-    """Nothing but digits."""
-    seen: bool
-    """It stands below too, and is no usual name."""
+    usual: bool  # a usual name of a column that does not stand below
+    over_numbers: bool  # a text over numbers
+    number: bool  # a number or date over such
+    whole: bool  # nothing but digits
+    seen: bool  # it stands below too, and is no usual name
 
 
 def first_lines(table: FilesConfig) -> pa.RecordBatch | None:
@@ -105,16 +99,6 @@ def _is_usual(text: str) -> bool:
     return words[-1] in _LAST_WORDS or all(word in _USUAL for word in words)
 
 
-def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
-    """Return the options with each `header: auto` settled by the first lines, and say so; hint at names in data."""
-    found: dict[str, Any] = {
-        "nodes": tuple(with_header_found(table, "dataset.nodes", intake) for table in config.nodes),
-        "edges": tuple(with_header_found(table, "dataset.edges", intake) for table in config.edges),
-        "labels": config.labels and with_header_found(config.labels, "dataset.labels", intake),
-    }
-    return config.model_copy(update=found)
-
-
 def with_header_found(table: Table, option: str, intake: Intake) -> Table:
     """Return a table whose header is settled; `option` is its section's name.
 
@@ -149,17 +133,6 @@ def hint_at_data_in_header(table: FilesConfig, option: str, intake: Intake) -> N
         intake.hints.append(f"{_first(table, lines, words)}; if it is data: {option}.header=false")
 
 
-def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
-    """Leave a hint where ids such as `007` are read as numbers, as those of a CSV and an edge list are."""
-    columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
-    columns += [(table, [table.source, table.target]) for table in config.edges]
-    columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
-    for table, ids in columns:
-        zero = None if config.text_ids else id_with_leading_zero(table, ids)
-        if zero is not None:
-            intake.hints.append(as_number(table.names, zero))
-
-
 def id_with_leading_zero(table: FilesConfig, ids: Iterable[str]) -> str | None:
     """Return an id such as `007` of the first lines, in a column of `ids` that is read as numbers; None: none is."""
     lines = first_lines(table) if table.files else None
@@ -170,8 +143,7 @@ def id_with_leading_zero(table: FilesConfig, ids: Iterable[str]) -> str | None:
     for column in (lines.column(names.index(name)).slice(int(has_names)) for name in ids if name in names):
         zeros = column.filter(compute.fill_null(compute.match_substring_regex(column, _LEADING_ZERO), False))
         if len(zeros) and compute.all(compute.match_substring_regex(column, _WHOLE)).as_py():
-            found: str = zeros[0].as_py()
-            return found
+            return str(zeros[0])
     return None
 
 

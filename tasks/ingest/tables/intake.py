@@ -7,12 +7,9 @@ in Parquet come as plain strings, however they are stored.
 from __future__ import annotations
 
 import contextlib
-import glob
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +18,13 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
-from tasks.ingest.tables.files import Batch, TableFiles
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.files import TableFiles
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.table_configs import FilesConfig
+from tasks.readers.columns import is_text
+from tasks.stage import StageContext
 
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
@@ -55,69 +54,7 @@ def truths(texts: pa.Array) -> tuple[pa.Array, Array]:
     """
     cells = compute.utf8_lower(compute.utf8_trim_whitespace(texts))
     yes, no = (compute.fill_null(compute.match_substring_regex(cells, words), False) for words in (_YES, _NO))
-    found = compute.if_else(yes, "1", compute.if_else(no, "0", texts))
-    return found, np.asarray(compute.or_(yes, no))
-
-
-@dataclass(frozen=True)
-class TableBatch(Batch):
-    """Some rows of a table, and where their mistakes go."""
-
-    problems: Problems = field(default_factory=Problems)
-    kept: Array | None = None
-    """Which of the rows that were read are left, bool; None: all."""
-    read_again: Callable[[str], pa.Array | None] = field(default=lambda _: None, repr=False)
-    way_out: str = ""
-    """What one may do about a mistake in a column, with `{column}` in the place of its name."""
-
-    def as_written(self, column: str) -> pa.Array | None:
-        """Read a CSV's cells once more as the texts that they are, for a message; None for other formats."""
-        texts = self.read_again(column)
-        return texts if texts is None or self.kept is None else texts.filter(pa.array(self.kept))
-
-    @property
-    def num_rows(self) -> int:
-        """Rows that are left."""
-        return int(self.data.num_rows)
-
-    @property
-    def num_read(self) -> int:
-        """Rows that were read."""
-        return self.num_rows if self.kept is None else len(self.kept)
-
-    def keep(self, chosen: Array) -> TableBatch:
-        """Return the batch with those rows (bool) only; rows keep their numbers in messages."""
-        if chosen.all():
-            return self
-        kept = np.ones(self.num_rows, np.bool_) if self.kept is None else self.kept.copy()
-        kept[kept] = chosen
-        return replace(self, data=self.data.filter(pa.array(chosen)), kept=kept)
-
-    def error(self, message: str, row: int | None, column: object) -> DataError:
-        """Return an error at a row of this batch; None: it is the whole column."""
-        if row is not None:
-            row = self.first_row + (row if self.kept is None else int(np.flatnonzero(self.kept)[row]))
-        way_out = self.way_out.replace("{column}", str(column))
-        return DataError(message + way_out, path=self.path, row=row, column=column)
-
-    def wrong(self, rows: Any, column: object, kind: str, message: Callable[[int], str] | str = "") -> Array | None:
-        """Gather the rows (bool, or an Arrow array of it) that are wrong; return them, None where there is none.
-
-        `kind` says what is wrong for all of them; `message` the first one's words, by its row, where they say more.
-        """
-        found = np.asarray(rows)
-        count = int(np.count_nonzero(found))
-        if count == 0:
-            return None
-        if not self.problems.known(self.path, column, kind, count):
-            row = int(np.flatnonzero(found)[0])
-            words = message(row) if callable(message) else message
-            self.problems.add(self.path, column, kind, self.error(words or kind, row, column), count)
-        return found
-
-    def wrong_column(self, column: object, message: str) -> None:
-        """Gather a mistake of the column as a whole."""
-        self.problems.add(self.path, column, message, self.error(message, None, column), 0)
+    return compute.if_else(yes, "1", compute.if_else(no, "0", texts)), np.asarray(compute.or_(yes, no))
 
 
 @dataclass
@@ -192,15 +129,27 @@ class Intake:
         are_truths = dict.fromkeys(numbers, False) if done else {}
         try:
             for place, batch in enumerate(files.batches(columns, (*texts, *numbers, *times))):
-                if place >= done:
-                    yield self._prepared(table, self._cell_by_cell(batch, numbers, are_truths), seen)
+                if place < done:
+                    continue
+                data = batch.data
+                for name in numbers:
+                    at = data.schema.get_field_index(name)
+                    data = data.set_column(at, name, self._as_numbers(batch, name, are_truths))
+                yield self._prepared(table, replace(batch, data=data), seen)
         except DataError as error:
             hint = "; the cells before are of another kind: if these are ids, dataset.text_ids=true reads all as texts"
             raise DataError(f"{error}{hint if _is_of_kinds(error) else ''}") from first
-        if (
-            not self.problems and not times and not any(are_truths.values())
-        ):  # the cell that stopped Arrow must not pass without a word
+        # The cell that stopped Arrow must not pass without a word.
+        if not self.problems and not times and not any(are_truths.values()):
             raise first
+
+    def report(self, context: StageContext) -> None:
+        """All tables were read: tell hints, and what a mistake kept from being read. Raises TableError for mistakes."""
+        for hint in self.hints:
+            context.warn(hint)
+        for part in self.problems.unread:
+            context.warn(f"a mistake ended the reading of a table; not checked: {part}")
+        self.problems.raise_any()
 
     def find_unread(self, tables: Iterable[FilesConfig]) -> None:
         """Set `unread`, once all that is asked for was read."""
@@ -211,60 +160,35 @@ class Intake:
                 if unread := [name for name in names if name not in read]:
                     self.unread[table.names] = unread
 
-    def _cell_by_cell(self, batch: Batch, numbers: Sequence[str], are_truths: dict[str, bool]) -> Batch:
-        data = batch.data
-        for name in numbers:
-            data = data.set_column(data.schema.get_field_index(name), name, self._as_numbers(batch, name, are_truths))
-        return replace(batch, data=data)
+    def _as_numbers(self, batch: TableBatch, column: str, are_truths: dict[str, bool]) -> pa.Array:
+        """Return texts as float64, 0 in the place of those that are gathered as no numbers.
 
-    def _as_numbers(self, batch: Batch, column: str, are_truths: dict[str, bool]) -> pa.Array:
-        """Return texts as numbers. A column of yes and no has no number but 1 and 0 besides: else such a cell is wrong.
-
-        `are_truths`: whether the columns' cells were yes and no so far.
+        A column of yes and no has no number but 1 and 0 besides. `are_truths`: whether the columns' cells were yes and
+        no so far.
         """
         texts = compute.utf8_trim_whitespace(batch.column(column).cast(pa.string()))
-        replaced, found = truths(texts)
-        is_truth = compute.is_in(replaced, pa.array(["0", "1", "", None]))
-        only = compute.all(is_truth, min_count=0).as_py()
-        if found.any() or not only:
-            are_truths.setdefault(column, bool(only))
+        values, is_word = truths(texts)
+        is_truth = compute.is_in(values, pa.array(["0", "1", "", None]))
+        only_truths = compute.all(is_truth, min_count=0).as_py()
+        if is_word.any() or not only_truths:
+            are_truths.setdefault(column, bool(only_truths))
         if are_truths.get(column):
-            return self._without_wrong(batch, column, texts, replaced, compute.invert(is_truth))
-        bad = compute.fill_null(compute.invert(compute.match_substring_regex(texts, _NUMBER, ignore_case=True)), False)
-        return self._without_wrong(batch, column, texts, texts, bad)
-
-    def _without_wrong(self, batch: Batch, column: str, texts: pa.Array, values: pa.Array, bad: pa.Array) -> pa.Array:
-        """Return texts of numbers as float64, 0 in the place of those that are gathered as none."""
-
-        def message(row: int) -> str:
-            return not_a_number(texts[row].as_py())
-
-        TableBatch(batch.path, batch.first_row, batch.data, self.problems).wrong(
-            bad, column, "is not a number", message
-        )
+            bad = compute.invert(is_truth)
+        else:
+            values, is_number = texts, compute.match_substring_regex(texts, _NUMBER, ignore_case=True)
+            bad = compute.fill_null(compute.invert(is_number), False)
+        gathering = replace(batch, problems=self.problems)
+        gathering.wrong(bad, column, "is not a number", lambda row: not_a_number(texts[row].as_py()))
         return compute.if_else(bad, "0", values).cast(pa.float64())
 
-    def _prepared(self, table: FilesConfig, batch: Batch, seen: dict[str, ColumnSurvey]) -> TableBatch:
+    def _prepared(self, table: FilesConfig, batch: TableBatch, seen: dict[str, ColumnSurvey]) -> TableBatch:
         arrays = []
         for name, values in zip(batch.data.schema.names, batch.data.columns, strict=True):
             arrays.append(with_nulls(values, table.missing_values))
             if name in seen:
                 seen[name].add(arrays[-1])
         data = pa.RecordBatch.from_arrays(arrays, names=batch.data.schema.names)
-        again = partial(self._texts, table, batch.path, batch.first_row, batch.data.num_rows)
-        return TableBatch(batch.path, batch.first_row, data, self.problems, read_again=again)
-
-    @staticmethod
-    def _texts(table: FilesConfig, path: Path, first_row: int, count: int, column: str) -> pa.Array | None:
-        parts = []
-        for batch in table_files(replace_files(table, path)).batches([column], [column]):
-            start, stop = max(first_row - batch.first_row, 0), first_row + count - batch.first_row
-            if start < batch.data.num_rows and stop > 0:
-                parts.append(batch.column(column).slice(start, stop - start))
-            if stop <= batch.data.num_rows:
-                break
-        whole = pa.concat_arrays(parts)
-        return whole if is_text(whole.type) else None
+        return replace(batch, data=data, problems=self.problems)
 
     def hint_at_similar_texts(
         self, table: FilesConfig, column: str, what: str, texts: pa.Array, *, letters: bool = True
@@ -302,11 +226,6 @@ def _is_of_kinds(error: DataError) -> bool:
     return any(words in str(error.__cause__) for words in ("conversion error", "Failed to parse"))
 
 
-def replace_files(table: FilesConfig, path: Path) -> FilesConfig:
-    """Return the section with one file in place of all."""
-    return table.model_copy(update={"files": (glob.escape(str(path)),)})
-
-
 def with_nulls(values: pa.Array, missing: Sequence[str]) -> pa.Array:
     """Return a column with nulls in place of the texts in `missing`, and of the numbers that these write."""
     numeric = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
@@ -320,8 +239,3 @@ def with_nulls(values: pa.Array, missing: Sequence[str]) -> pa.Array:
         if compute.any(empty).as_py():
             values = compute.if_else(empty, None, values)
     return values
-
-
-def plain_batch(path: Path, first_row: int, data: pa.RecordBatch) -> TableBatch:
-    """Return a batch of its own, whose mistakes nobody else gathers."""
-    return TableBatch(path, first_row, data, Problems())

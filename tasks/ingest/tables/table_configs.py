@@ -62,7 +62,6 @@ class NodesConfig(FilesConfig):
     """Nodes of one type, a row a node. Without files they are found in the edges."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files", "feature_file"})
-    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
 
     type: str = Field(default="node", pattern=_WORD)
     """Name of the node type."""
@@ -128,8 +127,6 @@ class NodesConfig(FilesConfig):
 class EdgesConfig(FilesConfig):
     """Edges, a row an edge."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
-
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
     source: Column = "src"
@@ -173,17 +170,16 @@ class EdgesConfig(FilesConfig):
         refuse_repeated(where, (*self.features, *self.categorical))
         if "mean" in self.missing_by_column.values():
             raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
-        roles = {"source": self.source, "target": self.target, "relation_column": self.relation_column}
-        roles |= {"graph": self.graph}
-        check_columns(where, {**roles, "weight": self.weight, "time": self.time}, (), self.missing_by_column)
+        roles = {
+            name: getattr(self, name) for name in ("source", "target", "relation_column", "graph", "weight", "time")
+        }
+        check_columns(where, roles, (), self.missing_by_column)
         check_time_format(where, self.time, self.time_format)
         return self
 
 
 class LabelsConfig(FilesConfig):
     """Labels in a table of their own."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"form", "on_unknown_id", "min_members", "most"})
 
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns. Compressed: .gz, .zst."""

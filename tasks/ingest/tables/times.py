@@ -14,11 +14,10 @@ import pyarrow.compute as compute
 
 from configs.moments import TimeUnit
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, int64, numbers
-from tasks.ingest.tables.files import Batch
-from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.policies import full_width
+from tasks.readers.columns import is_text
 
 # Whole days and time stamps of ISO 8601; a bare `20231231` may as well be a number, and is one.
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")
@@ -31,14 +30,14 @@ _EVERY_ROW = "every row needs one: fill it in, leave the row out, or leave `time
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def time_unit(batch: Batch, column: str) -> TimeUnit:
+def time_unit(batch: TableBatch, column: str) -> TimeUnit:
     """Return what `TimeReader` makes of a column: seconds of dates and time stamps, else numbers of the user's own."""
     kind = _cells(batch, column).type
     dates = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_text(kind) or pa.types.is_dictionary(kind)
     return "seconds" if dates else "number"
 
 
-def _cells(batch: Batch, column: str) -> pa.Array:
+def _cells(batch: TableBatch, column: str) -> pa.Array:
     """Return a column, texts that are all whole numbers as these: a CSV's are texts where they are categories too."""
     values = batch.column(column)
     if is_text(values.type):
@@ -178,3 +177,14 @@ class TimeReader:
 def _whole_seconds(values: pa.Array) -> Array:
     """Return the integers of whole numbers or times, int64 (n,); 0 for null."""
     return np.asarray(compute.fill_null(values.cast(pa.int64()), 0))
+
+
+def cut_by_time(time: Array, train: float, valid: float) -> Array:
+    """Return codes, int8: the oldest share trains, the newest tests; equal times stay together."""
+    codes = np.zeros(len(time), np.int8)
+    if len(time) == 0:
+        return codes
+    for share in (train, train + valid):
+        at = min(round(share * len(time)), len(time) - 1)
+        codes += time >= np.partition(time, at)[at]
+    return codes

@@ -54,7 +54,7 @@ class TripleSplitConfig(ConfigModel):
 
 
 @DATASETS.options("triples", "triples.dataset")
-class TriplesConfig(ComponentConfig):
+class TripleFilesConfig(ComponentConfig):
     """Knowledge graph of your own: triples of head, relation and tail in Parquet, CSV, TSV or N-Triples."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset(
@@ -125,7 +125,7 @@ class TriplesConfig(ComponentConfig):
     split by time the oldest), or they are refused."""
 
     @model_validator(mode="after")
-    def _one_source(self) -> TriplesConfig:
+    def _one_source(self) -> TripleFilesConfig:
         split = self.split.name
         if self.path is not None:
             if self.triples or split != "random" or self.split != TripleSplitConfig():
@@ -148,7 +148,7 @@ class TriplesConfig(ComponentConfig):
         return self
 
     @model_validator(mode="after")
-    def _columns_have_one_meaning(self) -> TriplesConfig:
+    def _columns_have_one_meaning(self) -> TripleFilesConfig:
         named = {"head": self.head, "relation": self.relation, "tail": self.tail}
         missing = [name for name, column in named.items() if column is None]
         if missing and len(missing) < len(named):
@@ -163,7 +163,7 @@ class TriplesConfig(ComponentConfig):
         return self
 
     @model_validator(mode="after")
-    def _types_fit(self) -> TriplesConfig:
+    def _types_fit(self) -> TripleFilesConfig:
         if self.head_type is not None:
             for name in ("types", "entities", "features"):
                 if getattr(self, name) is not None:

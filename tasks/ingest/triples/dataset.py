@@ -8,22 +8,20 @@ from configs.errors import DataError
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
-from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.sources import find_sources
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
 
 @DATASETS.register("triples")
-class Triples(Dataset):
+class TripleFiles(Dataset):
     """Knowledge graph of your own: triples of head, relation and tail in Parquet, CSV, TSV or N-Triples.
 
     Names become numbers by a hash index; they are kept, so that predictions come back under your names.
     """
 
-    Config = TriplesConfig
-
-    config: TriplesConfig
+    config: TripleFilesConfig
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files, by what they are for; files that are missing count none."""

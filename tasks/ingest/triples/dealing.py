@@ -54,13 +54,13 @@ def _find_repeated(src, relation, dst, owner, order, table, out):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def hold_out(src, relation, dst, order, num_valid, num_test, owner, entities, relations):  # type: ignore[no-untyped-def]
+def hold_out(src, relation, dst, order, counts, owner, entities, relations):  # type: ignore[no-untyped-def]
     """Move triples from training to the others, in an order, where training shows their ends and relation without them.
 
     Args:
         src, relation, dst: numbers, (n,) each.
         order: the triples to try, (m,).
-        num_valid, num_test: how many are wanted.
+        counts: how many validation and test should have.
         owner: split of each triple, int8 (n,), written.
         entities, relations: how many training triples have each, int64, written; a loop counts twice.
 
@@ -69,7 +69,7 @@ def hold_out(src, relation, dst, order, num_valid, num_test, owner, entities, re
     """
     taken = stayed = 0
     for i in order:
-        if taken == num_valid + num_test:
+        if taken == counts[0] + counts[1]:
             break
         u, v, r = src[i], dst[i], relation[i]
         alone = entities[u] <= 2 if u == v else entities[u] <= 1 or entities[v] <= 1
@@ -79,7 +79,7 @@ def hold_out(src, relation, dst, order, num_valid, num_test, owner, entities, re
         entities[u] -= 1
         entities[v] -= 1
         relations[r] -= 1
-        owner[i] = 1 if taken < num_valid else 2
+        owner[i] = 1 if taken < counts[0] else 2
         taken += 1
     return taken, stayed
 

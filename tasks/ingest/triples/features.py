@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,9 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, blocks
-from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.features import finite_float32
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids, float32, numbers
-from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import UNKNOWN, Names
 from tasks.readers.limits import check_memory
@@ -27,25 +26,12 @@ from tasks.readers.parquet import open_parquet, read_parquet
 _CHUNK_BYTES = 8 << 20
 
 
-class Features(Protocol):
-    """Features of all entities, or relations."""
-
-    width: int
-
-    def rows(self, owners: Array) -> Iterator[Array]:
-        """Yield the rows of some, by the numbers that their names have: (n, width) float32, in portions.
-
-        Raises DataError: a row is missing, or holds what is no finite number.
-        """
-        ...
-
-
-def open_features(path: Path, id_column: str, names: Names) -> Features:
+def open_features(path: Path, id_column: str, names: Names) -> FeatureMatrix | FeatureTable:
     """Open a file of features. Raises DataError."""
     if path.suffix.lower() == ".npy":
-        return _Matrix(path, names)
+        return FeatureMatrix(path, names)
     if path.suffix.lower() in (".parquet", ".pq"):
-        return _Table(path, id_column, names)
+        return FeatureTable(path, id_column, names)
     raise DataError(f"is neither .npy nor .parquet, which features of {names.plural} are read from", path=path)
 
 
@@ -53,7 +39,7 @@ def _step(width: int) -> int:
     return max(1, _CHUNK_BYTES // (4 * width))
 
 
-class _Matrix:
+class FeatureMatrix:
     """A `.npy` matrix: row i is that of entity i of the list, or of the id i."""
 
     def __init__(self, path: Path, names: Names) -> None:
@@ -79,7 +65,10 @@ class _Matrix:
             self.ids = np.asarray(names.keys())
 
     def rows(self, owners: Array) -> Iterator[Array]:
-        """See Features."""
+        """Yield the rows of some, by the numbers that their names have: (n, width) float32, in portions.
+
+        Raises DataError: a row is missing, or holds what is no finite number.
+        """
         values = NpyFile(self.path).mapped()
         for part in blocks(len(owners), _step(self.width)):
             rows = owners[part] if self.ids is None else self.ids[owners[part]]
@@ -88,18 +77,10 @@ class _Matrix:
                 raise DataError(
                     f"has {self.count:,} rows, and none for the {self.names.what} {rows[beyond[0]]}", path=self.path
                 )
-            with np.errstate(over="ignore"):
-                found = values[rows].astype(np.float32)
-            wrong = np.argwhere(~np.isfinite(found))
-            if len(wrong):
-                row, column = int(rows[wrong[0, 0]]), int(wrong[0, 1])
-                value = values[row, column]
-                why = "does not fit float32" if np.isfinite(value) else "is not a finite number; put one there"
-                raise DataError(f"{value} {why}", path=self.path, row=row, column=column)
-            yield found
+            yield finite_float32(values[rows], self.path, rows)
 
 
-class _Table:
+class FeatureTable:
     """A Parquet table with a column of ids; all others are numbers, or lists of numbers of one length."""
 
     def __init__(self, path: Path, id_column: str, names: Names) -> None:
@@ -133,12 +114,12 @@ class _Table:
                 parts.append(float32(batch, name, values).reshape(len(values), -1))
             if problems:
                 continue
-            found = np.concatenate(parts, axis=1)
+            rows = np.concatenate(parts, axis=1)
             if self.values.size == 0:
-                check_memory(4 * self.names.count * found.shape[1], "the matrix of features", self.path)
-                self.values = np.zeros((self.names.count, found.shape[1]), np.float32)
+                check_memory(4 * self.names.count * rows.shape[1], "the matrix of features", self.path)
+                self.values = np.zeros((self.names.count, rows.shape[1]), np.float32)
             there = codes >= 0
-            self.values[codes[there]] = found[there]
+            self.values[codes[there]] = rows[there]
         problems.raise_any()
         if not num_rows:
             raise DataError("has no rows", path=self.path)
@@ -156,21 +137,14 @@ class _Table:
         again[rows[firsts]] = False
         again[rows] |= self.known[codes[rows]]
         self.known[codes[rows]] = True
-        text = is_text(ids.type)
-        batch.wrong(
-            again, id_column, "the id stands twice", lambda row: f"the id {_as_id(ids, row, text)} stands twice"
-        )
+        batch.wrong(again, id_column, "the id stands twice", lambda row: f"the id {ids[row].as_py()!r} stands twice")
         return codes
 
     def rows(self, owners: Array) -> Iterator[Array]:
-        """See Features."""
+        """See FeatureMatrix."""
         missing = np.flatnonzero(~self.known[owners])
         if len(missing):
             name = self.names.keys()[int(owners[missing[0]])].as_py()
             raise DataError(f"has no row for {len(missing):,} {self.names.plural}, {name!r} the first", path=self.path)
         for part in blocks(len(owners), _step(self.width)):
             yield self.values[owners[part]]
-
-
-def _as_id(ids: pa.Array, row: int, text: bool) -> str:
-    return repr(ids[row].as_py()) if text else str(ids[row].as_py())

@@ -10,27 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array, blocks
+from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_ids, write_relations
-from tasks.ingest.triples.configs import TriplesConfig
-from tasks.ingest.triples.features import Features, open_features
+from tasks.ingest.triples.configs import TripleFilesConfig
+from tasks.ingest.triples.features import open_features
 from tasks.ingest.triples.intake import read_triples
-from tasks.ingest.triples.numbering import (
-    Numbering,
-    kinds_of_keys,
-    needs_ids,
-    number_entities,
-    number_relations,
-    original_ids,
-    read_types,
-)
+from tasks.ingest.triples.names import split_types
+from tasks.ingest.triples.numbering import FinalNumbers, number_names, original_ids, read_types, sorted_kinds
 from tasks.ingest.triples.policies import (
-    Job,
+    TripleJob,
     check_sizes,
     check_unseen,
     deal_out,
     drop_repeated,
-    say_literals,
     uses,
 )
 from tasks.ingest.triples.sources import Sources
@@ -41,14 +34,13 @@ from tasks.storage.manifests import SPLITS, FeatureColumn
 _CHUNK = 1 << 20
 
 
-def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContext) -> dict[str, Any]:
+def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageContext) -> dict[str, Any]:
     """Write all tables; return the fields of DatasetManifest.
 
-    Raises:
-        DataError: naming the file, and the row or line where there is one.
+    Raises DataError: naming the file, and the row or line where there is one.
     """
-    job = Job(config, sources, context, read_triples(config, sources, context))
-    say_literals(job)
+    job = TripleJob(config, sources, context, read_triples(config, sources, context))
+    _say_literals(job)
     _say_blank_nodes(job)
     drop_repeated(job)
     if job.dealt:
@@ -62,18 +54,26 @@ def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContex
         with TripleTables(writer, entities.types, job.names("train")) as tables:
             for split, columns in _portions(job, entities, relations):
                 tables.add(split, **columns)
-        fields = tables.fields(features)
-    return {
-        "dataset": config.title,
-        "metric": "mrr",
-        "num_relations": len(relations.order),
-        "relation_feature_dim": relation_features,
-        "adjusted": job.adjusted,
-        **fields,
-    }
+    return tables.fields(
+        config.title,
+        len(relations.order),
+        features,
+        relation_feature_dim=relation_features,
+        adjusted=job.adjusted,
+    )
 
 
-def _numberings(job: Job) -> tuple[Numbering, Numbering]:
+def _say_literals(job: TripleJob) -> None:
+    count = job.intake.num_literals
+    if count:
+        job.adjust(next(iter(job.sources.triples)), "triples with a literal dropped", count)
+        job.context.warn(
+            f"{count:,} triples are left out, for their object is a literal: a text, a number or a date "
+            "(dataset.literals=keep makes an entity of each)"
+        )
+
+
+def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
     """Return the final numbers of entities and relations."""
     intake = job.intake
     entity_uses, relation_uses = uses(job)
@@ -83,55 +83,53 @@ def _numberings(job: Job) -> tuple[Numbering, Numbering]:
         if unknown:
             job.context.message(f"{job.sources.types}: {unknown:,} rows name entities that are in no triple")
     elif job.config.head_type is not None:
-        kinds, kind_names = kinds_of_keys(intake.entities)
-    entities = number_entities(intake.entities, entity_uses, kinds, kind_names)
+        kinds, kind_names = sorted_kinds(split_types(intake.entities.keys())[0])
+    entities = number_names(intake.entities, entity_uses, kinds, kind_names)
     absent = int(np.count_nonzero(entity_uses[entities.order] == 0))
     if absent:
         job.context.message(
             f"{job.sources.entities}: {absent:,} entities are in no triple; they are nodes all the same"
         )
-    return entities, number_relations(intake.relations, relation_uses)
+    return entities, number_names(intake.relations, relation_uses)
 
 
-def _write_entities(job: Job, writer: DatasetWriter, numbering: Numbering) -> dict[str, tuple[FeatureColumn, ...]]:
+def _write_entities(
+    job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers
+) -> dict[str, tuple[FeatureColumn, ...]]:
     """Write nodes, their features and their ids; return the features of each type."""
     names, path = job.intake.entities, job.sources.features
     features = None if path is None else open_features(path, job.config.feature_id, names)
     within = job.config.head_type is not None
-    bounds, found = numbering.bounds, dict[str, tuple[FeatureColumn, ...]]()
+    bounds, columns = numbering.bounds, dict[str, tuple[FeatureColumn, ...]]()
     for number, (kind, count) in enumerate(numbering.types):
         entities = numbering.order[bounds[number] : bounds[number + 1]]
-        write_entities(writer, kind, count, _rows(features, entities))
+        write_entities(writer, kind, count, None if features is None else features.rows(entities))
         if features is not None:
-            found[kind] = (FeatureColumn(column="feat", kind="numeric", dim=features.width),)
+            columns[kind] = (FeatureColumn(column="feat", kind="numeric", dim=features.width),)
         keys = original_ids(names, entities, within_types=within)
-        if needs_ids(keys):
+        if is_text(keys.type) or not np.array_equal(np.asarray(keys), np.arange(len(keys))):
             _hint_at_similar(job, "entities", keys)
             write_ids(writer, kind, keys)
-    return found
+    return columns
 
 
-def _rows(features: Features | None, owners: Array) -> Iterator[Array] | None:
-    return None if features is None else features.rows(owners)
-
-
-def _write_relations(job: Job, writer: DatasetWriter, numbering: Numbering) -> int:
+def _write_relations(job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers) -> int:
     """Write names of relations, and their features; return how many columns these have."""
     names, path = job.intake.relations, job.sources.relation_features
     features = None if path is None else open_features(path, job.config.feature_id, names)
     keys = names.keys().take(pa.array(numbering.order)).cast(pa.string())
     _hint_at_similar(job, names.plural, keys)
-    write_relations(writer, keys, _rows(features, numbering.order))
+    write_relations(writer, keys, None if features is None else features.rows(numbering.order))
     return 0 if features is None else features.width
 
 
-def _hint_at_similar(job: Job, what: str, keys: pa.Array) -> None:
+def _hint_at_similar(job: TripleJob, what: str, keys: pa.Array) -> None:
     said = similar_texts(keys, what, letters=what == "relations") if pa.types.is_string(keys.type) else None
     if said is not None:
         job.context.warn(said)
 
 
-def _say_blank_nodes(job: Job) -> None:
+def _say_blank_nodes(job: TripleJob) -> None:
     """Say how many labels of blank nodes stand in several files, where they are a node in each."""
     keys = job.intake.entities.keys()
     if not pa.types.is_string(keys.type):
@@ -146,7 +144,9 @@ def _say_blank_nodes(job: Job) -> None:
         )
 
 
-def _portions(job: Job, entities: Numbering, relations: Numbering) -> Iterator[tuple[str, dict[str, Array]]]:
+def _portions(
+    job: TripleJob, entities: FinalNumbers, relations: FinalNumbers
+) -> Iterator[tuple[str, dict[str, Array]]]:
     """Yield the triples of each split by their final numbers, in the order of the files."""
     triples = job.triples
     for rows in blocks(len(triples), _CHUNK):

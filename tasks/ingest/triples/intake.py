@@ -5,7 +5,6 @@ Memory: 12 bytes a triple (20 beyond 2^31 entities), 4 and 8 more for weights an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,21 +14,24 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.times import TimeReader
-from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.names import Names, TextFoundError
 from tasks.ingest.triples.reader import Places, TripleBatch, TripleReader
 from tasks.ingest.triples.sources import ALL, Sources, shown
+from tasks.readers.columns import is_text
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS
 
+_NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
+"""Texts that Arrow takes for numbers."""
+
 
 @dataclass
-class Triples:
+class TripleArrays:
     """Triples of all splits end to end, by the numbers that their names were met in."""
 
     src: Array
@@ -49,10 +51,10 @@ class Triples:
 
 
 @dataclass
-class Intake:
+class TripleIntake:
     """What was read."""
 
-    triples: Triples
+    triples: TripleArrays
     entities: Names
     relations: Names
     places: Places
@@ -60,7 +62,7 @@ class Intake:
     """Triples with a literal that were left out."""
 
 
-def read_triples(config: TriplesConfig, sources: Sources, context: StageContext) -> Intake:
+def read_triples(config: TripleFilesConfig, sources: Sources, context: StageContext) -> TripleIntake:
     """Read all files, once more where a text stands among ids that were numbers. Raises DataError with all mistakes."""
     entities = Names("entity", sources.entities, texts=config.text_ids or config.head_type is not None)
     relations = Names("relation", sources.relations, texts=config.text_ids)
@@ -77,7 +79,7 @@ def read_triples(config: TriplesConfig, sources: Sources, context: StageContext)
 class _Reading:
     """One reading of all files."""
 
-    config: TriplesConfig
+    config: TripleFilesConfig
     sources: Sources
     context: StageContext
     entities: Names
@@ -87,7 +89,7 @@ class _Reading:
     parts: dict[str, list[Array]] = field(default_factory=dict)
     clock: TimeReader | None = None
 
-    def read(self) -> Intake:
+    def read(self) -> TripleIntake:
         files = [path for paths in self.sources.triples.values() for path in paths]
         reader = TripleReader(self.config, self.problems, self.context.message, files)
         for split, paths in self.sources.triples.items():
@@ -99,36 +101,31 @@ class _Reading:
                 left = f" ({reader.num_literals:,} have literals: dataset.literals=keep)" if reader.num_literals else ""
                 raise DataError(f"has no triples{left}", path=shown(paths))
         self.problems.raise_any()
-        columns = {name: self._column(name) for name in list(self.parts)}
+        columns = {name: np.concatenate(self.parts.pop(name)) for name in list(self.parts)}
         src, relation, dst, owner = (columns.pop(name) for name in ("src", "relation", "dst", "owner"))
-        triples = Triples(src, relation, dst, owner, columns)
-        return Intake(triples, self.entities, self.relations, self.places, reader.num_literals)
+        triples = TripleArrays(src, relation, dst, owner, columns)
+        return TripleIntake(triples, self.entities, self.relations, self.places, reader.num_literals)
 
     def _read_file(self, reader: TripleReader, path: Path, code: int) -> None:
         for batch in reader.read(path):
             columns = batch.columns
-            found = {
+            arrays = {
                 "src": self.entities.codes(batch, columns.head, columns.head_type),
                 "relation": self.relations.codes(batch, columns.relation).astype(np.int32),
                 "dst": self.entities.codes(batch, columns.tail, columns.tail_type),
                 "owner": np.full(batch.cells.num_rows, code, np.int8),
             }
             if columns.weight is not None:
-                found["weight"] = _weights(batch, columns.weight)
+                arrays["weight"] = _weights(batch, columns.weight)
             if columns.time is not None:
                 self.clock = self.clock or TimeReader(columns.time, self.config.time_format)
                 self.clock.column = columns.time
-                found["time"] = self.clock.read(batch.cells)
+                arrays["time"] = self.clock.read(batch.cells)
             self.places.add(batch)
             kind = id_dtype(self.entities.count)
-            for name, values in found.items():
-                small = values.astype(kind) if name in ("src", "dst") else values
-                self.parts.setdefault(name, []).append(small)
+            for name, values in arrays.items():
+                self.parts.setdefault(name, []).append(values.astype(kind) if name in ("src", "dst") else values)
             self.context.progress(self.places.count, self.places.count, "triples")
-
-    def _column(self, name: str) -> Array:
-        """Return a column of all batches, whose own arrays go."""
-        return np.concatenate(self.parts.pop(name))
 
 
 def _weights(batch: TripleBatch, column: str) -> Array:
@@ -149,15 +146,7 @@ def _parsed(batch: TripleBatch, column: str, cells: pa.Array) -> pa.Array:
     try:
         return texts.cast(pa.float64())
     except pa.ArrowInvalid:
-        found = list(_floats(texts))
-    bad = np.array([value is None and text.is_valid for value, text in zip(found, texts, strict=True)], np.bool_)
+        good = compute.fill_null(compute.match_substring_regex(texts, _NUMBER), True)
+    bad = compute.invert(good)
     batch.cells.wrong(bad, column, "is not a number", lambda row: f"{texts[row].as_py()[:40]!r} is not a number")
-    return pa.array([0.0 if wrong else value for value, wrong in zip(found, bad, strict=True)], pa.float64())
-
-
-def _floats(texts: pa.Array) -> Iterator[float | None]:
-    for text in texts.to_pylist():
-        try:
-            yield None if text is None else float(text)
-        except ValueError:
-            yield None
+    return compute.if_else(good, texts, "0").cast(pa.float64())

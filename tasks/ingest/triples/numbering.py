@@ -5,7 +5,7 @@ Numbers by first appearance would depend on how files are cut; ascending ids do 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,8 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array, offsets
-from tasks.ingest.ids.id_index import is_text
-from tasks.ingest.tables.intake import TableBatch, with_nulls
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import with_nulls
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import Names, split_types
 from tasks.ingest.triples.reader import TablePlan, first_cells, read_texts
@@ -31,7 +31,7 @@ ENTITY = "entity"
 
 
 @dataclass(frozen=True)
-class Numbering:
+class FinalNumbers:
     """Numbers from 0 over all types end to end, and the numbers that names were met in."""
 
     order: Array
@@ -47,44 +47,26 @@ class Numbering:
         return offsets([count for _, count in self.types])
 
 
-def number_relations(names: Names, uses: Array) -> Numbering:
-    """Number relations."""
-    order = _ordered(names, uses)
-    return Numbering(order, [], _inverse(order, names.count))
-
-
-def number_entities(names: Names, uses: Array, kinds: Array | None, kind_names: list[str]) -> Numbering:
-    """Number entities; `kinds`: type of each by the number it was met in, (names.count,), None: all are of one type."""
-    order = _ordered(names, uses)
-    if kinds is None:
-        return Numbering(order, [(ENTITY, len(order))], _inverse(order, names.count))
-    order = order[np.argsort(kinds[order], kind="stable")]
-    sizes = np.bincount(kinds[order], minlength=len(kind_names)).tolist()
-    # A type whose entities are in no triple is no type of this graph.
-    types = [(name, size) for name, size in zip(kind_names, sizes, strict=True) if size]
-    return Numbering(order, types, _inverse(order, names.count))
-
-
-def _ordered(names: Names, uses: Array) -> Array:
+def number_names(names: Names, uses: Array, kinds: Array | None = None, kind_names: Sequence[str] = ()) -> FinalNumbers:
+    """Number entities or relations; `kinds`: type of each by the number it was met in, (names.count,), None: one."""
     if names.listed:
-        return np.arange(names.count)
-    order = np.asarray(compute.sort_indices(names.keys())).astype(np.int64)
-    return order[uses[order] > 0]
-
-
-def _inverse(order: Array, count: int) -> Array:
-    new = np.full(count, -1, np.int64)
+        order = np.arange(names.count)
+    else:
+        order = np.asarray(compute.sort_indices(names.keys())).astype(np.int64)
+        order = order[uses[order] > 0]
+    types = [(ENTITY, len(order))]
+    if kinds is not None:
+        order = order[np.argsort(kinds[order], kind="stable")]
+        sizes = np.bincount(kinds[order], minlength=len(kind_names)).tolist()
+        # A type whose entities are in no triple is no type of this graph.
+        types = [(name, size) for name, size in zip(kind_names, sizes, strict=True) if size]
+    new = np.full(names.count, -1, np.int64)
     new[order] = np.arange(len(order))
-    return new
+    return FinalNumbers(order, types, new)
 
 
-def kinds_of_keys(names: Names) -> tuple[Array, list[str]]:
-    """Return the type of each entity whose ids are counted within types, and the types' names, ascending."""
-    kinds, _ = split_types(names.keys())
-    return _sorted_kinds(kinds)
-
-
-def _sorted_kinds(kinds: pa.Array) -> tuple[Array, list[str]]:
+def sorted_kinds(kinds: pa.Array) -> tuple[Array, list[str]]:
+    """Return the place of each type among all of them in ascending order, int64 (n,), and their names."""
     encoded = compute.dictionary_encode(kinds)
     words = encoded.dictionary.to_pylist()
     rank = np.argsort(np.argsort(words)) if words else np.empty(0, np.int64)
@@ -103,8 +85,7 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
     Returns:
         The type of each entity by the number it was met in, the types' names, and how many rows name no entity.
 
-    Raises:
-        DataError: an entity of two types, or of none.
+    Raises DataError: an entity of two types, or of none.
     """
     problems, unknown, seen = Problems(), 0, 0
     kinds, words = np.full(names.count, -1, np.int64), Names("type", None, texts=True)
@@ -119,18 +100,17 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
         batch = batch.keep(there)
         texts = compute.fill_null(batch.column(kind).cast(pa.string()), "")
         batch.wrong(compute.equal(texts, ""), kind, "the type is missing")
-        found, codes = words.index.add(texts), codes[there]
+        given, codes = words.index.add(texts), codes[there]
         before = kinds[codes]
-        kinds[codes] = found
-        two = ((before >= 0) & (before != found)) | (kinds[codes] != found)
-        words_of_two = partial(_two_types, batch.column(entity))
-        batch.wrong(two, kind, "an entity of two types", words_of_two)
+        kinds[codes] = given
+        two = ((before >= 0) & (before != given)) | (kinds[codes] != given)
+        batch.wrong(two, kind, "an entity of two types", partial(_two_types, batch.column(entity)))
     problems.raise_any()
     missing = np.flatnonzero((kinds < 0) & ((uses > 0) | names.listed))
     if len(missing):
         first = names.keys()[int(missing[0])].as_py()
         raise DataError(f"gives no type for {len(missing):,} entities, {first!r} the first; add them", path=path)
-    ranks, sorted_words = _sorted_kinds(words.keys().cast(pa.string()))
+    ranks, sorted_words = sorted_kinds(words.keys().cast(pa.string()))
     return np.where(kinds >= 0, ranks[kinds], 0), sorted_words, unknown
 
 
@@ -157,8 +137,3 @@ def _two_columns(path: Path) -> Iterator[pa.RecordBatch]:
     for data in batches:
         filled = [with_nulls(values, ("",)) for values in data.columns]
         yield pa.RecordBatch.from_arrays(filled, names=data.schema.names)
-
-
-def needs_ids(keys: pa.Array) -> bool:
-    """Whether the entities of a type, in their order, are called other than 0, 1, 2, ..."""
-    return is_text(keys.type) or not np.array_equal(np.asarray(keys), np.arange(len(keys)))

@@ -9,8 +9,8 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.tables.splits import cut_by_time
-from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.tables.times import cut_by_time
+from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.dealing import (
     DROPPED,
     IN_EARLIER,
@@ -23,7 +23,7 @@ from tasks.ingest.triples.dealing import (
     hold_out,
     mark_shown,
 )
-from tasks.ingest.triples.intake import Intake, Triples
+from tasks.ingest.triples.intake import TripleArrays, TripleIntake
 from tasks.ingest.triples.numbering import original_ids
 from tasks.ingest.triples.sources import ALL, Sources, shown
 from tasks.stage import StageContext
@@ -31,17 +31,17 @@ from tasks.storage.manifests import SPLITS
 
 
 @dataclass
-class Job:
+class TripleJob:
     """What the functions below share."""
 
-    config: TriplesConfig
+    config: TripleFilesConfig
     sources: Sources
     context: StageContext
-    intake: Intake
+    intake: TripleIntake
     adjusted: dict[str, int] = field(default_factory=dict)
 
     @property
-    def triples(self) -> Triples:
+    def triples(self) -> TripleArrays:
         """All triples."""
         return self.intake.triples
 
@@ -66,50 +66,36 @@ class Job:
             self.adjusted[name] = self.adjusted.get(name, 0) + count
 
 
-def say_literals(job: Job) -> None:
-    """Count the triples with literals that were left out."""
-    count = job.intake.num_literals
-    if count:
-        job.adjust(next(iter(job.sources.triples)), "triples with a literal dropped", count)
-        job.context.warn(
-            f"{count:,} triples are left out, for their object is a literal: a text, a number or a date "
-            "(dataset.literals=keep makes an entity of each)"
-        )
-
-
-def drop_repeated(job: Job) -> None:
+def drop_repeated(job: TripleJob) -> None:
     """Take triples that stand twice out, or refuse them."""
     triples = job.triples
     by_time = job.config.split.name == "time"
     order = np.argsort(triples.others["time"], kind="stable") if by_time else None
-    found = find_repeated(triples.src, triples.relation, triples.dst, triples.owner, order)
-    if not found.any():
+    repeated = find_repeated(triples.src, triples.relation, triples.dst, triples.owner, order)
+    if not repeated.any():
         return
     if job.config.on_repeated == "error":
-        first = int(np.flatnonzero(found)[0])
-        where = "in an earlier split too" if found[first] == IN_EARLIER else "in the split twice"
+        first = int(np.flatnonzero(repeated)[0])
+        where = "in an earlier split too" if repeated[first] == IN_EARLIER else "in the split twice"
         raise job.intake.places.error(
             first,
-            f"the triple {_shown(job, first)} stands {where} ({np.count_nonzero(found):,} such triples); "
+            f"the triple {_shown(job, first)} stands {where} ({np.count_nonzero(repeated):,} such triples); "
             "dataset.on_repeated=drop keeps the first of each",
         )
     for code, split in enumerate(SPLITS):
-        own = triples.owner == code
-        for kind, words in (
-            (IN_SPLIT, "triples that stand twice dropped"),
-            (IN_EARLIER, "triples of an earlier split dropped"),
-        ):
-            job.adjust(split, words, int(np.count_nonzero((found == kind) & own)))
-    several = int(np.count_nonzero(found == IN_EARLIER))
+        of_split = repeated[triples.owner == code]
+        job.adjust(split, "triples that stand twice dropped", int(np.count_nonzero(of_split == IN_SPLIT)))
+        job.adjust(split, "triples of an earlier split dropped", int(np.count_nonzero(of_split == IN_EARLIER)))
+    several = int(np.count_nonzero(repeated == IN_EARLIER))
     if several:
         job.context.warn(
             f"{several:,} triples of validation or test stand in an earlier split too, and are left out there "
             "(dataset.on_repeated: drop)"
         )
-    triples.owner[found != ONCE] = DROPPED
+    triples.owner[repeated != ONCE] = DROPPED
 
 
-def _shown(job: Job, triple: int) -> str:
+def _shown(job: TripleJob, triple: int) -> str:
     """Return a triple as its user wrote it."""
     triples, intake = job.triples, job.intake
     within = job.config.head_type is not None
@@ -121,7 +107,7 @@ def _shown(job: Job, triple: int) -> str:
     return f"({src}, {relation}, {dst})"
 
 
-def deal_out(job: Job) -> None:
+def deal_out(job: TripleJob) -> None:
     """Deal all triples out by chance or time."""
     triples, split = job.triples, job.config.split
     there = np.flatnonzero(triples.owner == TRAIN)
@@ -130,27 +116,26 @@ def deal_out(job: Job) -> None:
         return
     entities, relations = uses(job)
     order = np.random.Generator(np.random.Philox(split.seed)).permutation(there)
-    wanted = [round(share * len(there)) for share in (split.valid, split.test)]
+    counts = round(split.valid * len(there)), round(split.test * len(there))
     ends = triples.src, triples.relation, triples.dst
-    taken, stayed = hold_out(*ends, order, wanted[0], wanted[1], triples.owner, entities, relations)
+    taken, stayed = hold_out(*ends, order, counts, triples.owner, entities, relations)
     job.adjust(ALL, "triples that alone show an entity or a relation kept in training", stayed)
     if stayed:
         job.context.message(
             f"{stayed:,} triples that were drawn for validation or test stay in training: no other training triple "
             "shows their entity or relation"
         )
-    if taken < sum(wanted):
+    if taken < sum(counts):
         job.context.warn(
-            f"{taken:,} triples of {sum(wanted):,} are held out: without any of the others an entity or a relation "
+            f"{taken:,} triples of {sum(counts):,} are held out: without any of the others an entity or a relation "
             "would be in no training triple"
         )
-    if taken < sum(wanted) and sum(wanted):  # both get their share of what there is
-        held = order[triples.owner[order] > 0]
+        held = order[triples.owner[order] > 0]  # both get their share of what there is
         triples.owner[held] = 2
-        triples.owner[held[: round(taken * wanted[0] / sum(wanted))]] = 1
+        triples.owner[held[: round(taken * counts[0] / sum(counts))]] = 1
 
 
-def uses(job: Job) -> tuple[Array, Array]:
+def uses(job: TripleJob) -> tuple[Array, Array]:
     """Return in how many triples of the splits each entity and relation stands, by the numbers they were met in."""
     triples = job.triples
     entities = np.zeros(job.intake.entities.count, np.int64)
@@ -159,41 +144,41 @@ def uses(job: Job) -> tuple[Array, Array]:
     return entities, relations
 
 
-def check_unseen(job: Job) -> None:
+def check_unseen(job: TripleJob) -> None:
     """Keep, drop or refuse what is held out of entities and relations that training never shows."""
     triples, policy = job.triples, job.config.on_unseen
     ends = triples.src, triples.relation, triples.dst, triples.owner
     entities = np.zeros(job.intake.entities.count, np.bool_)
     relations = np.zeros(job.intake.relations.count, np.bool_)
     mark_shown(*ends, entities, relations)
-    found = find_unseen(*ends, entities, relations)
-    if not found.any():
+    unseen = find_unseen(*ends, entities, relations)
+    if not unseen.any():
         return
     if policy == "error":
-        first = int(np.flatnonzero(found)[0])
-        what = "a relation" if found[first] & 2 else "an entity"
+        first = int(np.flatnonzero(unseen)[0])
+        what = "a relation" if unseen[first] & 2 else "an entity"
         raise job.intake.places.error(
             first,
-            f"the triple {_shown(job, first)} has {what} that no training triple shows ({np.count_nonzero(found):,} "
+            f"the triple {_shown(job, first)} has {what} that no training triple shows ({np.count_nonzero(unseen):,} "
             "such triples); dataset.on_unseen can drop or keep them",
         )
     done = "dropped" if policy == "drop" else "kept"
     given = {1: job.config.features, 2: job.config.relation_features}
-    has_features = all(path for bit, path in given.items() if (found & bit).any())
+    has_features = all(path for bit, path in given.items() if (unseen & bit).any())
     for bit, what in ((1, "an entity"), (2, "a relation")):
         for code, split in enumerate(SPLITS[1:], start=1):
-            count = int(np.count_nonzero((found & bit > 0) & (triples.owner == code)))
+            count = int(np.count_nonzero((unseen & bit > 0) & (triples.owner == code)))
             job.adjust(split, f"{split} triples with {what} that training never shows {done}", count)
     job.context.warn(
-        f"{np.count_nonzero(found):,} triples of validation and test have an entity or a relation that no training "
+        f"{np.count_nonzero(unseen):,} triples of validation and test have an entity or a relation that no training "
         f"triple shows, and are {done} (dataset.on_unseen: {policy})"
         + ("" if policy == "drop" else f"; a model knows {'only the features' if has_features else 'nothing'} of these")
     )
     if policy == "drop":
-        triples.owner[found > 0] = DROPPED
+        triples.owner[unseen > 0] = DROPPED
 
 
-def check_sizes(job: Job) -> None:
+def check_sizes(job: TripleJob) -> None:
     """Raise DataError where a split is empty."""
     for code, split in enumerate(SPLITS):
         if not (job.triples.owner == code).any():

@@ -14,9 +14,10 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
-from tasks.ingest.tables.intake import TableBatch, with_nulls
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import with_nulls
 from tasks.ingest.tables.problems import Problems
-from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.sources import format_of
 from tasks.readers.columns import check_names
 from tasks.readers.csv_tables import as_texts, check_delimiter, open_table, read_rows
@@ -40,7 +41,7 @@ _MOST_BLANK = 1000  # lines before the first one that has something
 
 
 @dataclass(frozen=True)
-class Columns:
+class TripleColumns:
     """Names of a file's columns by what they mean."""
 
     head: str
@@ -63,7 +64,7 @@ class TripleBatch:
     """Some triples of a file."""
 
     cells: TableBatch
-    columns: Columns
+    columns: TripleColumns
     is_triple: Array | None = None
     """Of N-Triples, whose rows are lines: which of the lines from `cells.first_row` on these are, bool; None: all."""
 
@@ -88,7 +89,7 @@ class TripleReader:
     """Reads files of triples; mistakes in cells are gathered in `problems`."""
 
     def __init__(
-        self, config: TriplesConfig, problems: Problems, say: Callable[[str], None], files: Sequence[Path] = ()
+        self, config: TripleFilesConfig, problems: Problems, say: Callable[[str], None], files: Sequence[Path] = ()
     ) -> None:
         """`say` takes what a user may want to know of how a file was understood; `files`: all that are read."""
         self.config, self.problems, self._say = config, problems, say
@@ -129,16 +130,16 @@ class TripleReader:
         for name in ("head", "relation", "tail", "head_type", "weight", "time"):
             if getattr(self.config, name) is not None:
                 raise DataError(f"is N-Triples, which have no columns to name; leave out dataset.{name}", path=path)
-        columns = Columns(*TERMS)
-        for found in read_ntriples(path, literals=self.config.literals == "keep"):
-            self.num_literals += found.num_literals
-            terms = found.terms
+        columns = TripleColumns(*TERMS)
+        for part in read_ntriples(path, literals=self.config.literals == "keep"):
+            self.num_literals += part.num_literals
+            terms = part.terms
             if path in self._marks:
                 marked = [_marked(terms.column(name), self._marks[path]) for name in TERMS]
                 terms = pa.RecordBatch.from_arrays(marked, names=list(TERMS))
-            yield TripleBatch(TableBatch(path, found.first_line, terms, self.problems), columns, found.is_triple)
+            yield TripleBatch(TableBatch(path, part.first_line, terms, self.problems), columns, part.is_triple)
 
-    def _columns(self, path: Path, names: list[str], *, named: bool) -> Columns:
+    def _columns(self, path: Path, names: list[str], *, named: bool) -> TripleColumns:
         """Return the columns that are meant."""
         config = self.config
         given = (config.head, config.relation, config.tail)
@@ -150,7 +151,7 @@ class TripleReader:
         if config.head is not None:
             roles = ("head", "relation", "tail")
             ends = [_column(path, str(column), names, role) for column, role in zip(given, roles, strict=True)]
-            return Columns(*ends, **others)
+            return TripleColumns(*ends, **others)
         usual = _usual(names) if named else None
         if usual is None and len(names) != _WIDTH and (len(names) < _WIDTH or not (named or others)):
             hint = "" if named or len(names) > 1 else "; is another character between its cells (dataset.delimiter)?"
@@ -160,7 +161,7 @@ class TripleReader:
                 f"{hint or (more if len(names) > _WIDTH else '')}",
                 path=path,
             )
-        return Columns(*(usual or names[:_WIDTH]), **others)
+        return TripleColumns(*(usual or names[:_WIDTH]), **others)
 
 
 def _marked(terms: pa.Array, mark: str) -> pa.Array:
@@ -189,7 +190,7 @@ def _column(path: Path, column: str, names: list[str], role: str) -> str:
     raise DataError(f"has no column {column!r} (dataset.{role}){hint}; it has {listed(names)}", path=path)
 
 
-def plan_table(path: Path, kind: str, config: TriplesConfig, say: Callable[[str], None] | None = None) -> TablePlan:
+def plan_table(path: Path, kind: str, config: TripleFilesConfig, say: Callable[[str], None] | None = None) -> TablePlan:
     """Return how a CSV or TSV is to be read: its first line tells whether it has names."""
     delimiter, quotes = config.delimiter or ("\t" if kind == "tsv" else ","), kind == "csv"
     first = first_cells(path, delimiter, quotes)

@@ -12,7 +12,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.layout_options import LAYOUT
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.ingest.labels import NO_LABEL, count_no_label, to_labels
+from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, to_labels
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.vectors.matrices import is_idx
 from tasks.readers.columns import is_text, whole_numbers
@@ -33,12 +33,12 @@ def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
         parts = [part.cast(pa.string()) for part in parts]
     elif len({part.type for part in parts}) > 1:
         parts = [part.cast(pa.float64(), safe=False) for part in parts]
-    found = pa.concat_arrays(parts)
-    if len(found) != num_rows:
+    values = pa.concat_arrays(parts)
+    if len(values) != num_rows:
         raise DataError(
-            f"{what} are {len(found):,}, and there are {num_rows:,} vectors; each has one", path=", ".join(patterns)
+            f"{what} are {len(values):,}, and there are {num_rows:,} vectors; each has one", path=", ".join(patterns)
         )
-    return found
+    return values
 
 
 def _read(path: Path, num_rows: int) -> pa.Array:
@@ -94,8 +94,7 @@ def label_column(values: pa.Array, kind: str, name: object, column: object = Non
 
     Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 and -100 are none.
 
-    Raises:
-        DataError: neither texts nor numbers, or one class alone.
+    Raises DataError: neither texts nor numbers, or one class alone.
     """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.string())
@@ -103,22 +102,17 @@ def label_column(values: pa.Array, kind: str, name: object, column: object = Non
         if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_null(values.type)):
             raise DataError(f"is {values.type}; labels are texts or numbers", path=name, column=column)
         numbers = np.asarray(compute.fill_null(values.cast(pa.float64(), safe=False), np.nan), np.float64)
-        known = numbers[~np.isnan(numbers)]
-        if kind == "amounts" or (kind == "auto" and (known != np.floor(known)).any()):
-            return "regression", _amounts(numbers, name, column), None
-        if (known != np.floor(known)).any() or (np.abs(known) > _MAX_EXACT).any():
+        there = numbers[~np.isnan(numbers)]
+        if kind == "amounts" or (kind == "auto" and (there != np.floor(there)).any()):
+            amounts = to_labels(numbers[:, None], LabelKind("regression", 0, 1), name, column=column)
+            return "regression", amounts, None
+        if (there != np.floor(there)).any() or (np.abs(there) > _MAX_EXACT).any():
             raise DataError("a class is no whole number; set dataset.label_kind=amounts", path=name, column=column)
         whole = pa.array(np.nan_to_num(numbers, nan=-1).astype(np.int64))
         values = compute.if_else(pa.array(np.isnan(numbers)), None, whole).cast(pa.string())
     elif kind == "amounts":
         raise DataError("holds texts, and dataset.label_kind=amounts wants numbers", path=name, column=column)
     return ("multiclass", *_classes(values, name, column))
-
-
-def _amounts(numbers: np.ndarray, name: object, column: object) -> np.ndarray:
-    from tasks.ingest.labels import LabelKind
-
-    return to_labels(numbers[:, None], LabelKind("regression", 0, 1), name, column=column)
 
 
 def _classes(values: pa.Array, name: object, column: object) -> tuple[np.ndarray, pa.Array]:
@@ -130,8 +124,8 @@ def _classes(values: pa.Array, name: object, column: object) -> tuple[np.ndarray
         keys = keys.slice(count_no_label(keys.slice(0, len(NO_LABEL) + 1).to_pylist()))
     names = keys.cast(pa.string())
     if len(names) < 2:
-        found = f"has 1 class ({names[0]})" if len(names) else "has no label"
-        raise DataError(f"{found}; two classes are needed: leave labels out", path=name, column=column)
+        there = f"has 1 class ({names[0]})" if len(names) else "has no label"
+        raise DataError(f"{there}; two classes are needed: leave labels out", path=name, column=column)
     codes = compute.fill_null(compute.index_in(texts, value_set=names), -1)
     return np.asarray(codes).astype(np.int64), names
 

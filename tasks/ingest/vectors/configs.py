@@ -11,7 +11,7 @@ from configs.registry import DATASETS
 
 
 @DATASETS.options("vectors", "vectors.dataset")
-class VectorsConfig(ComponentConfig):
+class VectorFilesConfig(ComponentConfig):
     """Vectors, a row each, to look at: .npy, .npz, Parquet, CSV or idx. Nearest neighbours become their edges."""
 
     task: ClassVar[str] = "layout"
@@ -57,7 +57,7 @@ class VectorsConfig(ComponentConfig):
         return files
 
     @model_validator(mode="after")
-    def _one_place_each(self) -> VectorsConfig:
+    def _one_place_each(self) -> VectorFilesConfig:
         if not self.files:
             raise ValueError("files: at least one file of vectors is needed")
         for column, files in (("id", "ids"), ("label", "labels")):

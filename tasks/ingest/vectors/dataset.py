@@ -7,7 +7,7 @@ from typing import Any
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
 from tasks.ingest.tables.paths import describe_tables
-from tasks.ingest.vectors.configs import VectorsConfig
+from tasks.ingest.vectors.configs import VectorFilesConfig
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -16,9 +16,7 @@ from tasks.storage.source_digests import SourceDigests
 class Vectors(Dataset):
     """Vectors, a row each, to look at: .npy, .npz, Parquet, CSV or idx. Nearest neighbours become their edges."""
 
-    Config = VectorsConfig
-
-    config: VectorsConfig
+    config: VectorFilesConfig
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files, in the order in which they are read."""
@@ -30,7 +28,6 @@ class Vectors(Dataset):
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read ids and labels, then write the vectors as they come."""
-        from tasks.ingest.vectors.gathered import gather
-        from tasks.ingest.vectors.write import write_vectors
+        from tasks.ingest.vectors.gathered import gather, write_vectors
 
         return write_vectors(gather(self.config, context), self.config.title, context.work)

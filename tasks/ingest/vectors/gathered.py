@@ -1,28 +1,37 @@
-"""What files of vectors hold: ids, labels and further columns of all rows, and the vectors as a stream."""
+"""What files of vectors hold (ids, labels and further columns of all rows, the vectors as a stream), and writing it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from configs.layout_options import LAYOUT
 from configs.matching import listed
 from configs.source_files import is_file, user_path
 from tasks.arrays import Array
+from tasks.ingest.dataset_fields import dataset_fields
+from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.vectors.beside import NO_LABELS, Labels, checked_ids, label_column, read_column
-from tasks.ingest.vectors.configs import VectorsConfig
-from tasks.ingest.vectors.matrices import Matrix, is_matrix, open_matrix
-from tasks.ingest.vectors.tables import ID_COLUMNS, VectorTable, can_be_kept, kept_column
+from tasks.ingest.vectors.configs import VectorFilesConfig
+from tasks.ingest.vectors.matrices import is_matrix, open_matrix
+from tasks.ingest.vectors.tables import ID_COLUMNS, TableVectors, can_be_kept, kept_column
+from tasks.ingest.writer import DatasetWriter
 from tasks.readers.columns import check_columns, is_text, whole_numbers
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.stage import StageContext
+from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 
 _IDS_BESIDE = ".ids.parquet"
+NODE, RELATION = "vector", "near"
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class Gathered:
     kept: dict[str, pa.Array] = field(default_factory=dict)
 
 
-def gather(config: VectorsConfig, context: StageContext) -> Gathered:
+def gather(config: VectorFilesConfig, context: StageContext) -> Gathered:
     """Read what lies beside the vectors. Raises DataError."""
     config = with_files_beside(config)
     matrices = [is_matrix(path) for path in files_of(config.files)]
@@ -49,7 +58,7 @@ def gather(config: VectorsConfig, context: StageContext) -> Gathered:
     return _of_table(config, context)
 
 
-def with_files_beside(config: VectorsConfig) -> VectorsConfig:
+def with_files_beside(config: VectorFilesConfig) -> VectorFilesConfig:
     """Return the options with the ids that `graphmill export embeddings` wrote beside its only file."""
     if config.ids or config.id is not None or len(config.files) != 1 or not config.files[0].endswith(".npy"):
         return config
@@ -57,39 +66,34 @@ def with_files_beside(config: VectorsConfig) -> VectorsConfig:
     return config.model_copy(update={"ids": (beside,)}) if is_file(user_path(beside)) else config
 
 
-def _of_matrices(config: VectorsConfig) -> Gathered:
+def _of_matrices(config: VectorFilesConfig) -> Gathered:
     for option in ("id", "label", "columns", "keep", "header"):
-        if getattr(config, option) != VectorsConfig.model_fields[option].default:
+        if getattr(config, option) != VectorFilesConfig.model_fields[option].default:
             raise DataError(
                 f"dataset.{option} is of tables, and this is a matrix; ids and labels are files of their own "
                 "(dataset.ids, dataset.labels)",
                 path=config.files[0],
             )
     matrices = [open_matrix(path, config.array) for path in files_of(config.files)]
-    shapes = [matrix.shape() for matrix in matrices]
-    for matrix, (_, columns) in zip(matrices, shapes, strict=True):
-        if columns != shapes[0][1]:
-            raise DataError(f"has {columns:,} columns, and {matrices[0].name} {shapes[0][1]:,}", path=matrix.name)
-    num_rows = sum(rows for rows, _ in shapes)
+    first = matrices[0]
+    for matrix in matrices:
+        if matrix.columns != first.columns:
+            raise DataError(f"has {matrix.columns:,} columns, and {first.name} {first.columns:,}", path=matrix.name)
+    num_rows = sum(matrix.rows for matrix in matrices)
     if num_rows == 0:
         raise DataError("has no rows; vectors are rows", path=", ".join(config.files))
     ids, labels = _beside(config, num_rows)
-    return Gathered(num_rows, lambda: _end_to_end(matrices), ids, labels)
+    return Gathered(num_rows, lambda: (chunk for matrix in matrices for chunk in matrix.chunks()), ids, labels)
 
 
-def _end_to_end(matrices: list[Matrix]) -> Iterator[Array]:
-    for matrix in matrices:
-        yield from matrix.chunks()
-
-
-def _beside(config: VectorsConfig, num_rows: int) -> tuple[pa.Array | None, Labels]:
+def _beside(config: VectorFilesConfig, num_rows: int) -> tuple[pa.Array | None, Labels]:
     """Return ids and labels of files of their own."""
     ids, labels = None, NO_LABELS
     if config.ids:
         names = ", ".join(config.ids)
-        found = _exported_ids(config.ids[0], num_rows) if names.endswith(_IDS_BESIDE) else None
-        found = read_column(config.ids, num_rows, "ids") if found is None else found
-        ids = checked_ids(found, names)
+        exported = names.endswith(_IDS_BESIDE)
+        given = _exported_ids(config.ids[0], num_rows) if exported else read_column(config.ids, num_rows, "ids")
+        ids = checked_ids(given, names)
     if config.labels:
         names = ", ".join(config.labels)
         labels = label_column(read_column(config.labels, num_rows, "labels"), config.label_kind, names)
@@ -108,11 +112,11 @@ def _exported_ids(file: str, num_rows: int) -> pa.Array:
     return pa.chunked_array([batch.column(column) for batch in read_parquet(path, [column])]).combine_chunks()
 
 
-def _of_table(config: VectorsConfig, context: StageContext) -> Gathered:
+def _of_table(config: VectorFilesConfig, context: StageContext) -> Gathered:
     if config.array is not None:
         raise DataError("dataset.array is of .npz files, and this is a table", path=config.files[0])
     intake = Intake()
-    table = VectorTable(config, intake)
+    table = TableVectors(config, intake)
     for note in intake.notes:
         context.message(note)
     parts: dict[str, list[pa.Array]] = {}
@@ -128,7 +132,10 @@ def _of_table(config: VectorsConfig, context: StageContext) -> Gathered:
     whole = {name: _together(values) for name, values in parts.items()}
     ids, labels = _beside(config, num_rows)
     if roles.id is not None:
-        ids = checked_ids(_as_ids(whole[roles.id]), files, roles.id)
+        given = whole[roles.id]  # of a CSV texts, also where all are whole numbers
+        ids = checked_ids(
+            whole_numbers(given) if is_text(given.type) and not given.null_count else given, files, roles.id
+        )
     shown = list(roles.kept)
     if roles.label is not None:
         try:
@@ -139,7 +146,13 @@ def _of_table(config: VectorsConfig, context: StageContext) -> Gathered:
             # A column that only happens to be called so shall not keep vectors from being looked at.
             context.warn(f"{error}. So it is no label; dataset.label names another column")
             shown += [roles.label] if can_be_kept(whole[roles.label].type) else []
-    kept = _kept(shown, whole, files)
+    kept = {}
+    for name in shown:
+        try:
+            stored, values = kept_column(name, whole[name])
+        except ValueError as error:
+            raise DataError(f"{error}; leave it out of dataset.keep", path=files, column=name) from None
+        kept[stored] = values
     for hint in intake.hints:
         context.warn(hint)
     _say_what_is_what(context, table)
@@ -148,19 +161,7 @@ def _of_table(config: VectorsConfig, context: StageContext) -> Gathered:
     return Gathered(num_rows, table.chunks, ids, labels, kept)
 
 
-def _kept(names: list[str], whole: dict[str, pa.Array], files: object) -> dict[str, pa.Array]:
-    """Return further columns as they are stored. Raises DataError naming one that cannot be."""
-    kept = {}
-    for name in names:
-        try:
-            stored, values = kept_column(name, whole[name])
-        except ValueError as error:
-            raise DataError(f"{error}; leave it out of dataset.keep", path=files, column=name) from None
-        kept[stored] = values
-    return kept
-
-
-def _say_what_is_what(context: StageContext, table: VectorTable) -> None:
+def _say_what_is_what(context: StageContext, table: TableVectors) -> None:
     roles = table.roles
     vectors = (
         roles.vectors[0] if len(roles.vectors) == 1 else f"{len(roles.vectors):,} columns, {listed(roles.vectors, 5)}"
@@ -190,11 +191,6 @@ def _together(parts: list[pa.Array]) -> pa.Array:
     return pa.concat_arrays(parts)
 
 
-def _as_ids(values: pa.Array) -> pa.Array:
-    """Return a CSV's ids, read as texts, as whole numbers where all are."""
-    return whole_numbers(values) if is_text(values.type) and not values.null_count else values
-
-
 def _as_numbers(values: pa.Array) -> pa.Array:
     """Return a CSV's labels, read as texts, as numbers where all are or are empty."""
     if not is_text(values.type):
@@ -204,3 +200,42 @@ def _as_numbers(values: pa.Array) -> pa.Array:
         return filled.cast(pa.float64())
     except pa.ArrowInvalid:
         return values
+
+
+def write_vectors(gathered: Gathered, title: str, folder: Path) -> dict[str, Any]:
+    """Write the tables into a folder; return the fields of DatasetManifest. Raises DataError."""
+    task_type, label, names = gathered.labels
+    edges = EdgeType(source=NODE, relation=RELATION, target=NODE, num_edges=0)
+    first = dim = 0
+    with DatasetWriter(folder) as writer:
+        with writer.table(f"nodes/{NODE}") as table:
+            for chunk in gathered.chunks():
+                end, dim = first + len(chunk), chunk.shape[1]
+                columns = {"node_id": np.arange(first, end, dtype=np.int64), "feat": chunk}
+                if task_type != LAYOUT:
+                    columns["label"] = label[first:end]
+                columns |= {name: values.slice(first, len(chunk)) for name, values in gathered.kept.items()}
+                table.write(columns)
+                first = end
+        if first != gathered.num_rows:
+            raise DataError(f"{title}: {first:,} vectors were read, and {gathered.num_rows:,} rows are there")
+        if gathered.ids is not None:
+            writer.write(f"ids/{NODE}", {"node_id": np.arange(first, dtype=np.int64), "original_id": gathered.ids})
+        if names is not None:
+            writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
+        none = np.empty(0, np.int32)
+        writer.write(f"edges/{edges.name}", {"src": none, "dst": none, "weight": np.empty(0, np.float32)})
+    feature = FeatureColumn(column="feat", kind="numeric", dim=dim)
+    return dataset_fields(
+        writer,
+        title,
+        task_type,
+        task=LAYOUT,
+        num_classes=0 if names is None else len(names),
+        num_tasks=1,
+        metric=usual_metric(LAYOUT),
+        node_types=[NodeType(name=NODE, num_nodes=first, features=(feature,))],
+        edge_types=[edges],
+        checks=[],
+        splits=dict.fromkeys(SPLITS, 0),
+    )

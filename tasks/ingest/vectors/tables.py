@@ -12,13 +12,13 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.matching import listed
 from tasks.arrays import Array
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, is_list, numbers
-from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.first_lines import with_header_found
-from tasks.ingest.tables.intake import Intake, TableBatch, not_a_number, table_files
+from tasks.ingest.tables.intake import Intake, not_a_number, table_files
 from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.tables.table_configs import NodesConfig
-from tasks.ingest.vectors.configs import VectorsConfig
+from tasks.ingest.vectors.configs import VectorFilesConfig
 from tasks.readers.columns import check_columns, is_text
 from tasks.readers.limits import MAX_ROW_BYTES
 
@@ -45,19 +45,17 @@ class Roles:
     kept: tuple[str, ...]
 
 
-class VectorTable:
+class TableVectors:
     """Tables of one form, end to end."""
 
-    def __init__(self, config: VectorsConfig, intake: Intake) -> None:
+    def __init__(self, config: VectorFilesConfig, intake: Intake) -> None:
         """Look at the first rows. Raises DataError."""
         self.config, self.intake = config, intake
         table = NodesConfig(files=config.files, header=config.header)
         self.table = with_header_found(table, "dataset", intake)
         self.roles = self._find_roles()
-        self._texts = tuple(name for name in (self.roles.id, self.roles.label) if name is not None and self._is_csv())
-
-    def _is_csv(self) -> bool:
-        return table_files(self.table).head(1, 1) is not None
+        is_csv = table_files(self.table).head(1, 1) is not None
+        self._texts = tuple(name for name in (self.roles.id, self.roles.label) if name is not None and is_csv)
 
     def _find_roles(self) -> Roles:
         files = table_files(self.table)
@@ -66,10 +64,12 @@ class VectorTable:
         named = [name for name in (config.id, config.label, *config.columns, *kept) if name is not None]
         check_columns(path, named, names)
         others = [name for name in names if name not in named]
-        own_id = config.id or next((name for name in ID_COLUMNS if name in others and not config.ids), None)
+        id_column = config.id or next((name for name in ID_COLUMNS if name in others and not config.ids), None)
         label = config.label or (_LABEL if _LABEL in others and not config.labels else None)
-        rest = [name for name in others if name not in (own_id, label)]
-        first = self._first_rows([*rest, *config.columns])
+        rest = [name for name in others if name not in (id_column, label)]
+        first = next(files.batches([*rest, *config.columns]), None)
+        if first is None:
+            raise DataError("has no rows; vectors are rows", path=self.table.names)
         kinds = {name: first.column(name).type for name in (*rest, *config.columns)}
         vectors = config.columns or _vectors_among(kinds)
         if not config.columns and _are_edges(names, vectors, kinds):
@@ -81,28 +81,24 @@ class VectorTable:
         for name in () if config.columns else rest:
             _refuse_nearly_numbers(first, name)
         if not vectors:
+            hint = ""
+            if len(names) == 1 and ";" in names[0]:
+                hint = ". Semicolons part no columns: write commas, and points in numbers"
             raise DataError(
                 f"has no column of lists and none of numbers to be vectors; dataset.columns names some of "
-                f"{listed(names)}{_of_semicolons(names)}",
+                f"{listed(names)}{hint}",
                 path=path,
             )
         if config.keep is None:
             kept = tuple(name for name in rest if name not in vectors and can_be_kept(kinds[name]))
-        return Roles(own_id, label, tuple(vectors), kept)
-
-    def _first_rows(self, columns: list[str]) -> Batch:
-        """Return some rows of columns, as they are read where nobody says what they are."""
-        first = next(table_files(self.table).batches(columns), None)
-        if first is None:
-            raise DataError("has no rows; vectors are rows", path=self.table.names)
-        return first
+        return Roles(id_column, label, tuple(vectors), kept)
 
     def rows(self) -> Iterator[tuple[TableBatch, dict[str, pa.Array]]]:
         """Yield the columns of ids, labels and those that are kept, by name. Raises DataError."""
         roles = self.roles
-        wanted = [name for name in (roles.id, roles.label, *roles.kept) if name is not None]
-        for batch in self.intake.batches(self.table, wanted or [roles.vectors[0]], self._texts):
-            yield batch, {name: batch.column(name) for name in wanted}
+        names = [name for name in (roles.id, roles.label, *roles.kept) if name is not None]
+        for batch in self.intake.batches(self.table, names or [roles.vectors[0]], self._texts):
+            yield batch, {name: batch.column(name) for name in names}
 
     def chunks(self) -> Iterator[Array]:
         """Yield vectors, float32 (rows, dim). Raises DataError naming row and column."""
@@ -112,13 +108,13 @@ class VectorTable:
             with self.intake.problems.gathering():
                 parts = [self._numbers(batch, name, width) for name in columns]
             self.intake.problems.raise_any()
-            found = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-            if found.shape[1] == 0 or found.shape[1] * 4 > MAX_ROW_BYTES:
+            vectors = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+            if vectors.shape[1] == 0 or vectors.shape[1] * 4 > MAX_ROW_BYTES:
                 raise DataError(
-                    f"{found.shape[1]:,} numbers a row; a vector has one to {MAX_ROW_BYTES // 4:,}",
+                    f"{vectors.shape[1]:,} numbers a row; a vector has one to {MAX_ROW_BYTES // 4:,}",
                     path=self.table.names,
                 )
-            yield found
+            yield vectors
 
     def _numbers(self, batch: TableBatch, name: str, width: dict[str, int]) -> Array:
         values = numbers(batch, name, width=width.get(name))
@@ -150,12 +146,6 @@ def _vectors_among(kinds: dict[str, pa.DataType]) -> tuple[str, ...]:
     return tuple(numbered[0]) if len(numbered) == 1 else numbers
 
 
-def _of_semicolons(names: Sequence[str]) -> str:
-    """Return what is to be said of a CSV that is none: its only column has semicolons in its name."""
-    is_one = len(names) == 1 and ";" in names[0]
-    return ". Semicolons part no columns: write commas, and points in numbers" if is_one else ""
-
-
 def _are_edges(names: list[str], vectors: Sequence[str], kinds: dict[str, pa.DataType]) -> bool:
     """Whether columns are two ends: by their names, or as the two whole numbers that a table without names has."""
     if any(is_list(kinds[name]) for name in vectors) or len(vectors) >= _A_SERIES:
@@ -166,7 +156,7 @@ def _are_edges(names: list[str], vectors: Sequence[str], kinds: dict[str, pa.Dat
     return names == ["0", "1"] == list(vectors) and all(pa.types.is_integer(kinds[name]) for name in vectors)
 
 
-def _refuse_nearly_numbers(first: Batch, name: str) -> None:
+def _refuse_nearly_numbers(first: TableBatch, name: str) -> None:
     """Raise DataError where a column of texts looks like one of numbers with a mistake in it."""
     values = first.column(name)
     if not is_text(values.type):

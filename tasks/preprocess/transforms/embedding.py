@@ -9,8 +9,8 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.registry import MODELS, TRANSFORMS
-from models.factorization import unit_rows
-from models.vectors import FactoredModel
+from models.vectors.base import FactoredModel
+from models.vectors.factorization import unit_rows
 from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, StructureTransform
 from tasks.preprocess.transforms.configs import EmbeddingConfig, ServedEmbeddingConfig

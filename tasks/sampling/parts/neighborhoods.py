@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 
 from models.block import Block, Inputs
 from tasks.sampling.neighborhoods.in_edges import Method, Seeds
@@ -42,31 +41,24 @@ class PartNeighborhoods:
             columns=self.features.edge_columns(),
         )
 
-    def to(self, device: torch.device) -> None:
-        """Let devices hold what they are to hold; all ranks together."""
-        self.features.to(device)
-
     def keep_most_read(self, groups: Sequence[Sequence[Seeds]]) -> None:
         """Keep the rows of other machines that most groups of batches would fetch, as many as the cache has room for.
 
         Only the groups' samples are drawn for it.
         """
-        graph, stores = self.features.graph, self.features.stores
-        row_bytes = sum(store.row_bytes for store in stores)
+        graph, store = self.features.graph, self.features.rows
         room = graph.cache_bytes
         if room is None:
-            room = (graph.own[1] - graph.own[0]) * row_bytes * CACHE_SHARE
-        missing: list[list[Array]] = [[] for _ in stores]
+            room = (graph.own[1] - graph.own[0]) * store.row_bytes * CACHE_SHARE
+        missing: list[Array] = []
         for group in groups:
             sampled = self.sampler.sample(group, open_last=self.fused)
             wanted = [batch.nodes for batch in sampled]
             wanted += [batch.layers[0].indices for batch in sampled] if self.fused else []
-            for store, of_store in zip(stores, missing, strict=True):
-                of_store.append(store.missing(wanted).copy())
-        for store, of_store in zip(stores, missing, strict=True):
-            nodes, counts = np.unique(np.concatenate(of_store), return_counts=True)
-            chosen = np.lexsort((nodes, -counts))[: int(room // row_bytes)]
-            store.keep(np.sort(nodes[chosen]))
+            missing.append(store.missing(wanted).copy())
+        nodes, counts = np.unique(np.concatenate(missing), return_counts=True)
+        chosen = np.lexsort((nodes, -counts))[: int(room // store.row_bytes)]
+        store.keep(np.sort(nodes[chosen]))
 
     def around_all(self, batches: Sequence[Seeds]) -> Iterator[tuple[list[Block], Inputs]]:
         """Sample around the seeds of each batch and yield what `Neighborhoods.around` returns for it.

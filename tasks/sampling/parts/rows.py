@@ -10,10 +10,18 @@ import numpy as np
 import torch
 
 from models.kernels.memory import recycled
+from tasks.arrays import offsets
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
-from tasks.sampling.parts.kernels import as_rows, take_either, take_numbers
-from tasks.sampling.parts.places import RowPlaces
+from tasks.sampling.parts.kernels import (
+    as_rows,
+    count_owners,
+    deal_out,
+    follow,
+    locate,
+    take_either,
+    take_numbers,
+)
 from tasks.sampling.rows.gather import gather_rows
 
 _SPARE = 8  # an eighth more room than asked for, since no two groups of batches are of one size
@@ -29,13 +37,20 @@ class Located:
     """By table: rows of other machines, good until the next fetch."""
 
 
-class PartRows(RowPlaces):
-    """Fetches rows of node tables from the ranks that hold them; all ranks call it together, from one thread."""
+class PartRows:
+    """Fetches rows of node tables from the ranks that hold them; all ranks call it together, from one thread.
+
+    A row that several batches want travels once, and one that is kept never again.
+    """
 
     def __init__(self, graph: PartGraph, tables: Mapping[str, Array]) -> None:
         """`tables`: this machine's rows, by name, (end - first, ...)."""
-        super().__init__(graph, (graph.first, graph.end))
+        self.graph, self.here = graph, (graph.first, graph.end)
         self.tables = dict(tables)
+        self.kept = np.empty(0, graph.numbering.nodes.dtype)
+        """Nodes of others whose rows stay."""
+        self.wanted_rows = self.remote_rows = self.fetched_rows = 0
+        """Rows that batches read so far, as often as they did; those of others; those that travelled."""
         self._extra = {name: np.empty((0, *table.shape[1:]), table.dtype) for name, table in self.tables.items()}
 
     @property
@@ -50,9 +65,34 @@ class PartRows(RowPlaces):
 
     def fetch(self, wanted: Sequence[Array]) -> Located:
         """Fetch the rows of lists of nodes, (n,) each, like the graph's ids; all ranks together."""
-        rows, missing = self.locate(wanted)
+        rows, missing = self._locate(wanted)
         self._bring(missing, rows)
         return Located(rows, self._extra)
+
+    def missing(self, wanted: Sequence[Array]) -> Array:
+        """Return the nodes whose rows would have to travel: (n,), distinct."""
+        return self._locate(wanted)[1]
+
+    def _locate(self, wanted: Sequence[Array]) -> tuple[list[Array], Array]:
+        """Find the rows of lists of nodes, (n,) each, like the graph's ids.
+
+        Returns:
+            For each list row r >= 0 of those here, or ~r, r a number among the kept nodes and, behind them, the second
+            result: the distinct nodes whose rows are not here, (m,), good until the next call.
+        """
+        numbering = self.graph.numbering
+        numbering.start()
+        numbering.number(self.kept)
+        rows = []
+        for ids in wanted:
+            numbering.check_room(len(ids))
+            places = recycled(len(ids), ids.dtype)
+            table = numbering.table, numbering.base, numbering.nodes, numbering.count
+            numbering.count = locate(ids, *self.here, *table, places)
+            rows.append(places)
+            self.wanted_rows += len(places)
+            self.remote_rows += int(np.count_nonzero(places < 0))
+        return rows, numbering.nodes[len(self.kept) : numbering.count]
 
     def take(self, name: str, located: Located, number: int) -> Array:
         """Return the rows of list `number` of a table, (n, ...)."""
@@ -66,13 +106,28 @@ class PartRows(RowPlaces):
         return out
 
     def _bring(self, nodes: Array, rows: Sequence[Array]) -> Array:
-        """Bring the rows of nodes behind those that are kept, and let `rows` lead there; return the nodes' order."""
-        exchange, kept = self.graph.exchange, len(self.kept)
-        request = self.ask(nodes, rows)
+        """Bring the rows of nodes (m,), distinct, behind those that are kept, and let `rows` lead there.
+
+        Returns the nodes in the order in which they came: rank by rank.
+        """
+        graph, exchange, kept = self.graph, self.graph.exchange, len(self.kept)
+        where = *self.here, graph.bounds
+        expected = np.zeros(exchange.world_size, np.int64)  # rows that come from each rank
+        count_owners(nodes, *where, expected)
+        order, place = np.empty(len(nodes), nodes.dtype), np.empty(len(nodes), np.int64)
+        deal_out(nodes, *where, offsets(expected)[:-1], nodes[:0], order, place)
+        if np.count_nonzero(expected) > 1:  # else they are in the order of their numbers
+            place = ~place  # all went into the message
+            for some in rows:
+                follow(some, kept, place)
+        counts = exchange.counts(expected[:, None])[:, 0].tolist()  # rows that each rank wants of this one
+        asked = exchange.send(order, expected.tolist(), counts)
+        asked = asked - asked.dtype.type(self.here[0])
+        self.fetched_rows += len(order)
         for name, table in self.tables.items():
-            extra = self._room(name, kept + len(request.nodes))
-            exchange.start(_take(table, request.asked), request.counts, extra[kept:], request.expected)()
-        return request.nodes
+            extra = self._room(name, kept + len(order))
+            exchange.start(_take(table, asked), counts, extra[kept:], expected.tolist())()
+        return order
 
     def _room(self, name: str, count: int) -> Array:
         """Return a table for so many rows, of which those that are kept are filled."""

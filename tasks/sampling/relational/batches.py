@@ -13,7 +13,7 @@ from torch import Tensor
 
 from configs.errors import DataError
 from models.facts import GraphFacts
-from models.relational.batch import Relation as Edges
+from models.relational.batch import RelationBlock as Edges
 from models.relational.batch import TypedBatch, TypedBlock, TypedInputs, TypeInputs
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
@@ -27,7 +27,7 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
 
 if TYPE_CHECKING:
-    from models.relational.configs import WalksConfig
+    from models.relational.configs import ImportanceWalksConfig
 
 _NEVER = 1 << 62
 """The cut of a row that has no time: it sees everything."""
@@ -105,7 +105,7 @@ class TypedNeighborhoods:
         *,
         newest: bool,
         numbered: Mapping[int, Array | None] = _NOTHING,
-        walks: tuple[WalksConfig, int] | None = None,
+        walks: tuple[ImportanceWalksConfig, int] | None = None,
     ) -> None:
         """Open a graph.
 

@@ -30,7 +30,7 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 
 if TYPE_CHECKING:
-    from models.relational.configs import WalksConfig
+    from models.relational.configs import ImportanceWalksConfig
 
 _ALL = 1 << 62
 
@@ -45,7 +45,7 @@ class ImportanceSampler(TypedSampler):
     def __init__(
         self,
         edges: RelationalEdges,
-        options: WalksConfig,
+        options: ImportanceWalksConfig,
         num_hops: int,
         kind: int,
         back: list[Path],
@@ -75,7 +75,7 @@ class ImportanceSampler(TypedSampler):
 
     @classmethod
     def of_store(
-        cls, store: GraphStore, edges: RelationalEdges, options: WalksConfig, num_hops: int
+        cls, store: GraphStore, edges: RelationalEdges, options: ImportanceWalksConfig, num_hops: int
     ) -> ImportanceSampler:
         """Return the sampler of what a graph predicts: candidates and entities, or the rows that are predicted.
 

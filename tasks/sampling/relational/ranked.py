@@ -18,7 +18,7 @@ from tasks.sampling.relational.links import ranked_links
 from tasks.storage.graph_store import ALWAYS, GraphStore
 
 if TYPE_CHECKING:
-    from models.relational.configs import WalksConfig
+    from models.relational.configs import ImportanceWalksConfig
 
 _NOTHING: Mapping[int, Array | None] = {}
 
@@ -49,7 +49,7 @@ class RankedNeighborhoods:
         *,
         newest: bool,
         numbered: Mapping[int, Array | None] = _NOTHING,
-        walks: tuple[WalksConfig, int] | None = None,
+        walks: tuple[ImportanceWalksConfig, int] | None = None,
     ) -> None:
         """Open a graph; arguments as of `TypedNeighborhoods`."""
         self.typed = TypedNeighborhoods(store, fanouts, newest=newest, numbered=numbered, walks=walks)
@@ -71,7 +71,6 @@ class RankedNeighborhoods:
             num_seeds=len(tasks),
             seed_type=self.facts.seed_type,
             rows=torch.from_numpy(rows[: len(tasks)]),
-            seed_weight=None,
             num_edges=sum(block.num_edges for block in blocks),
             candidate_rows=torch.from_numpy(rows[len(tasks) :]),
             popularity=self.popularity(columns, moment),

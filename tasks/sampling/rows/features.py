@@ -19,7 +19,7 @@ from tasks.processes.memory import available_bytes
 from tasks.sampling.neighborhoods.in_edges import Sample
 from tasks.sampling.rows.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.sampling.rows.labels import training_labels
-from tasks.sampling.rows.stored_rows import Rows, RowsOn, stored_rows
+from tasks.sampling.rows.stored_rows import Rows, stored_rows
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore, slices
 
 Array = NDArray[Any]
@@ -46,16 +46,14 @@ class FeatureSource:
     """What numeric features of nodes become: float32 or bfloat16."""
     rows: Rows = "stored"
     """What numeric features of nodes are held as."""
-    rows_on: RowsOn = "host"
-    """Where they are held: in CPU memory, or of a graph in parts on devices; auto is CPU memory."""
     may_copy: bool = True
     """Whether those that become bfloat16 may be copied as such, where memory is plenty."""
     table: Array | None = field(init=False, repr=False)
     """`feat` as it is gathered from: as `rows` says, or a bfloat16 copy (as uint16) where that is asked for and memory
-    is plenty. None where devices hold them."""
+    is plenty."""
 
     def __post_init__(self) -> None:
-        table = None if self.on_devices else self.feat
+        table = self.feat
         if table is not None and self.rows != "stored":
             table = stored_rows(table, self.rows)
         elif table is not None and self.dtype == torch.bfloat16 and self.may_copy:
@@ -79,9 +77,8 @@ class FeatureSource:
         model: GraphModel,
         dtype: torch.dtype = torch.float32,
         rows: Rows = "stored",
-        rows_on: RowsOn = "host",
     ) -> FeatureSource:
-        """Open what a model reads of a graph, numeric features of nodes as `dtype`, held as `rows`, on `rows_on`.
+        """Open what a model reads of a graph, numeric features of nodes as `dtype`, held as `rows`.
 
         Nothing for a model of a typed graph: batches read each type's own columns (`sampling.relational`).
         """
@@ -98,13 +95,7 @@ class FeatureSource:
             label=training_labels(store) if model.config.label_reuse else None,
             dtype=dtype,
             rows=rows,
-            rows_on=rows_on,
         )
-
-    @property
-    def on_devices(self) -> bool:
-        """Whether devices hold the numeric features of nodes."""
-        return self.rows_on in ("device", "wholegraph")
 
     @property
     def reads_edges(self) -> bool:

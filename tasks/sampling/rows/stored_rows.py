@@ -12,7 +12,6 @@ from models.kernels.tables.byte_rows import SCALE_BYTES, pack_rows
 from tasks.arrays import Array, blocks
 
 Rows = Literal["stored", "float16", "bfloat16", "int8"]
-RowsOn = Literal["auto", "host", "device", "wholegraph"]
 _CHUNK_ROWS = 1 << 16
 
 

@@ -8,7 +8,7 @@ from configs.errors import RecipeError
 from configs.registry import EMBEDDINGS, MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
-from models.relational.configs import RelationalConfig
+from models.relational.configs import RelationalModelConfig
 from tasks.train.embeddings.configs import DenseConfig, SparseConfig
 from tasks.train.embeddings.host_tables import SparseEmbedding, without_table
 from tasks.train.embeddings.sharded import ShardedEmbedding
@@ -54,7 +54,7 @@ class SparseEmbeddings:
 
         Raises RecipeError: there are no nodes to embed.
         """
-        if isinstance(job.model, RelationalConfig):
+        if isinstance(job.model, RelationalModelConfig):
             return self._beside_features(job, facts, ranks)
         if facts.feature_dim or facts.categories or facts.task == "graph":
             graphs = facts.task == "graph"
@@ -73,7 +73,7 @@ class SparseEmbeddings:
 
     def _beside_features(self, job: GnnJob, facts: GraphFacts, ranks: Ranks) -> GraphModel:
         """Build a model of typed graphs, which may learn vectors of single rows beside their columns."""
-        if not job.model.embedded(facts):  # type: ignore[attr-defined] # a RelationalConfig
+        if not job.model.embedded(facts):  # type: ignore[attr-defined] # a RelationalModelConfig
             made: GraphModel = MODELS.create(job.model, facts)
             return made
         model: Any = without_table(job.model, facts)

@@ -9,7 +9,7 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from configs.row_training import FactorTrainConfig
-from models.vectors import FactoredModel
+from models.vectors.base import FactoredModel
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import warn_of_isolated
 from tasks.sampling.factor_graph import factor_graph

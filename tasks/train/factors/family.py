@@ -8,7 +8,7 @@ from configs.errors import RecipeError
 from configs.row_training import FactorTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
-from models.vector_configs import VectorsConfig
+from models.vectors.configs import VectorModelConfig
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
@@ -25,7 +25,7 @@ _BYTES_AN_EDGE = 24
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
-    assert isinstance(recipe.model, VectorsConfig)
+    assert isinstance(recipe.model, VectorModelConfig)
     recipe.model.check_task(manifest.task)
     if not manifest.num_edges:
         raise RecipeError(f"{manifest.dataset} has no edges to factor; look at preprocess and components")

@@ -74,7 +74,7 @@ class GradientEngine(Engine):
             self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
         self.validation = self._make_validation(store, graph, strategy)
 
-        features = FeatureSource.of(graph, self.model, feature_dtype(self.config), strategy.rows, strategy.rows_on)
+        features = FeatureSource.of(graph, self.model, feature_dtype(self.config), strategy.rows)
         scratch = job.work if graph is labelled else job.work / f"part-{ranks.rank}"  # ranks share what is the same
         scratch.mkdir(exist_ok=True)
         data = TrainingData.of(self.model, graph, features, seed=job.seed, scratch=scratch)
@@ -187,9 +187,8 @@ class GradientEngine(Engine):
         count = min(self.config.accumulate_steps, per_round - first % per_round)
         weighs, shares = self._weighs or count > 1, 0.0
         for number in range(first, first + count):
-            batch = next(self.pipeline).with_features()
-            # Seeds that bring weights are weighed already.
-            share = count_labels(batch) / self._usual_labels if weighs and batch.seed_weight is None else 1.0
+            batch = next(self.pipeline)
+            share = count_labels(batch) / self._usual_labels if weighs else 1.0
             shares += share
             # Dropout must not depend on what was drawn before: a resumed run has not drawn it.
             torch.manual_seed(self.batches.dropout_key(number))

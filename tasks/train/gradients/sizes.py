@@ -113,10 +113,8 @@ def _path(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFa
 def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts, ranks: Ranks) -> None:
     """Refuse a model that cannot be held where it shall train, before any of it is made.
 
-    Raises RecipeError: weights, gradients and optimizer state, or what a loader draws for a batch, are more than the
-    memory that is free.
+    Raises RecipeError: weights, gradients and optimizer state are more than the memory that is free.
     """
-    _loader(train).check_memory(ranks.local_size)
     weights = count_weights(config, train, facts)
     if weights is None:
         return
@@ -151,23 +149,19 @@ def training_bytes(
     Rows of a step are the loader's estimate. Beside it: what there is to say of machines that hold parts.
     """
     width = max(getattr(config, "hidden_dim", 0), facts.out_dim)
-    loader = _loader(train)
+    loader = train.loader
+    assert isinstance(loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
     if isinstance(loader, AutoConfig):
         loader = loader.of_task(facts.task, counts.num_edges)
     rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
-    each = PROCESS_BYTES + weights.device_bytes(train) + activations + loader.draws_bytes()
+    each = PROCESS_BYTES + weights.device_bytes(train) + activations
     needed = PROCESS_BYTES + each * train.num_ranks
     parts = part_bytes(train, facts, weights, counts, rows[-1])
     if parts is None:
         return needed + weights.host_bytes(train), ""
     needed += int(parts.fixed + parts.scaled)
     return needed, largest_graph(needed, parts.scaled, counts.num_nodes, available_bytes())
-
-
-def _loader(train: TrainConfig) -> LoaderConfig:
-    assert isinstance(train.loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
-    return train.loader
 
 
 class PartBytes(NamedTuple):
@@ -189,8 +183,6 @@ def part_bytes(
     num_nodes, world_size = counts.num_nodes, machines * ranks
     row_bytes = facts.feature_dim * _NUMBER_BYTES[options.rows]
     copied = row_bytes if options.rows != "stored" else 2 * facts.feature_dim * (train.precision == "bfloat16")
-    if options.rows_on in ("device", "wholegraph"):  # in the GPUs' memory, where the training looks for room
-        row_bytes = copied = 0
     remote_rows = min(num_nodes, rows_read * options.exchange_batches) * (1 - 1 / machines)
     fixed = ranks * (remote_rows * row_bytes + (options.cache or 0))
     scaled = ranks * num_nodes * (_NUMBERING_BYTES + (_OFFSET_BYTES + copied) / machines)

@@ -3,58 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import StepBatch
-from models.losses import LOSSES, label_weight, loss_of_several
+from models.losses import LOSSES, loss_of_several
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.gradients.optimizers import make_optimizer, make_scheduler
 from tasks.train.gradients.precision import autocast
 from tasks.train.job import ClassWeights
 from tasks.train.ranks.collectives import average_, sum_over_ranks
 from tasks.train.strategies.base import Ranks
-
-
-def weighted_cross_entropy(
-    scores: Tensor, target: Tensor, weight: Tensor, class_weight: Tensor | None = None
-) -> Tensor:
-    """Return sum_v w_v CE_v: scores (n, C), target int64 (n,), weight (n,); -1 is no label and costs nothing.
-
-    `class_weight` (C,): as in `models.losses`.
-    """
-    return (weight * F.cross_entropy(scores, target, weight=class_weight, ignore_index=-1, reduction="none")).sum()
-
-
-def weighted_columns(
-    loss: Callable[..., Tensor], scores: Tensor, target: Tensor, weight: Tensor, class_weight: Tensor | None = None
-) -> Tensor:
-    """Return sum_v w_v times the mean loss of v's labels: scores and target (n, T), weight (n,); NaN is no label.
-
-    `class_weight` (T, 2): as in `models.losses`, of logistic losses.
-    """
-    labelled = ~torch.isnan(target)
-    losses = loss(scores, torch.where(labelled, target, 0.0), reduction="none")
-    if class_weight is not None:
-        losses = losses * label_weight(target, class_weight)
-    return (weight * torch.where(labelled, losses, 0.0).sum(1) / labelled.sum(1).clamp(min=1)).sum()
-
-
-WEIGHTED_LOSSES: dict[str, Callable[..., Tensor]] = {
-    "multiclass": weighted_cross_entropy,
-    "binary": partial(weighted_columns, F.binary_cross_entropy_with_logits),
-    "multilabel": partial(weighted_columns, F.binary_cross_entropy_with_logits),
-    "regression": partial(weighted_columns, F.mse_loss),
-}
-"""By task type, as models.losses.LOSSES, of batches whose seeds carry weights; such loaders are for node tasks."""
 
 
 class Optimization:
@@ -132,9 +96,7 @@ class Optimization:
             return loss_of_several(scores, batch.target, self.model.facts, self.class_weights)
         scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
         class_weight = self.class_weights[0] if self.class_weights else []
-        if batch.seed_weight is None:
-            return LOSSES[self.task_type](scores, target, *class_weight)
-        return WEIGHTED_LOSSES[self.task_type](scores, target, batch.seed_weight, *class_weight)
+        return LOSSES[self.task_type](scores, target, *class_weight)
 
     def step(self, number: int, divisor: float = 1.0) -> None:
         """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""

@@ -13,13 +13,13 @@ from models.kernels.memory import empty
 from models.kernels.simd.vector import has_kernels
 from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
 from models.kernels.similarity.rows import (
-    Kind,
+    SimilarityKind,
     pair_similarities,
     pair_similarity_gradients,
 )
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import Queries
+from models.knowledge.base import EntityQueries
 from tasks.arrays import Array
 from tasks.train.loaders.samples.triples import hide_drawn
 
@@ -93,8 +93,8 @@ class ReadRows:
 class Comparison:
     """Queries (n, w), each with its true entity, and with those that its group drew."""
 
-    kind: Kind
-    queries: Queries
+    kind: SimilarityKind
+    queries: EntityQueries
     true: ReadRows
     """Row i is that of query i."""
     groups: list[tuple[slice, ReadRows]]
@@ -106,7 +106,6 @@ class Comparison:
     is_true: Array | None
     """Queries whose known end is the true one, bool (n,); None: the two are of different blocks."""
     _scores: list[Tensor] = field(default_factory=list)
-    _true_scores: Tensor | None = None
 
     def scores(self) -> tuple[Tensor, Tensor]:
         """Return the scores of true entities (n,) and of the others (n, K or K + 1); -infinity for true ones."""
@@ -117,11 +116,10 @@ class Comparison:
         of_others = self._beside_known() if self.known is not None else self._drawn()
         for part, others in self.groups if self.with_true else ():
             _hide(of_others[part], self.true.numbers[part], others.numbers)
-        self._true_scores = pair_similarities(kind, vectors, self.true.values, scale)
-        # Euclid's distances are asked for once more, and the loss puts gradients in the place of scores.
-        return self._true_scores.clone() if kind == "l2" else self._true_scores, of_others
+        return pair_similarities(kind, vectors, self.true.values, scale), of_others
 
     def _drawn(self) -> Tensor:
+        # Euclid's distances are asked for once more, and the loss puts gradients in the place of scores.
         return self._scores[0] if len(self._scores) == 1 and self.kind != "l2" else torch.cat(self._scores)
 
     def _beside_known(self) -> Tensor:
@@ -138,9 +136,7 @@ class Comparison:
     def gradients(self, by_true: Tensor, by_others: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the gradients by queries and scales, of those by the scores; entities' rows get theirs."""
         kind, vectors, scale = self.kind, self.queries.vectors, self.queries.scale
-        by_query, by_entity, by_scale = pair_similarity_gradients(
-            kind, vectors, self.true.values, by_true, scale, self._true_scores
-        )
+        by_query, by_entity, by_scale = pair_similarity_gradients(kind, vectors, self.true.values, by_true, scale)
         self.true.add(by_entity)
         if self.known is not None:
             slopes, by_others = by_others[:, -1].contiguous(), by_others[:, :-1]

@@ -12,10 +12,10 @@ import torch
 
 from configs.registry import LOADERS, TRIPLE_LOSSES
 from models.kernels.dense.product_precision import products_in
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import kernels_alone
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.train.embeddings.host_tables import set_around_table
@@ -68,7 +68,7 @@ class TripleEngine(BlockEngine):
     def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
         """Return what takes the steps."""
         manifest, seed, config = self.store.manifest, self.job.seed, self.config
-        rule, device = Rule(config.optimizer), None if device_memory is None else self.place.device
+        rule, device = UpdateRule(config.optimizer), None if device_memory is None else self.place.device
         degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
         uses = np.bincount(self.store["train_relation"], minlength=manifest.num_relations)
         feat, relation_feat = (

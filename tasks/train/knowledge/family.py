@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from configs.row_training import KnowledgeTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
-from models.kernels.tables.row_layout import Rule
-from models.knowledge_configs import KnowledgeConfig
+from models.kernels.tables.row_layout import UpdateRule
+from models.knowledge.configs import KnowledgeConfig
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
@@ -53,7 +53,7 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     assert isinstance(recipe.model, KnowledgeConfig)
     relations = recipe.model.relation_rows(facts.num_relations) * recipe.model.relation_width
     numbers = recipe.model.dim * counts.num_nodes + relations
-    pairings, rule = recipe.model.pairings(), Rule(train.optimizer)
+    pairings, rule = recipe.model.pairings(), UpdateRule(train.optimizer)
     tables = TableSizes.of(pairings, counts.num_nodes, train.precision, rule).all_tables
     memory = train.num_ranks * table_memory(train, available_bytes())
     in_memory = tables + 4 * recipe.model.dim * counts.num_nodes

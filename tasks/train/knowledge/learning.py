@@ -23,8 +23,8 @@ from models.kernels.dense.dropout import dropout
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_moves import gather_rows, move_rows, set_lengths
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import Side, relation_rows
-from models.vectors import AnyMeeting
+from models.knowledge.base import Side, relation_rows
+from models.vectors.base import AnyMeeting
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.comparing import Comparison, Gradients, ReadRows

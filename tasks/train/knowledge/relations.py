@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_moves import gather_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from models.triple_losses.base import TripleLoss
 from tasks.arrays import Array
 from tasks.train.knowledge.comparing import Gradients
@@ -27,7 +27,7 @@ class RelationRows:
         model: type[KnowledgeModel],
         config: Any,
         num_relations: int,
-        rule: Rule,
+        rule: UpdateRule,
         seed: int,
         features: tuple[Array, Array] | None = None,
         device: torch.device | None = None,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from models.kernels.tables.device_tables import DeviceTable
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_moves import all_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array, sample_rows
@@ -90,7 +90,7 @@ class Projection:
     """The map W, float32 (F, width), of F columns of features; all zeros at first."""
 
     def __init__(
-        self, features: Array, uses: Array, width: int, rule: Rule, device: torch.device | None = None
+        self, features: Array, uses: Array, width: int, rule: UpdateRule, device: torch.device | None = None
     ) -> None:
         """Measure the columns: they come with mean 0, and rows about as long as 4, whatever their units are.
 

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from configs.errors import DataError
-from models.knowledge import KnowledgeModel
+from models.knowledge.base import KnowledgeModel
 from tasks.arrays import Array, sample_rows
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction

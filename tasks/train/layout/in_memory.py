@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from configs.errors import RecipeError
 from configs.registry import MODELS, SCHEDULES
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig
 from tasks.arrays import Array
@@ -63,7 +63,7 @@ def lay_out(
     options, peak = settled.options, rate or settled.rate
     begins = scaled(start, settled, edges)
     with tempfile.TemporaryDirectory() as folder:
-        tables = TableSpec(options.pairings(), edges.num_nodes, 1, "float32", Rule("sgd"), seed)
+        tables = TableSpec(options.pairings(), edges.num_nodes, 1, "float32", UpdateRule("sgd"), seed)
 
         def begin(key: Key, table: RowTable) -> None:
             table.write(slice(None), begins)

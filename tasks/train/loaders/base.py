@@ -71,7 +71,7 @@ class Loader:
         """Move what is the same in every batch to the device, once; all ranks together."""
 
     def has_equal_batches(self) -> bool:
-        """Whether all ranks' batches of a step count alike: they have equally many labels, or these bring weights."""
+        """Whether all ranks' batches of a step count alike: they have equally many labels."""
         return True
 
 

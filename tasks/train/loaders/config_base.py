@@ -87,12 +87,6 @@ class LoaderConfig(ComponentConfig):
                     f"train.loader={self.name} gives each layer fewer; take train.loader="
                     f"{' or '.join(_that_keep_nodes(manifest.task))}, or set model.{option}={str(off).lower()}"
                 )
-        if getattr(model, "dilation", 1) != 1 and not self.sees_all_neighbors():
-            raise RecipeError(
-                f"model.dilation takes every d-th of all neighbours, and the batches of train.loader={self.name} hold "
-                "some of them; take train.loader=full, train.loader=neighbor with train.loader.fanout=-1 in every "
-                "layer, or model.dilation=1"
-            )
 
     def facts(self, model: ComponentConfig, manifest: GraphManifest) -> dict[str, Any]:
         """Return what a model has to remember of the loader, as fields of `GraphFacts`."""
@@ -108,13 +102,6 @@ class LoaderConfig(ComponentConfig):
         `num_nodes` are those of the graph, or of all graphs; `num_parts` those of the partition.
         """
         return [num_nodes] * (num_layers + 1)
-
-    def check_memory(self, ranks: int) -> None:
-        """Raise RecipeError where a batch needs more memory than there is, whatever the graph, with so many ranks."""
-
-    def draws_bytes(self) -> int:
-        """Return what a rank's draws for a batch take, before it is known which nodes are among them."""
-        return 0
 
 
 class SeedLoaderConfig(LoaderConfig):

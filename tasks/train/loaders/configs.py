@@ -146,68 +146,6 @@ class RandomPartitionConfig(LoaderConfig):
         return _same_every_layer(num_nodes, num_nodes / self.num_clusters, num_layers)
 
 
-class SaintConfig(SeedLoaderConfig):
-    """GraphSAINT (arXiv:1907.04931): subgraphs of what `batch_size` draws reach."""
-
-    def nodes_a_draw(self) -> int:
-        """Nodes that a draw meets."""
-        return 1
-
-    def draws_bytes(self) -> int:
-        """A number for each node that a draw meets."""
-        return 8 * self.batch_size * self.nodes_a_draw()
-
-    def check_memory(self, ranks: int) -> None:
-        """Count what the draws take."""
-        self._need_memory(ranks, "draws", "train.loader.batch_size")
-
-    def _need_memory(self, ranks: int, draws: str, options: str) -> None:
-        from tasks.sizes import need_memory
-
-        what = f"a batch of train.loader.batch_size={self.batch_size} {draws}"
-        need_memory(self.draws_bytes() * ranks, what, f"take a smaller {options}")
-
-    def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
-        """What the draws meet."""
-        return _same_every_layer(num_nodes, self.batch_size * self.nodes_a_draw(), num_layers)
-
-
-@LOADERS.options("saint_node", "subgraphs.saint")
-class SaintNodeConfig(SaintConfig):
-    """GraphSAINT subgraphs of `batch_size` nodes drawn by degree."""
-
-    name: str = "saint_node"
-
-
-@LOADERS.options("saint_edge", "subgraphs.saint")
-class SaintEdgeConfig(SaintConfig):
-    """GraphSAINT subgraphs of the ends of `batch_size` drawn edges."""
-
-    name: str = "saint_edge"
-
-    def nodes_a_draw(self) -> int:
-        """Both ends."""
-        return 2
-
-
-@LOADERS.options("saint_walk", "subgraphs.saint")
-class SaintWalkConfig(SaintConfig):
-    """GraphSAINT subgraphs of random walks from `batch_size` roots."""
-
-    name: str = "saint_walk"
-    walk_length: int = Field(default=3, ge=1, le=10_000)
-    """Steps of each walk."""
-
-    def nodes_a_draw(self) -> int:
-        """A walk's."""
-        return self.walk_length + 1
-
-    def check_memory(self, ranks: int) -> None:
-        """Count what the walks take."""
-        walks = f"walks of train.loader.walk_length={self.walk_length} steps"
-        self._need_memory(ranks, walks, "train.loader.batch_size or train.loader.walk_length")
-
-
 @LOADERS.options("relational", "relational")
 class RelationalConfig(SeedLoaderConfig):
     """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.relational.configs import WalksConfig
+from models.relational.configs import ImportanceWalksConfig
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.batches import sorted_edges
@@ -32,11 +32,11 @@ class HardNegatives:
         self,
         store: GraphStore,
         config: RankingLoaderConfig,
-        walks: tuple[WalksConfig, int] | None,
+        walks: tuple[ImportanceWalksConfig, int] | None,
         links: RankedLinks,
     ) -> None:
         """`walks`: those of the model, where it makes some. Raises RecipeError: walks have nowhere to go."""
-        options = WalksConfig() if walks is None else walks[0]
+        options = ImportanceWalksConfig() if walks is None else walks[0]
         self.sampler = ImportanceSampler.of_store(store, sorted_edges(store), options, 1)
         self.links, self.skip = links, config.hard_skip
 

@@ -53,11 +53,6 @@ class NeighborLoader(LabelLoader):
         """Return the labels of lists of seeds, which other ranks may hold."""
         return self.store.rows_of("label", seeds)
 
-    def to(self, device: torch.device) -> None:
-        """Let devices hold what they are to hold of a graph in parts."""
-        if isinstance(self.neighborhoods, PartNeighborhoods):
-            self.neighborhoods.to(device)
-
     def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
         """Find out what such batches read."""
         if isinstance(self.neighborhoods, PartNeighborhoods):

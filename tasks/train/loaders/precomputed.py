@@ -30,7 +30,7 @@ _CHUNK_ROWS = 1 << 17
 class PrecomputedLoader(LabelLoader):
     """Seeds are labelled nodes; a batch has no blocks, but rows [x | P x | ... | P^K x] of the seeds alone.
 
-    P is the propagation matrix of `models.gcn.propagate`. So train SGC (https://arxiv.org/abs/1902.07153) and SIGN
+    P is the propagation matrix of `models.gnn.gcn.propagate`. So train SGC (https://arxiv.org/abs/1902.07153) and SIGN
     (https://arxiv.org/abs/2004.11198).
     """
 
@@ -65,7 +65,7 @@ class PrecomputedLoader(LabelLoader):
 def propagated(store: GraphStore, features: FeatureSource, num_propagations: int, scratch: Path | None) -> Array:
     """Return the table [x | P x | ... | P^K x], P = D^-1/2 (A + I) D^-1/2 with D the in-degrees and the node itself.
 
-    Where the model reads the edges' weights they stand in A, and not in D (as in `models.gcn.propagate`). Works by
+    Where the model reads the edges' weights they stand in A, and not in D (as in `models.gnn.gcn.propagate`). Works by
     chunks of nodes; memory holds one chunk; the table, and twice x, lie on disk.
 
     Returns:

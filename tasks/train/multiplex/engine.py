@@ -8,7 +8,7 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.row_training import MultiplexTrainConfig
-from models.vector_configs import GatneConfig
+from models.vectors.configs import GatneConfig
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import degrees, warn_of_isolated
 from tasks.sampling.neighborhoods.neighbors import derive_key

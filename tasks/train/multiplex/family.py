@@ -8,7 +8,7 @@ from configs.errors import RecipeError
 from configs.row_training import MultiplexTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
-from models.vector_configs import GatneConfig
+from models.vectors.configs import GatneConfig
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.graph_facts import relations_of

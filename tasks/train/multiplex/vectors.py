@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.gatne import RelationMixing
 from models.kernels.skipgram.train_pairs import train_pairs
 from models.kernels.tables.row_tables import RowTable
-from models.vector_configs import GatneConfig
+from models.vectors.configs import GatneConfig
+from models.vectors.gatne import RelationMixing
 from tasks.arrays import Array, row_blocks
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.embeddings.row_optimizers import SparseAdam

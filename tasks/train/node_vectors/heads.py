@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.logistic import fit_logistic
-from models.output_heads import LinkHead, NodeHead
-from models.vectors import VectorModel
+from models.layers.output_heads import LinkHead, NodeHead
+from models.vectors.base import VectorModel
+from models.vectors.logistic import fit_logistic
 from tasks.arrays import Array, blocks, sample_rows
+from tasks.sampling.links.negatives import NegativeSampler
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loaders.links.negatives import NegativeSampler
 from tasks.train.node_vectors.pair_head import fit_pair_mlp
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)

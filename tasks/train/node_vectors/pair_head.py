@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.vectors import VectorModel
+from models.vectors.base import VectorModel
 from tasks.arrays import Array, blocks
+from tasks.sampling.links.negatives import NegativeSampler
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loaders.links.negatives import NegativeSampler
 
 _SEED = 20_261_124
 _BATCH, _MOST_EDGES = 2048, 1 << 20

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from models.vectors import VectorModel
+from models.vectors.base import VectorModel
 from tasks.arrays import Array
 from tasks.processes.mapped import rows_at_random
 from tasks.storage.graph_facts import graph_facts

@@ -15,7 +15,7 @@ STAGE = "stage"
 """Among a meeting's facts: the stage whose ranks meet."""
 _MOST_SHOWN = 3
 _PACE = ("checkpoint_every", "checkpoint_minutes", "share_gpu")
-_OWN_PACE = ("exchange_batches", "rows_on")
+_OWN_PACE = ("exchange_batches",)
 _WAY_OUT = "Give all machines the same code, recipe, options and data"
 
 

@@ -12,6 +12,7 @@ from models.base import GraphModel
 from tasks.evaluators.making import make_evaluator
 from tasks.inference.parts import PartPredictor
 from tasks.inference.predictor import WHOLE_GRAPH_BYTES, Predictor
+from tasks.kinds.of import kind_of, predict
 from tasks.processes.device import use_threads
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Ranges
@@ -42,7 +43,7 @@ class Validation:
         metrics: dict[str, float] = {}
         if self.ranks.is_main:
             with self._all_threads():
-                metrics = self.evaluator(self.predictor.predict(model, "valid"))
+                metrics = self.evaluator(predict(self.predictor, model, "valid"))
         return from_main(metrics)
 
     def score(self, metrics: dict[str, float]) -> float:
@@ -70,7 +71,7 @@ class PartValidation(Validation):
 
     def measure(self, model: GraphModel) -> dict[str, float]:
         """Return the metrics, the same on all ranks."""
-        prediction = self._parts.predict(model, "valid")
+        prediction = kind_of(self._parts.graph.manifest).score_parts(self._parts, model, "valid")
         return from_main(self.evaluator(prediction) if self.ranks.is_main else {})
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from models.block import StepBatch
     from tasks.sampling.parts.ranges import Ranges
-    from tasks.sampling.rows.stored_rows import Rows, RowsOn
+    from tasks.sampling.rows.stored_rows import Rows
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ class Strategy:
     ranges: Ranges | None = None
     """Which rank holds which nodes, where no rank holds all; once the graph is open."""
     rows: Rows = "stored"
-    """What a rank holds numeric features of nodes as, and where."""
-    rows_on: RowsOn = "host"
+    """What a rank holds numeric features of nodes as."""
     makes_together = False
     """Whether all ranks make their batches together, so that each needs the others for its own."""
     exchange_batches = 1

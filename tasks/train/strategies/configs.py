@@ -70,12 +70,8 @@ class PartitionedConfig(StrategyConfig):
     rows: Literal["stored", "float16", "bfloat16", "int8"] = "stored"
     """What ranks hold numeric features of nodes as and send to each other: as they are stored, or in fewer bits; int8
     has a scale for each row. Validation reads them as they are stored."""
-    rows_on: Literal["auto", "host", "device", "wholegraph"] = "auto"
-    """Where they lie while training. host: the machines' CPU memory. device: the GPUs' memory, each rank's own in its
-    own, and what others have comes by NCCL. wholegraph: there too, held and moved by pylibwholegraph. auto: host, as
-    long as the others have not run on a GPU. The batches are the same."""
     evaluates_together: ClassVar[bool] = True
-    runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache", "rows_on"})
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache"})
 
 
 @STRATEGIES.options("block_grid", "block_grid")

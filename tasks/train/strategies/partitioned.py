@@ -28,7 +28,7 @@ class Partitioned(Strategy):
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
         self._largest = 0
-        self.rows, self.rows_on = self.config.rows, self.config.rows_on
+        self.rows = self.config.rows
         self.exchange_batches = self.config.exchange_batches
 
     def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
@@ -46,35 +46,13 @@ class Partitioned(Strategy):
             )
 
     def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
-        """Refuse rows in fewer bits where there are no numbers, and devices that cannot hold features, too."""
+        """Refuse rows in fewer bits where there are no numbers, too."""
         super().check(train, loader, manifest)
         if self.config.rows != "stored" and not manifest.feature_dim:
             raise RecipeError(
                 f"train.strategy.rows={self.config.rows} is for numeric features of nodes, and {manifest.dataset} has "
                 "none; remove it"
             )
-        if self.config.rows_on in ("device", "wholegraph"):
-            self._check_devices(train, manifest)
-
-    def _check_devices(self, train: TrainConfig, manifest: PartitionManifest) -> None:
-        """Refuse devices that cannot hold features. Raises RecipeError."""
-        asked = f"train.strategy.rows_on={self.config.rows_on}"
-        if not manifest.feature_dim:
-            raise RecipeError(
-                f"{asked} is for numeric features of nodes, and {manifest.dataset} has none; set "
-                "train.strategy.rows_on=host"
-            )
-        if train.device == "cpu":
-            raise RecipeError(f"{asked} needs GPUs; set train.device=cuda, or train.strategy.rows_on=host")
-        if self.config.rows_on == "wholegraph":
-            from tasks.sampling.parts.wholegraph import refuse_missing
-
-            refuse_missing()
-            if train.share_gpu or self.ranks.world_size == 1:
-                raise RecipeError(
-                    f"{asked} wants several ranks, with a GPU each; set train.share_gpu=false and train.num_ranks, or "
-                    "train.strategy.rows_on=device"
-                )
 
     def open(self, store: GraphStore) -> GraphStore:
         """Open this machine's parts; all ranks together."""

@@ -23,7 +23,7 @@ import torch
 from configs.errors import RecipeError
 from configs.registry import MODELS, SCHEDULES, STRATEGIES
 from configs.sizes import in_words
-from models.kernels.tables.row_layout import Rule
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 from tasks.processes.device import use_threads
@@ -120,7 +120,7 @@ class BlockEngine(Engine):
     def _make_tables(self, made: Settings | None) -> None:
         """Cut the tables into blocks, as they were cut in the training that goes on, and say where they lie."""
         manifest, workers, world = self.store.manifest, self.place.workers, self.ranks.world_size
-        pairings, rule = self.options.pairings(), Rule(self.config.optimizer)
+        pairings, rule = self.options.pairings(), UpdateRule(self.config.optimizer)
         sizes = TableSizes.of(pairings, manifest.num_nodes, self.config.precision, rule)
         memory = from_main(table_memory(self.config, available_bytes()))
         device_memory = self._device_memory()

@@ -17,7 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from models.kernels.tables.device_tables import DeviceTable
-from models.vectors import DeviceMeeting, DeviceSamples
+from models.vectors.base import DeviceMeeting, DeviceSamples
 from tasks.arrays import Array
 from tasks.counter_random import bits
 from tasks.sampling.neighborhoods.neighbors import derive_key

@@ -10,8 +10,8 @@ from configs.registry import MODELS, STRATEGIES
 from configs.row_training import BlockTrainConfig, TableTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
-from models.kernels.tables.row_layout import Rule
-from models.vector_configs import SampledConfig, VectorsConfig
+from models.kernels.tables.row_layout import UpdateRule
+from models.vectors.configs import SampledModelConfig, VectorModelConfig
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
@@ -31,11 +31,11 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
     train = recipe.train
     assert isinstance(train, TableTrainConfig)
-    assert isinstance(recipe.model, VectorsConfig)
+    assert isinstance(recipe.model, VectorModelConfig)
     recipe.model.check_task(manifest.task)
     if not manifest.num_edges:
         raise RecipeError(f"{manifest.dataset} has no edges to draw samples from; look at preprocess and components")
-    assert isinstance(recipe.model, SampledConfig)
+    assert isinstance(recipe.model, SampledModelConfig)
     check_grid(train, manifest, shared=any(pairing.shared for pairing in recipe.model.pairings()))
     context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.strategy.name}")
 
@@ -67,8 +67,8 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     """Return the tables' numbers, in words, and a training's peak memory on this machine's CPU in bytes."""
     train = recipe.train
     assert isinstance(train, TableTrainConfig)
-    assert isinstance(recipe.model, SampledConfig)
-    pairings, rule = recipe.model.pairings(), Rule(train.optimizer)
+    assert isinstance(recipe.model, SampledModelConfig)
+    pairings, rule = recipe.model.pairings(), UpdateRule(train.optimizer)
     numbers = sum(pairing.width * (1 if pairing.shared else 2) for pairing in pairings) * counts.num_nodes
     tables = TableSizes.of(pairings, counts.num_nodes, train.precision, rule).all_tables
     memory = train.num_ranks * table_memory(train, available_bytes())

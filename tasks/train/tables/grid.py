@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from models.kernels.tables.row_layout import Precision, Rule, row_bytes
+from models.kernels.tables.row_layout import Precision, UpdateRule, row_bytes
 from models.kernels.tables.row_tables import RowTable
-from models.vector_configs import Pairing
-from models.vectors import Meeting, SampledModel
+from models.vectors.base import Meeting, SampledModel
+from models.vectors.configs import Pairing
 from tasks.arrays import Array, blocks
 from tasks.train.ranks.collectives import from_all, move
 from tasks.train.strategies.base import Ranks
@@ -41,7 +41,7 @@ class TableSpec:
     num_nodes: int
     num_blocks: int
     precision: Precision
-    rule: Rule
+    rule: UpdateRule
     seed: int
 
     def names(self, pairing: Pairing) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from models.vectors import AnyMeeting, Meeting, SampledModel, Samples
+from models.vectors.base import AnyMeeting, Meeting, SampledModel, Samples
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.walks.alias import alias_table, draw_alike, draw_many

@@ -10,7 +10,7 @@ from configs.errors import RecipeError
 from configs.row_training import BlockTrainConfig
 from models.kernels.backends import has_triton
 from models.kernels.threads import num_threads
-from models.vectors import SampledModel
+from models.vectors.base import SampledModel
 from tasks.processes.device import choose_device
 
 _SHARE = 0.8

@@ -8,7 +8,7 @@ import numpy as np
 
 from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import run_each
-from models.vectors import AnyMeeting
+from models.vectors.base import AnyMeeting
 from tasks.arrays import Array
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import RecipeError
 from configs.row_training import BlockTrainConfig, LayoutTrainConfig, TableTrainConfig
 from configs.sizes import in_words
-from models.kernels.tables.row_layout import Precision, Rule, row_bytes
-from models.vector_configs import Pairing
+from models.kernels.tables.row_layout import Precision, UpdateRule, row_bytes
+from models.vectors.configs import Pairing
 from tasks.storage.manifests import GraphManifest
 from tasks.train.strategies.configs import LEAST_ROWS, most_blocks
 
@@ -61,7 +61,7 @@ class TableSizes:
         return most_blocks(self.num_rows)
 
     @classmethod
-    def of(cls, pairings: Sequence[Pairing], num_nodes: int, precision: Precision, rule: Rule) -> TableSizes:
+    def of(cls, pairings: Sequence[Pairing], num_nodes: int, precision: Precision, rule: UpdateRule) -> TableSizes:
         """Measure tables of so many rows."""
         rows = [row_bytes(pairing.width, precision, rule) * num_nodes for pairing in pairings]
         tables = [size * (1 if pairing.shared else 2) for size, pairing in zip(rows, pairings, strict=True)]

@@ -9,7 +9,7 @@ import torch
 
 from models.facts import GraphFacts
 from models.relational.base import message_relations
-from models.relational.batch import Relation, TypedBatch, TypedBlock, TypedInputs, TypeInputs
+from models.relational.batch import RelationBlock, TypedBatch, TypedBlock, TypedInputs, TypeInputs
 
 TYPES = ("customer", "order", "product", "review", "task")
 FACTS = GraphFacts(
@@ -71,18 +71,18 @@ def random_batch(facts: GraphFacts = FACTS, num_layers: int = 2, seed: int = 0, 
     return batch
 
 
-def _visits(kind: int, degrees: Any, sizes: list[int], rng: Any) -> Relation:
+def _visits(kind: int, degrees: Any, sizes: list[int], rng: Any) -> RelationBlock:
     """What walks from rows of a type visit: their weights add up to 1."""
     indptr, total = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64), int(degrees.sum())
     indices = rng.integers(0, max(1, sizes[kind]), total).astype(np.int32)
     weights = rng.random(total) + 0.1
     weights /= np.repeat(np.add.reduceat(np.append(weights, 0), indptr[:-1]), degrees)
-    made = Relation(-1 - kind, kind, kind, torch.from_numpy(indptr), torch.from_numpy(indices), sizes[kind])
+    made = RelationBlock(-1 - kind, kind, kind, torch.from_numpy(indptr), torch.from_numpy(indices), sizes[kind])
     made.weight = torch.from_numpy(weights.astype(np.float32))
     return made
 
 
-def _relation(facts: GraphFacts, number: int, degrees: Any, sources: Any, sizes: list[int], rng: Any) -> Relation:
+def _relation(facts: GraphFacts, number: int, degrees: Any, sources: Any, sizes: list[int], rng: Any) -> RelationBlock:
     source, target = facts.relation_ends[number]
     indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64))
     indices = torch.from_numpy(sources.astype(np.int32))
@@ -91,7 +91,7 @@ def _relation(facts: GraphFacts, number: int, degrees: Any, sources: Any, sizes:
     limits = [facts.edge_categories[c] for c in codes]
     cat = torch.from_numpy(rng.integers(0, limits, (len(sources), len(codes)))) if codes else None
     ages = torch.from_numpy(rng.gamma(1.0, 50.0, len(sources)).astype(np.float32))
-    return Relation(number, source, target, indptr, indices, sizes[source], feat, cat, ages)
+    return RelationBlock(number, source, target, indptr, indices, sizes[source], feat, cat, ages)
 
 
 def _rows(facts: GraphFacts, kind: int, count: int, rng: Any) -> TypeInputs:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs.errors import RecipeError
-from models.relational.configs import WalksConfig
+from models.relational.configs import ImportanceWalksConfig
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.walk_paths import paths_back
@@ -39,7 +39,7 @@ def drawn(state: int) -> tuple[int, int]:
 
 
 def plain_visits(
-    graph: TypedGraph, node: int, cut: int | None, key: int, options: WalksConfig, ways: tuple[Any, Any]
+    graph: TypedGraph, node: int, cut: int | None, key: int, options: ImportanceWalksConfig, ways: tuple[Any, Any]
 ) -> list[tuple[int, float]]:
     """Neighbours and shares of a node, spelled out."""
     key = stream(stream(key, (1 << 62 if cut is None else cut) & MASK), node)
@@ -88,7 +88,9 @@ def neighbors(sample: Any, layer: int, relation: int, target: int) -> dict[tuple
     return found
 
 
-def sampler_of(graph: TypedGraph, options: WalksConfig, hops: int = 2, paths: Any = PATHS) -> ImportanceSampler:
+def sampler_of(
+    graph: TypedGraph, options: ImportanceWalksConfig, hops: int = 2, paths: Any = PATHS
+) -> ImportanceSampler:
     """Rows of type a count; those of type b have neighbours too."""
     return ImportanceSampler(graph.edges(), options, hops, 0, list(paths), {1: (0,)})
 
@@ -97,7 +99,7 @@ def sampler_of(graph: TypedGraph, options: WalksConfig, hops: int = 2, paths: An
 def test_walks_are_those_of_the_reference(times: str, ids: type) -> None:
     for seed, (count, length, restart) in enumerate([(7, 3, 0.5), (1, 1, 0.3), (17, 4, 0.0), (5, 3, 1.0)]):
         graph = random_graph(seed, times=times, ids=ids)
-        options = WalksConfig(neighbors=3, count=count, length=length, restart=restart)
+        options = ImportanceWalksConfig(neighbors=3, count=count, length=length, restart=restart)
         rng = np.random.default_rng(seed)
         seeds = rng.choice(np.flatnonzero(graph.node_type <= 1), 13)
         cuts = None if times == "none" else rng.integers(-6, 22, 13)
@@ -114,7 +116,7 @@ def test_walks_are_those_of_the_reference(times: str, ids: type) -> None:
 def test_many_walks_visit_as_often_as_expected() -> None:
     """Expected visits are sums of powers of the matrix of a traversal."""
     graph, cut = random_graph(3), 9
-    options = WalksConfig(neighbors=1000, count=10_000, length=4, restart=0.3)
+    options = ImportanceWalksConfig(neighbors=1000, count=10_000, length=4, restart=0.3)
     nodes = np.flatnonzero(graph.node_type == 0)
     size = len(graph.node_type)
     steps = {}
@@ -138,7 +140,7 @@ def test_many_walks_visit_as_often_as_expected() -> None:
 
 
 def test_what_is_later_changes_nothing() -> None:
-    options = WalksConfig(neighbors=4, count=20)
+    options = ImportanceWalksConfig(neighbors=4, count=20)
     graph = random_graph(4, times="edge")
     nodes = np.flatnonzero(graph.node_type <= 1)
     cuts = np.full(len(nodes), 7)
@@ -166,7 +168,7 @@ def same(one: Any, other: Any) -> bool:
 
 def test_a_row_has_the_same_neighbours_in_every_batch_and_thread() -> None:
     graph = random_graph(5)
-    sampler = sampler_of(graph, WalksConfig(neighbors=5, count=30))
+    sampler = sampler_of(graph, ImportanceWalksConfig(neighbors=5, count=30))
     nodes = np.flatnonzero(graph.node_type == 0)
     cuts = np.random.default_rng(0).integers(0, 20, len(nodes))
     whole = neighbors(sampler.sample(nodes, cuts, 9), 1, 0, 0)
@@ -188,7 +190,7 @@ def test_a_row_has_the_same_neighbours_in_every_batch_and_thread() -> None:
 
 def test_no_seeds_and_nowhere_to_go() -> None:
     graph = random_graph(0)
-    sampler = sampler_of(graph, WalksConfig())
+    sampler = sampler_of(graph, ImportanceWalksConfig())
     assert sampler.sample(np.empty(0, np.int64), None, 1).layers[0].num_src == (0, 0, 0, 0, 0)
     sample = sampler.sample(np.flatnonzero(graph.node_type == 0), np.full(23, -1000), 1)
     assert all(len(part.indices) > 0 or part.indptr[-1] == 0 for part in sample.layers[0].relations)

@@ -199,7 +199,7 @@ _SHARE_OR_MOMENT = {"type": ["number", "string"]}
 ShareOrMoment = Annotated[float | str, BeforeValidator(_share_or_moment), WithJsonSchema(_SHARE_OR_MOMENT)]
 
 
-class SplitConfig(ConfigModel):
+class TaskSplitConfig(ConfigModel):
     """Which rows validate and test: moments where that begins, or shares of the rows, the newest ones."""
 
     valid: ShareOrMoment
@@ -208,7 +208,7 @@ class SplitConfig(ConfigModel):
     """... and from here on test, or the share that does; earlier ones train."""
 
     @model_validator(mode="after")
-    def _alike(self) -> SplitConfig:
+    def _alike(self) -> TaskSplitConfig:
         shares = [value for value in (self.valid, self.test) if isinstance(value, float)]
         if len(shares) == 1:
             raise ValueError("give two moments where validation and test begin, or two shares, not one of each")
@@ -253,7 +253,7 @@ class PredictConfig(ConfigModel):
     the end of the data (see `data_end`)."""
     active: ActiveConfig | None = None
     """Which entities count at a moment: `{any: orders, within: 180d}`; null: all that are there."""
-    split: SplitConfig | None = None
+    split: TaskSplitConfig | None = None
     """Where validation and test begin, or shares of the rows; null: the last moment tests, the last one before it
     whose horizon ends by then validates, and those train whose horizon ends by then; of `label` a tenth each."""
     data_end: Moment | None = None

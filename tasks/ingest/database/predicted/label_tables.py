@@ -1,12 +1,18 @@
-"""What is predicted, as a table of labels says it: an entity at a moment each."""
+"""What is predicted, as labels in columns say it: of a table of their own, or of the predicted table itself.
+
+Memory: 8 bytes for each label, twice while they are read.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
+from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predicted.configs import LabelTableConfig
 from tasks.ingest.database.predicted.label_values import label_reader
@@ -14,7 +20,10 @@ from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake
+from tasks.ingest.writer import DatasetWriter
+from tasks.sizes import need_memory
 from tasks.storage.graph_store import ALWAYS
 
 
@@ -24,8 +33,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     An entity that is younger than the moment of its label is not known yet, as one that is not in its table: what its
     row holds came later.
 
-    Raises:
-        DataError: there is none, an entity has two at one moment, or no entity is known.
+    Raises DataError: there is none, an entity has two at one moment, or no entity is known.
     """
     assert table.time is not None
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
@@ -37,17 +45,17 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     ids, moments, labels, unknown, younger = [], [], [], 0, 0
     columns = [table.key, table.time, *reader.columns]
     for batch in intake.batches(table, columns, texts, reader.numbers, clock.inferred):
-        found = entities.nodes.look_up(batch, table.key)
+        codes = entities.nodes.look_up(batch, table.key)
         if table.on_unknown_id == "error":
             way_out = "; labels.on_unknown_id: drop leaves such labels out"
-            entities.nodes.refuse_unknown(batch, table.key, found, way_out=way_out)
-        unknown += int(np.count_nonzero(found == UNKNOWN))
+            entities.nodes.refuse_unknown(batch, table.key, codes, way_out=way_out)
+        unknown += int(np.count_nonzero(codes == UNKNOWN))
         values, wrong = reader.read(batch)
-        times, _ = clock.read(batch, gaps=False)
-        early = _too_early(batch, table, entities, found, times, clock.unit)
+        times, _ = clock.read_rows(batch, gaps=False)
+        early = _too_early(batch, table, entities, codes, times, clock.unit)
         younger += int(np.count_nonzero(early))
-        good = (found >= 0) & ~wrong & ~early
-        ids.append(found[good])
+        good = (codes >= 0) & ~wrong & ~early
+        ids.append(codes[good])
         moments.append(times[good])
         labels.append(reader.codes(values[good]))
     intake.problems.raise_any()
@@ -62,13 +70,6 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     order = np.lexsort((entity, moment))
     entity, moment, label = entity[order], moment[order], label[order]
     unit = clock.unit or "number"
-    _refuse_twice(table, entities, entity, moment, unit)
-    _tell(table, entities, intake, unknown, younger)
-    return Tasks.of_kind(entity, moment, label, reader.kind(label, table.names)), unit
-
-
-def _refuse_twice(table: LabelTableConfig, entities: TableRows, entity: Array, moment: Array, unit: TimeUnit) -> None:
-    """Raise DataError where an entity has two labels at one moment, int64 (n,) each, sorted by moment and entity."""
     twice = np.flatnonzero((entity[1:] == entity[:-1]) & (moment[1:] == moment[:-1]))
     if len(twice):
         row = int(twice[0])
@@ -78,29 +79,25 @@ def _refuse_twice(table: LabelTableConfig, entities: TableRows, entity: Array, m
             path=table.names,
             column=table.key,
         )
-
-
-def _tell(table: LabelTableConfig, entities: TableRows, intake: Intake, unknown: int, younger: int) -> None:
-    """Tell how many labels were left out."""
-    if unknown:
-        intake.adjust(table, "labels of unknown entities dropped", unknown)
-        intake.hints.append(f"{table.names}: {unknown:,} labels are left out, for {entities.name} has no such row")
-    if younger:
-        intake.adjust(table, "labels of entities that are younger dropped", younger)
-        intake.hints.append(
-            f"{table.names}: {younger:,} labels are left out, for the row of {entities.name} is younger than they are"
-        )
+    for count, whose, why in (
+        (unknown, "unknown entities", f"{entities.name} has no such row"),
+        (younger, "entities that are younger", f"the row of {entities.name} is younger than they are"),
+    ):
+        if count:
+            intake.adjust(table, f"labels of {whose} dropped", count)
+            intake.hints.append(f"{table.names}: {count:,} labels are left out, for {why}")
+    return Tasks.of_kind(entity, moment, label, reader.kind(label, table.names)), unit
 
 
 def _too_early(
-    batch: TableBatch, table: LabelTableConfig, entities: TableRows, found: Array, times: Array, unit: TimeUnit | None
+    batch: TableBatch, table: LabelTableConfig, entities: TableRows, codes: Array, times: Array, unit: TimeUnit | None
 ) -> Array:
     """Return which labels are of a moment before their entity's row, bool (n,); they are gathered unless dropped."""
-    early = np.zeros(len(found), np.bool_)
+    early = np.zeros(len(codes), np.bool_)
     if entities.time is None or entities.clock is None or entities.clock.unit != unit:
         return early  # times that do not compare are refused later
-    there = (found >= 0) & (times != ALWAYS)
-    early[there] = entities.time[found[there]] > times[there]
+    there = (codes >= 0) & (times != ALWAYS)
+    early[there] = entities.time[codes[there]] > times[there]
     if table.on_unknown_id == "error":
         words = (
             f"the row of {entities.name} is younger than the moment of this label, which would see what came later; "
@@ -108,3 +105,38 @@ def _too_early(
         )
         batch.wrong(early, table.key, "an entity younger than its label's moment", words)
     return early
+
+
+def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
+    """Read the labels of the predicted table's rows, in their order.
+
+    Raises DataError: there is none, or a label cannot be.
+    """
+    predict = config.predict
+    assert predict.label is not None
+    rows = tables[predict.table]
+    reader = label_reader(
+        predict.label, predict.task_type, predict.num_classes, keeps_missing=predict.on_missing_label == "predict"
+    )
+    parts = []
+    for chunk in rows.chunks(reader.columns, reader.texts, reader.numbers):
+        values, wrong = reader.read(chunk.batch)
+        parts.append(reader.codes(np.where(wrong[:, None], np.nan, values)))
+        need_memory(16 * sum(part.size for part in parts), "the labels", "take fewer rows")
+    rows.intake.problems.raise_any()
+    label = np.concatenate(parts)
+    return Tasks.of_kind(np.arange(rows.num_rows), rows.time, label, reader.kind(label, rows.config.names))
+
+
+def write_own_ids(table: TableRows, writer: DatasetWriter) -> None:
+    """Write the ids of rows whose keys need no index: they are 0, 1, 2, ..., or of a table without a key row numbers.
+
+    Rows are counted over the files end to end, from 0, with those that were left out.
+    """
+    if table.nodes.index is not None:
+        return
+    numbers = np.arange(table.num_rows, dtype=np.int64)
+    if table.config.key is None and table.kept is not None:
+        numbers = np.flatnonzero(table.kept)
+    ids = {"node_id": np.arange(table.num_rows, dtype=np.int64), "original_id": numbers}
+    writer.write(f"ids/{table.name}", ids)

@@ -20,10 +20,11 @@ from tasks.ingest.database.predicted.label_configs import (
     TaskOptions,
     columns_of,
 )
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.labels import ANY_CLASSES, LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
+from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import is_list, numbers
-from tasks.ingest.tables.intake import TableBatch, not_a_number, truths
+from tasks.ingest.tables.intake import not_a_number, truths
+from tasks.readers.columns import is_text
 from tasks.storage.manifests import TaskHead, TaskType
 
 _SEVERAL = ("multilabel", "regression")
@@ -31,7 +32,7 @@ _TRUTHS = ("binary", "multilabel")
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^nan$"
 
 
-class Kind(NamedTuple):
+class LabelFacts(NamedTuple):
     """What labels are."""
 
     task_type: TaskType
@@ -76,26 +77,26 @@ class LabelsReader:
 
     def read(self, batch: TableBatch) -> tuple[Array, Array]:
         """Return labels, float64 (n, width), and which rows have wrong ones; see `LabelReader.read`."""
-        found = [reader.read(batch) for reader in self._readers]
-        self._widths = [values.shape[1] for values, _ in found]
-        values = np.concatenate([values for values, _ in found], axis=1)
+        parts = [reader.read(batch) for reader in self._readers]
+        self._widths = [values.shape[1] for values, _ in parts]
+        values = np.concatenate([values for values, _ in parts], axis=1)
         if not self._keeps_missing:
             refuse_missing(batch, values, self.columns[0])
-        return values, np.logical_or.reduce([wrong for _, wrong in found])
+        return values, np.logical_or.reduce([wrong for _, wrong in parts])
 
     def codes(self, values: Array) -> Array:
         """Return labels as the column `label`: float32 (n, width)."""
         return values.astype(np.float32)
 
-    def kind(self, label: Array, files: str) -> Kind:
+    def kind(self, label: Array, files: str) -> LabelFacts:
         """Return what the labels are. Raises DataError where a task has none."""
         heads, start = [], 0
         for (name, one), reader, width in zip(self._labels.items(), self._readers, self._widths, strict=True):
-            own = label[:, start : start + width]
-            found = reader.kind(reader.codes(own.astype(np.float64)), files)
-            heads.append(head_of(name, found.task_type, one, found.num_classes, width))
+            columns = label[:, start : start + width]
+            facts = reader.kind(reader.codes(columns.astype(np.float64)), files)
+            heads.append(head_of(name, facts.task_type, one, facts.num_classes, width))
             start += width
-        return Kind("several", 0, tuple(heads))
+        return LabelFacts("several", 0, tuple(heads))
 
 
 def refuse_missing(batch: TableBatch, values: Array, column: str) -> None:
@@ -123,10 +124,10 @@ class LabelReader:
 
     def read(self, batch: TableBatch) -> tuple[Array, Array]:
         """Return labels, float64 (n, width) with NaN for none, and which cannot be, bool (n,), which are gathered."""
-        found = [self._column(batch, column) for column in self.columns]
-        if any(values is None for values in found):
+        parts = [self._column(batch, column) for column in self.columns]
+        if any(values is None for values in parts):
             return np.full((batch.num_rows, 1), np.nan), np.ones(batch.num_rows, np.bool_)
-        values = np.concatenate([one for one in found if one is not None], axis=1)
+        values = np.concatenate([one for one in parts if one is not None], axis=1)
         if values.shape[1] > 1 and self.task_type not in _SEVERAL:
             batch.wrong_column(
                 self.columns[0],
@@ -138,7 +139,7 @@ class LabelReader:
             refuse_missing(batch, values, self.columns[0])
         wrong = wrong_labels(values, self._kind)
         start = 0
-        for column, one in zip(self.columns, found, strict=True):
+        for column, one in zip(self.columns, parts, strict=True):
             assert one is not None
             end = start + one.shape[1]
             batch.wrong(wrong[:, start:end].any(1), column, "wrong label", self._words(values, wrong, start, end))
@@ -171,13 +172,13 @@ class LabelReader:
         """Return labels as the column `label`: int64 (n,) of classes, else float32 (n, width)."""
         return label_codes(values, self._kind)
 
-    def kind(self, label: Array, files: str) -> Kind:
+    def kind(self, label: Array, files: str) -> LabelFacts:
         """Return what the labels are. Raises DataError where no row has one."""
-        known = has_label(label)
-        if not known.any():
+        labelled = has_label(label)
+        if not labelled.any():
             raise DataError("has no label: all are empty", path=files, column=self.columns[0])
         if self.task_type == "multiclass":
-            largest = int(label[known].max())
+            largest = int(label[labelled].max())
             if largest >= MOST_CLASSES:
                 raise DataError(
                     f"has the label {largest:,}: classes are whole numbers from 0, and {MOST_CLASSES:,} at most; "
@@ -185,8 +186,8 @@ class LabelReader:
                     path=files,
                     column=self.columns[0],
                 )
-            return Kind("multiclass", self._given or max(1, largest) + 1)
-        return Kind(self.task_type, 2 if self.task_type == "binary" else 0)
+            return LabelFacts("multiclass", self._given or max(1, largest) + 1)
+        return LabelFacts(self.task_type, 2 if self.task_type == "binary" else 0)
 
 
 def _truths(batch: TableBatch, column: str) -> Array | None:
@@ -195,17 +196,17 @@ def _truths(batch: TableBatch, column: str) -> Array | None:
     Other cells are gathered as mistakes; None: all are such, and it is no CSV.
     """
     cells, _ = truths(compute.utf8_lower(compute.utf8_trim_whitespace(batch.column(column).cast(pa.string()))))
-    known = compute.fill_null(compute.match_substring_regex(cells, _NUMBER), False)
+    is_number = compute.fill_null(compute.match_substring_regex(cells, _NUMBER), False)
     is_csv = any(word in str(batch.path) for word in (".csv", ".tsv"))  # whose cells are all texts
-    if not is_csv and cells.null_count < len(cells) and not compute.any(known).as_py():
+    if not is_csv and cells.null_count < len(cells) and not compute.any(is_number).as_py():
         return None
 
     def message(row: int) -> str:
         cell = batch.column(column)[row].as_py().strip()
         return f"{not_a_number(cell)}; a label is 0 or 1, no or yes, false or true"
 
-    batch.wrong(compute.and_(compute.invert(known), compute.is_valid(cells)), column, "is no label", message)
-    texts = compute.if_else(known, cells, "0")
+    batch.wrong(compute.and_(compute.invert(is_number), compute.is_valid(cells)), column, "is no label", message)
+    texts = compute.if_else(is_number, cells, "0")
     values = compute.if_else(compute.is_valid(cells), texts, "nan").cast(pa.float64())
     return np.asarray(values, np.float64)[:, None]
 

@@ -18,11 +18,12 @@ from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label
 from tasks.storage.manifests import SPLITS
 
+_SHOWN = 8
 _SHARES = (0.1, 0.1)
 """Of rows that validate, and that test, where nobody says it."""
 
 
-class Dealt(NamedTuple):
+class DealtTasks(NamedTuple):
     """What became of the moments."""
 
     splits: dict[str, Array]
@@ -33,14 +34,13 @@ class Dealt(NamedTuple):
     """Tasks of no split, whose horizon reaches into a later one."""
 
 
-def deal(tasks: Tasks, predict: PredictConfig, entities: NodeSet, unit: TimeUnit) -> Dealt:
+def deal(tasks: Tasks, predict: PredictConfig, entities: NodeSet, unit: TimeUnit) -> DealtTasks:
     """Deal the tasks that have a label out.
 
     A task's horizon ends before the first moment of the next split: its label would else say what is asked there. Rows
     without times are dealt at random, each as its key says: more rows leave it where it was.
 
-    Raises:
-        RecipeError: a split is empty.
+    Raises RecipeError: a split is empty.
     """
     labelled = has_label(tasks.label)
     if tasks.moment is None:
@@ -52,19 +52,18 @@ def deal(tasks: Tasks, predict: PredictConfig, entities: NodeSet, unit: TimeUnit
     owner[(tasks.moment < valid) & (end <= valid)] = 0
     owner[(tasks.moment >= valid) & (tasks.moment < test) & (end <= test)] = 1
     owner[tasks.moment >= test] = 2
-    owner[~labelled] = -1
-    splits = {name: np.flatnonzero(owner == code) for code, name in enumerate(SPLITS)}
-    empty = [name for name, rows in splits.items() if not len(rows)]
-    if empty:
-        names = " and the ".join(empty)
+    splits, names = _by_split(owner, labelled)
+    if names:
         moments = np.unique(tasks.moment[labelled])
+        shown = ", ".join(time_text(int(moment), unit) for moment in moments[:_SHOWN])
+        shown += f", ... ({len(moments):,})" if len(moments) > _SHOWN else ""
         raise RecipeError(
-            f"dataset.predict: the {names} split is empty: moments are {_listed(moments, unit)}, validation begins "
+            f"dataset.predict: the {names} split is empty: moments are {shown}, validation begins "
             f"at {time_text(valid, unit)} and test at {time_text(test, unit)}, and a horizon"
             f"{f' of {predict.horizon}' if predict.horizon else ''} must end before the next split begins; name "
             "earlier moments (at), or where validation and test begin (split: {valid: ..., test: ...})"
         )
-    return Dealt(splits, int(tasks.moment[splits["valid"]].min()), int(np.count_nonzero((owner < 0) & labelled)))
+    return DealtTasks(splits, int(tasks.moment[splits["valid"]].min()), int(np.count_nonzero((owner < 0) & labelled)))
 
 
 def _cuts(moments: Array, horizon: int, predict: PredictConfig, unit: TimeUnit) -> tuple[int, int]:
@@ -95,7 +94,7 @@ def _from_the_end(predict: PredictConfig) -> tuple[float, float]:
     return valid + test, test
 
 
-def _deal_at_random(labelled: Array, predict: PredictConfig, entities: NodeSet) -> Dealt:
+def _deal_at_random(labelled: Array, predict: PredictConfig, entities: NodeSet) -> DealtTasks:
     """Deal rows out by their keys. Raises RecipeError."""
     if predict.horizon is not None or (predict.split is not None and not isinstance(predict.split.valid, float)):
         raise RecipeError(
@@ -106,17 +105,16 @@ def _deal_at_random(labelled: Array, predict: PredictConfig, entities: NodeSet) 
     keys = pa.array(np.arange(len(labelled))) if entities.index is None else entities.index.keys()
     drawn = (hash_ids(keys.cast(pa.string())) >> np.uint64(11)) / float(1 << 53)
     owner = np.where(drawn < tested, 2, np.where(drawn < held, 1, 0))
-    owner[~labelled] = -1
-    splits = {name: np.flatnonzero(owner == code) for code, name in enumerate(SPLITS)}
-    empty = [name for name, rows in splits.items() if not len(rows)]
-    if empty:
+    splits, names = _by_split(owner, labelled)
+    if names:
         raise RecipeError(
-            f"dataset.predict.split: of {np.count_nonzero(labelled):,} labelled rows none is left for the "
-            f"{' and the '.join(empty)} split; give larger shares, or more rows"
+            f"dataset.predict.split: of {np.count_nonzero(labelled):,} labelled rows none is left for the {names} "
+            "split; give larger shares, or more rows"
         )
-    return Dealt(splits, None, 0)
+    return DealtTasks(splits, None, 0)
 
 
-def _listed(moments: Array, unit: TimeUnit) -> str:
-    shown = [time_text(int(moment), unit) for moment in moments[:8]]
-    return ", ".join(shown) + (f", ... ({len(moments):,})" if len(moments) > len(shown) else "")
+def _by_split(owner: Array, labelled: Array) -> tuple[dict[str, Array], str]:
+    """Return the labelled rows of each split, and the names of splits without any, for a sentence."""
+    splits = {name: np.flatnonzero((owner == code) & labelled) for code, name in enumerate(SPLITS)}
+    return splits, " and the ".join(name for name, rows in splits.items() if not len(rows))

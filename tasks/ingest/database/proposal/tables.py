@@ -17,11 +17,12 @@ from configs.source_files import is_folder, names_in, user_path
 from tasks.ingest.database.rows import TableRows, without_decimals
 from tasks.ingest.database.survey import Profile
 from tasks.ingest.database.table_configs import DatabaseTableConfig
-from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import occurred_earlier
 from tasks.ingest.tables.first_lines import with_header_found
 from tasks.ingest.tables.folder_keys import has_keys
 from tasks.ingest.tables.intake import Intake
+from tasks.readers.columns import is_text
 from tasks.readers.duckdb_tables import duckdb_tables
 
 _FORMATS = (".parquet", ".pq", ".csv", ".tsv")
@@ -52,20 +53,11 @@ class ColumnFacts:
         return self.index is not None and not self.repeated and self.profile.empty == 0 and self.index.count > 0
 
     @property
-    def is_nearly_unique(self) -> bool:
-        """Whether all rows have a value, and a few of them one that another row has."""
-        return self.index is not None and bool(self.repeated) and self.profile.empty == 0
-
-    @property
     def may_name_rows(self) -> bool:
         """Whether a key or foreign key could look so: whole numbers or texts."""
         forms = self.profile.forms
-        return bool(forms) and (forms <= {"whole", "text", "numeric text", "date text"} or self.is_whole_with_gaps)
-
-    @property
-    def is_whole_with_gaps(self) -> bool:
-        """Whether it is a column of decimals, none of which has a fraction, with empty cells: 3.0 for 3."""
-        return self.profile.forms == {"decimal"} and self.profile.empty > 0 and self.all_whole
+        with_gaps = forms == {"decimal"} and self.profile.empty > 0 and self.all_whole  # 3.0 for 3
+        return bool(forms) and (forms <= {"whole", "text", "numeric text", "date text"} or with_gaps)
 
     @property
     def has_dates_of_another_form(self) -> bool:
@@ -84,11 +76,6 @@ class TableFacts:
     columns: dict[str, ColumnFacts]
     num_rows: int
 
-    @property
-    def is_csv(self) -> bool:
-        """Whether numbers may have been read as texts."""
-        return any(word in name for name in self.config.files for word in (".csv", ".tsv"))
-
 
 def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the tables of files and folders: name to the files, folder or pattern that a recipe would name.
@@ -100,28 +87,28 @@ def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
         RecipeError: there is no table.
         DataError: a file that is not there.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, tuple[str, ...]] = {}
     for place in places:
         path = user_path(place)
         if is_folder(path) and has_keys(path):
-            _add(found, {path.resolve().name: (place,)})
+            _add(tables, {path.resolve().name: (place,)})
         elif is_folder(path):
-            _add(found, _tables_of_folder(path, place))
+            _add(tables, _tables_of_folder(path, place))
         elif path.suffix == _DUCKDB:
-            _add(found, dict.fromkeys(duckdb_tables(path), (place,)))
+            _add(tables, dict.fromkeys(duckdb_tables(path), (place,)))
         else:
-            _add(found, {table_name(path.name): (place,)})
-    if not found:
+            _add(tables, {table_name(path.name): (place,)})
+    if not tables:
         raise RecipeError(f"{', '.join(places)}: there is no table; known are {', '.join((*_FORMATS, _DUCKDB))}")
-    return found
+    return tables
 
 
-def _add(found: dict[str, tuple[str, ...]], more: dict[str, tuple[str, ...]]) -> None:
+def _add(tables: dict[str, tuple[str, ...]], more: dict[str, tuple[str, ...]]) -> None:
     for name, files in more.items():
         plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-") or "table"
-        while plain in found:
+        while plain in tables:
             plain += "_2"
-        found[plain] = files
+        tables[plain] = files
 
 
 def is_table(name: str) -> bool:
@@ -140,31 +127,31 @@ def table_name(name: str) -> str:
 
 def _tables_of_folder(folder: Path, given: str) -> dict[str, tuple[str, ...]]:
     groups: dict[str, list[Path]] = {}
-    found: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, tuple[str, ...]] = {}
     for path in sorted(names_in(folder)):
         place = str(Path(given) / path.name)
         if path.name.startswith((".", "_")):
             continue
         if is_folder(path):
             if has_keys(path) or any(is_table(entry.name) for entry in names_in(path)):
-                found[path.name] = (place,)
+                tables[path.name] = (place,)
         elif path.suffix == _DUCKDB:
-            found |= dict.fromkeys(duckdb_tables(path), (place,))
+            tables |= dict.fromkeys(duckdb_tables(path), (place,))
         elif is_table(path.name):
             groups.setdefault(_NUMBERED.sub("", table_name(path.name)) or table_name(path.name), []).append(path)
     for name, paths in groups.items():
         places = [str(Path(given) / path.name) for path in paths]
         if len(paths) > 1:
-            found[name] = tuple(places)
+            tables[name] = tuple(places)
         else:
-            found[table_name(paths[0].name)] = (places[0],)
-    return found
+            tables[table_name(paths[0].name)] = (places[0],)
+    return tables
 
 
-def read_tables(found: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, TableFacts]:
+def read_tables(places: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, TableFacts]:
     """Read all columns of all tables once. Raises DataError for a file that cannot be read."""
     tables: dict[str, TableFacts] = {}
-    for name, files in found.items():
+    for name, files in places.items():
         config = DatabaseTableConfig(files=files, header="auto")
         config = with_header_found(config, name, intake).model_copy(update={"table": name})
         rows = TableRows(name, config, intake, text_ids=False)
@@ -226,10 +213,10 @@ def share_of_known(
     table: TableFacts, columns: Iterable[str], keys: dict[str, IdIndex], intake: Intake
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """Return, by column and key's table, how many cells have a value and how many of those are in the key."""
-    wanted = list(columns)
-    found: dict[tuple[str, str], tuple[int, int]] = {}
-    for batch in intake.batches(table.config, wanted, (), (), wanted) if wanted else ():
-        for column in wanted:
+    names = list(columns)
+    shares: dict[tuple[str, str], tuple[int, int]] = {}
+    for batch in intake.batches(table.config, names, (), (), names) if names else ():
+        for column in names:
             values = batch.column(column)
             values = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
             if pa.types.is_floating(values.type):
@@ -237,10 +224,9 @@ def share_of_known(
             whole = pa.types.is_integer(values.type)
             values = _in_int64(values)
             for target, index in keys.items():
-                there, known = found.get((column, target), (0, 0))
+                there, hits = shares.get((column, target), (0, 0))
                 fits = index.is_text is not None and index.is_text != whole and len(values)
-                hits = (
-                    int(np.count_nonzero(index.find(values.cast(pa.int64()) if whole else values) >= 0)) if fits else 0
-                )
-                found[column, target] = (there + len(values), known + hits)
-    return found
+                if fits:
+                    hits += int(np.count_nonzero(index.find(values.cast(pa.int64()) if whole else values) >= 0))
+                shares[column, target] = (there + len(values), hits)
+    return shares

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch
+from tasks.sampling.links.negatives import NegativeSampler
 from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.graph import PartGraph
@@ -18,7 +19,6 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array, Loader, TrainingData
 from tasks.train.loaders.config_base import NegativesConfig
 from tasks.train.loaders.configs import EdgeConfig
-from tasks.train.loaders.links.negatives import NegativeSampler
 from tasks.train.loaders.links.part_negatives import PartNegatives
 from tasks.train.loaders.neighbor import open_neighborhoods
 
@@ -77,11 +77,6 @@ class EdgeLoader(Loader):
             batch = Batch(blocks, inputs, target, len(positions), pairs=torch.from_numpy(local))
             batch.num_edges = sum(block.num_edges for block in blocks)
             yield batch
-
-    def to(self, device: torch.device) -> None:
-        """Let devices hold what they are to hold of a graph in parts."""
-        if isinstance(self.neighborhoods, PartNeighborhoods):
-            self.neighborhoods.to(device)
 
     def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
         """Find out what such batches read."""

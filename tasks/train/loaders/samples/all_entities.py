@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from configs.registry import LOADERS
-from models.knowledge import Side
+from models.knowledge.base import Side
 from tasks.arrays import Array, offsets
 from tasks.counter_random import permute
 from tasks.train.loaders.samples.triple_configs import KVsAllConfig, OneVsAllConfig

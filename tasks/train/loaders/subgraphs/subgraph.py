@@ -73,12 +73,6 @@ def renumber(ids, place, first, out):  # type: ignore[no-untyped-def]
         out[e] = place[ids[e]] - first
 
 
-def distinct(ids: Array) -> Array:
-    """Return the distinct ids, ascending; NumPy's unique hashes, which takes four times as long."""
-    ids = np.sort(ids)
-    return ids[np.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids
-
-
 class _Bits(threading.local):
     """A bitmap over all nodes for each thread."""
 

@@ -1,0 +1,1 @@
+"""DGL's convolutions as models, and the one door to DGL."""

@@ -1,0 +1,1 @@
+"""Graph neural networks, one a file, and what single ones of them are made of."""

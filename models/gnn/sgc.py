@@ -1,0 +1,92 @@
+"""SGC: simplified graph convolution (Wu et al., ICML 2019, https://arxiv.org/abs/1902.07153, equation 7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from models.base import GraphModel
+from models.block import Block
+from models.configs import ModelConfig, SgcConfig
+from models.facts import GraphFacts
+from models.gnn.gcn import propagate
+from models.layers.dropout import Dropout
+from models.layers.layer import make_norm
+
+_NO_LAYERS = {"norm_first": False, "feed_forward": 0, "residual": False, "jumping": "none", "head": "linear"}
+
+
+class Propagation(nn.Module):
+    """y = P x: x (num_src, D) -> (num_dst, D), P the propagation matrix of GCN. Learns nothing."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.out_dim = dim
+        """Columns of the result."""
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Propagate."""
+        return propagate(block, x)
+
+
+class PropagatedModel(GraphModel):
+    """A model that propagates K = num_layers times without learning and then looks at single nodes.
+
+    The loader `precomputed` brings rows [x | P x | ... | P^K x] and no blocks; `finish` takes such rows.
+    """
+
+    uses_edge_weights = True
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Raises RecipeError for options of layers that learn."""
+        for name, value in _NO_LAYERS.items():
+            if getattr(config, name) != value:
+                raise RecipeError(f"model.{name} does nothing in {config.name}, whose layers learn nothing; remove it")
+        super().__init__(config, facts)
+
+    @property
+    def num_propagations(self) -> int:  # type: ignore[override]
+        """K, where the loader can precompute the powers: on numeric features as they are."""
+        return self.config.num_layers if self.encoder.is_plain else 0
+
+
+class LastHop(nn.Module):
+    """The last `dim` columns of a row of hops, normalised, with dropout: (n, any) -> (n, dim)."""
+
+    def __init__(self, dim: int, config: ModelConfig) -> None:
+        super().__init__()
+        self.dim = dim
+        self.norm, self.dropout = make_norm(config.norm, dim), Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take the last power."""
+        return self.dropout(self.norm(x[:, -self.dim :]))
+
+
+@MODELS.register("sgc")
+class Sgc(PropagatedModel):
+    """SGC: a linear model of features propagated num_layers times; seconds with the precomputed loader."""
+
+    Config = SgcConfig
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Raises RecipeError for an activation: a linear model has none."""
+        if config.activation != "relu":
+            raise RecipeError("model.activation does nothing in sgc, a linear model; remove it")
+        super().__init__(config, facts)
+
+    def make_layers(self, in_dim: int) -> nn.ModuleList:
+        """Return the propagations."""
+        return nn.ModuleList(Propagation(in_dim) for _ in range(self.config.num_layers))
+
+    def make_finish(self) -> nn.Module:
+        """Return what takes the last power."""
+        return LastHop(self.head_dim, self.config)
+
+    @property
+    def head_dim(self) -> int:
+        """Features keep their width."""
+        return self.encoder.out_dim

@@ -1,0 +1,265 @@
+"""GATv2's attention, and its scores alone, on the CPU: each source row is read once forward."""
+
+# ruff: noqa: D102
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.kernels.attention.edge_dropout import EdgeDropout, kept
+from models.kernels.attention.heads import HeadTile, head_tiles, leaky, leaky_gradient, spread, sum_heads
+from models.kernels.memory import empty
+from models.kernels.simd.exponentials import exp
+from models.kernels.simd.vector import (
+    FAR,
+    NEAR,
+    Lanes,
+    load,
+    maximum,
+    prefetch,
+    prefetch_far,
+    splat,
+    storage,
+    store,
+    where_positive,
+    zeros,
+)
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.ranges import out_edges, range_number
+from models.kernels.threads import run_rows
+
+_WIDEST = 128
+"""Columns of a tile: the backward keeps five rows at hand."""
+
+
+def _tiles(x: Tensor) -> list[tuple[HeadTile, tuple[Any, ...]]]:
+    """Return the tiles of rows (n, H, D), and what kernels are told of each."""
+    heads, dim = x.shape[1:]
+    return [(tile, tile.arguments(heads, dim)) for tile in head_tiles(heads, dim, _WIDEST, splits_heads=False)]
+
+
+class GatV2Attention(torch.autograd.Function):
+    """`attention.gatv2_attention` on the CPU."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_src: Tensor, x_dst: Tensor, attn: Tensor, adj: Adjacency, slope: float, rule: EdgeDropout
+    ) -> Tensor:
+        x_src, x_dst, attn = x_src.contiguous(), x_dst.contiguous(), attn.contiguous()
+        y = empty(x_dst.shape, x_dst.dtype)
+        top, inverse = (torch.empty(x_dst.shape[:2], dtype=torch.float32) for _ in range(2))
+        for _, tile in _tiles(x_src):
+            run_rows(
+                _forward_rows, adj.chunks(), *tile, adj.indptr.numpy(), adj.indices.numpy(),
+                storage(x_src), storage(x_dst), storage(attn), np.float32(slope), *rule.arguments(),
+                storage(y), storage(top), storage(inverse),
+            )  # fmt: skip
+        ctx.save_for_backward(x_src, x_dst, attn, y, top, inverse)
+        ctx.adj, ctx.slope, ctx.rule = adj, slope, rule
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x_src, x_dst, attn, y, top, inverse = ctx.saved_tensors
+        adj, slope, rule = ctx.adj, np.float32(ctx.slope), ctx.rule.arguments()
+        grad, (out, positions) = grad.contiguous(), out_edges(adj, ctx.rule.threshold > 0)
+        grad_src, grad_dst = empty(x_src.shape, x_src.dtype), empty(x_dst.shape, x_dst.dtype)
+        rows = [storage(tensor) for tensor in (x_src, x_dst, attn)]
+        bounds = adj.chunks()
+        sums = torch.zeros(len(bounds) - 1, *attn.shape)
+        for tile, arguments in _tiles(x_src):
+            facts = torch.empty(adj.num_dst * 3 * tile.heads.count).numpy()
+            run_rows(
+                _backward_targets, bounds, *arguments, adj.indptr.numpy(), adj.indices.numpy(), *rows, slope, None,
+                storage(grad), *rule, storage(y), storage(top), storage(inverse), bounds, facts, storage(grad_dst),
+                storage(sums),
+            )  # fmt: skip
+            run_rows(
+                _backward_sources, out.chunks(), *arguments, out.indptr.numpy(), out.indices.numpy(),
+                positions.numpy(), *rows, slope, None, storage(grad), *rule, Lanes(3 * tile.heads.count), facts,
+                storage(grad_src),
+            )  # fmt: skip
+        return grad_src, grad_dst, sums.sum(0), None, None, None
+
+
+class GatV2Scores(torch.autograd.Function):
+    """`attention.gatv2_scores` on the CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x_src: Tensor, x_dst: Tensor, attn: Tensor, adj: Adjacency, slope: float) -> Tensor:
+        x_src, x_dst, attn = x_src.contiguous(), x_dst.contiguous(), attn.contiguous()
+        scores = torch.empty(adj.num_edges, attn.shape[0])
+        edges = adj.indptr.numpy(), adj.indices.numpy()
+        for _, tile in _tiles(x_src):
+            rows = storage(x_src), storage(x_dst), storage(attn), np.float32(slope), storage(scores)
+            run_rows(_score_rows, adj.chunks(), *tile, *edges, *rows)
+        ctx.save_for_backward(x_src, x_dst, attn)
+        ctx.adj, ctx.slope = adj, slope
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x_src, x_dst, attn), adj = ctx.saved_tensors, ctx.adj
+        (out, positions), bounds = out_edges(adj, needs_positions=True), adj.chunks()
+        grad_src, grad_dst = empty(x_src.shape, x_src.dtype), empty(x_dst.shape, x_dst.dtype)
+        sums = torch.zeros(len(bounds) - 1, *attn.shape)
+        rows = (storage(x_src), storage(x_dst), storage(attn), np.float32(ctx.slope), storage(grad.contiguous()))
+        for _, tile in _tiles(x_src):
+            edges = adj.indptr.numpy(), adj.indices.numpy()
+            run_rows(
+                _backward_targets, bounds, *tile, *edges, *rows, *[None] * 8, bounds, None, storage(grad_dst),
+                storage(sums),
+            )  # fmt: skip
+            back = out.indptr.numpy(), out.indices.numpy(), positions.numpy()
+            run_rows(_backward_sources, out.chunks(), *tile, *back, *rows, *[None] * 7, storage(grad_src))
+        return grad_src, grad_dst, sums.sum(0), None, None
+
+
+@njit(cache=True, nogil=True)
+def _forward_rows(  # type: ignore[no-untyped-def]
+    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
+    indptr, indices, x_src, x_dst, attn, slope, key_low, key_high, threshold, scale, y, top, inverse,
+):  # fmt: skip
+    """Softmax as the edges come: where the largest score grows, what was summed shrinks."""
+    last = indptr[high]
+    vector = load(lanes, attn, column, width)
+    for row in range(low, high):
+        target = load(lanes, x_dst, row * stride + column, width)
+        acc, weights = zeros(lanes), zeros(numbers)
+        largest = splat(numbers, np.float32(-np.inf))
+        for e in range(indptr[row], indptr[row + 1]):
+            if e + FAR < last:
+                prefetch_far(lanes, x_src, np.int64(indices[e + FAR]) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x_src, np.int64(indices[e + NEAR]) * stride + column)
+            source = load(lanes, x_src, np.int64(indices[e]) * stride + column, width)
+            score = sum_heads(heads, vector * leaky(source + target, slope))
+            before, largest = largest, maximum(largest, score)
+            shrunk, weight = exp(before - largest), exp(score - largest)
+            weights = weights * shrunk + weight
+            if threshold > 0:
+                weight = kept(weight, e * num_heads + first, key_low, key_high, threshold)
+            acc = acc * spread(heads, shrunk) + spread(heads, weight) * source
+        factor = where_positive(weights, splat(numbers, np.float32(1)) / weights)
+        store(lanes, y, row * stride + column, acc * spread(heads, factor * scale), width)
+        store(numbers, top, row * num_heads + first, largest, count)
+        store(numbers, inverse, row * num_heads + first, factor, count)
+
+
+@njit(cache=True, nogil=True)
+def _score_rows(  # type: ignore[no-untyped-def]
+    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
+    indptr, indices, x_src, x_dst, attn, slope, scores,
+):  # fmt: skip
+    last = indptr[high]
+    vector = load(lanes, attn, column, width)
+    for row in range(low, high):
+        target = load(lanes, x_dst, row * stride + column, width)
+        for e in range(indptr[row], indptr[row + 1]):
+            if e + FAR < last:
+                prefetch_far(lanes, x_src, np.int64(indices[e + FAR]) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x_src, np.int64(indices[e + NEAR]) * stride + column)
+            source = load(lanes, x_src, np.int64(indices[e]) * stride + column, width)
+            score = sum_heads(heads, vector * leaky(source + target, slope))
+            store(numbers, scores, e * num_heads + first, score, count)
+
+
+@njit(cache=True, nogil=True)
+def _backward_targets(  # type: ignore[no-untyped-def]
+    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
+    indptr, indices, x_src, x_dst, attn, slope, grad_scores, grad, key_low, key_high, threshold, scale,
+    y, top, inverse, bounds, facts, grad_dst, sums,
+):  # fmt: skip
+    """Go over the destinations: dx_dst, the ranges' shares of d attn, and what the sources' pass needs of each row.
+
+    The gradients of scores are given, or are the attention's: then y, `top`, `inverse` and `facts` are there.
+    """
+    last = indptr[high]
+    vector = load(lanes, attn, column, width)
+    whole = zeros(lanes)
+    for row in range(low, high):
+        at = row * stride + column
+        target = load(lanes, x_dst, at, width)
+        if y is not None:
+            gradient = load(lanes, grad, at, width)
+            largest = load(numbers, top, row * num_heads + first, count)
+            factor = load(numbers, inverse, row * num_heads + first, count)
+            dot_y = sum_heads(heads, gradient * load(lanes, y, at, width))
+            store(numbers, facts, 3 * row * count, largest, count)
+            store(numbers, facts, (3 * row + 1) * count, factor, count)
+            store(numbers, facts, (3 * row + 2) * count, dot_y, count)
+        acc, share = zeros(lanes), zeros(lanes)
+        for e in range(indptr[row], indptr[row + 1]):
+            if e + FAR < last:
+                prefetch_far(lanes, x_src, np.int64(indices[e + FAR]) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x_src, np.int64(indices[e + NEAR]) * stride + column)
+            source = load(lanes, x_src, np.int64(indices[e]) * stride + column, width)
+            joined = source + target
+            active = leaky(joined, slope)
+            if grad_scores is not None:
+                change = spread(heads, load(numbers, grad_scores, e * num_heads + first, count))
+            if y is not None:
+                weight = exp(sum_heads(heads, vector * active) - largest) * factor
+                dot = sum_heads(heads, gradient * source)
+                if threshold > 0:
+                    dot = scale * kept(dot, e * num_heads + first, key_low, key_high, threshold)
+                change = spread(heads, weight * (dot - dot_y))
+            acc = acc + leaky_gradient(joined, slope, change)
+            share = share + change * active
+        store(lanes, grad_dst, at, vector * acc, width)
+        whole = whole + share
+    if low < high:
+        store(lanes, sums, range_number(bounds, low) * stride + column, whole, width)
+
+
+@njit(cache=True, nogil=True)
+def _backward_sources(  # type: ignore[no-untyped-def]
+    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
+    indptr, indices, edges, x_src, x_dst, attn, slope, grad_scores, grad, key_low, key_high, threshold, scale,
+    fact_lanes, facts, grad_src,
+):  # fmt: skip
+    last = indptr[high]
+    vector = load(lanes, attn, column, width)
+    for row in range(low, high):
+        source = load(lanes, x_src, row * stride + column, width)
+        acc, changes = zeros(lanes), zeros(lanes)
+        for e in range(indptr[row], indptr[row + 1]):
+            if e + FAR < last:
+                ahead = np.int64(indices[e + FAR])
+                prefetch_far(lanes, x_dst, ahead * stride + column)
+                if facts is not None:
+                    prefetch_far(lanes, grad, ahead * stride + column)
+                    prefetch_far(fact_lanes, facts, 3 * ahead * count)
+            if e + NEAR < last:
+                ahead = np.int64(indices[e + NEAR])
+                prefetch(lanes, x_dst, ahead * stride + column)
+                if facts is not None:
+                    prefetch(lanes, grad, ahead * stride + column)
+                    prefetch(fact_lanes, facts, 3 * ahead * count)
+            v = np.int64(indices[e])
+            joined = source + load(lanes, x_dst, v * stride + column, width)
+            if grad_scores is not None:
+                change = spread(heads, load(numbers, grad_scores, np.int64(edges[e]) * num_heads + first, count))
+            if facts is not None:
+                gradient = load(lanes, grad, v * stride + column, width)
+                score = sum_heads(heads, vector * leaky(joined, slope))
+                weight = exp(score - load(numbers, facts, 3 * v * count, count))
+                weight = weight * load(numbers, facts, (3 * v + 1) * count, count)
+                dot = sum_heads(heads, gradient * source)
+                passed = weight
+                if threshold > 0:
+                    dot = scale * kept(dot, edges[e] * num_heads + first, key_low, key_high, threshold)
+                    passed = scale * kept(weight, edges[e] * num_heads + first, key_low, key_high, threshold)
+                acc = acc + spread(heads, passed) * gradient
+                change = spread(heads, weight * (dot - load(numbers, facts, (3 * v + 2) * count, count)))
+            changes = changes + leaky_gradient(joined, slope, change)
+        store(lanes, grad_src, row * stride + column, acc + vector * changes, width)

@@ -1,0 +1,1 @@
+"""What models of knowledge graphs share; the scorers stand in `models.scorers`."""

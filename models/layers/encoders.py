@@ -1,0 +1,186 @@
+"""From what a node or an edge carries to the vector that the first layer reads."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from models.layers.dropout import Dropout
+from models.layers.layer import Activation
+from models.layers.node_types import TypedLinear
+
+if TYPE_CHECKING:
+    from models.block import Block, Inputs
+    from models.facts import GraphFacts
+    from models.kernels.sparse.message import EdgeTerm
+
+# Up to so many combinations of an edge's categories are encoded once for all edges. OGB's bonds have 60.
+MAX_COMBINATIONS = 4096
+
+
+class CategoryEmbedding(nn.Module):
+    """Sum of one embedding a column (OGB's atom and bond encoders): codes (n, C) -> (n, dim)."""
+
+    def __init__(self, cardinalities: tuple[int, ...], dim: int) -> None:
+        super().__init__()
+        # One table for all columns: column j's codes start at offsets[j], so that a single gather-and-sum serves.
+        self.table = nn.Parameter(torch.empty(sum(cardinalities), dim))
+        self.offsets: Tensor
+        self.register_buffer("offsets", torch.tensor((0, *cardinalities[:-1])).cumsum(0), persistent=False)
+        start = 0
+        for count in cardinalities:
+            nn.init.xavier_uniform_(self.table.data[start : start + count])
+            start += count
+            # Data that has a code for what its training did not see has it here: untrained, it says nothing.
+            self.table.data[start - 1].zero_()
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Look up and sum."""
+        return nn.functional.embedding_bag(codes + self.offsets, self.table, mode="sum")
+
+
+class NodeEncoder(nn.Module):
+    """Numeric features, category embeddings, both added up, or a learnable row for each node where there is nothing.
+
+    Numeric features alone pass through unless `project` asks for a linear map to `dim`, or there are several types of
+    nodes, each of which then gets a map of its own. Known labels (label reuse) are
+    appended to numeric features, or added through an embedding where there are none.
+    """
+
+    def __init__(
+        self,
+        facts: GraphFacts,
+        dim: int,
+        *,
+        project: bool,
+        embedding_dim: int | None = None,
+        labels: int = 0,
+        node_types: int = 1,
+        dropout: float = 0.0,
+        activation: str | None = None,
+    ) -> None:
+        """Size the parameters.
+
+        Args:
+            facts: which features there are.
+            dim: columns of the result, where features do not just pass through.
+            project: map whatever has another width to `dim`.
+            embedding_dim: width of learnable embeddings; None: `dim`.
+            labels: columns of known labels to read; 0: none.
+            node_types: types of nodes whose numeric features are mapped apart.
+            dropout: share of the result that is dropped while training.
+            activation: what comes after that; None: nothing.
+        """
+        super().__init__()
+        width = facts.feature_dim + labels if facts.feature_dim else 0
+        self.embedding: nn.Embedding | None = None
+        if not facts.feature_dim and not facts.categories:
+            count = 1 if facts.task == "graph" else facts.num_nodes  # nodes of unseen graphs can have no own row
+            self.embedding = nn.Embedding(count, embedding_dim or dim)
+            nn.init.xavier_uniform_(self.embedding.weight)
+            width = embedding_dim or dim
+        typed = bool(facts.feature_dim) and node_types > 1
+        mapped = typed or facts.categories or (project and (facts.feature_dim or width != dim))
+        self.linear: nn.Linear | TypedLinear | None = None
+        if width and mapped:
+            self.linear = TypedLinear(width, dim, node_types) if typed else nn.Linear(width, dim)
+        self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
+        self.out_dim = dim if mapped else width
+        """Columns of the result."""
+        self.num_labels = labels
+        self.labels = nn.Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
+        self.rows: nn.Embedding | None = None
+        self.dropout = Dropout(dropout)
+        self.activation = Activation(activation) if activation else nn.Identity()
+        self.is_plain = bool(facts.feature_dim) and not (mapped or labels or dropout or activation)
+        """Whether the result is the numeric features as they are."""
+        self.reads_numbers_only = bool(facts.feature_dim) and not (typed or facts.categories or labels)
+        """Whether a row of the result is made of its own numeric features alone."""
+
+    def add_embedding(self, num_nodes: int) -> None:
+        """Add a learnable vector to each node's encoded features."""
+        self.rows = nn.Embedding(num_nodes, self.out_dim)
+        nn.init.xavier_uniform_(self.rows.weight)
+        self.is_plain = self.reads_numbers_only = False
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Return (n, out_dim)."""
+        known = known_labels(inputs, self.num_labels) if self.num_labels else None
+        x = inputs.feat
+        if self.embedding is not None:
+            shared = self.embedding.num_embeddings == 1
+            x = self.embedding(torch.zeros_like(inputs.node_ids) if shared else inputs.node_ids)
+        elif x is not None and known is not None:
+            x = torch.cat([x, known.to(x.dtype)], 1)
+        if isinstance(self.linear, TypedLinear):
+            assert inputs.node_type is not None, "the loader gave no types of nodes"
+            x = self.linear(x, inputs.node_type, inputs.node_type_counts)
+        elif self.linear is not None:
+            x = self.linear(x)
+        if self.categories is not None:
+            embedded = self.categories(inputs.feat_cat)
+            x = embedded if x is None else x + embedded
+        assert x is not None, "the loader gave no features"
+        if self.labels is not None:
+            x = x + self.labels(known)
+        if self.rows is not None:
+            x = x + self.rows(inputs.node_ids)
+        return self.activation(self.dropout(x))
+
+
+def known_labels(inputs: Inputs, columns: int) -> Tensor:
+    """Return labels as float32 (n, columns): classes one-hot, 0/1 labels as -1/1.
+
+    Where they are hidden stand the chances of `guess` in the same scale; zeros where there are none.
+    """
+    label, guess = inputs.label, inputs.guess
+    assert label is not None, "the loader gave no labels to a model with label_reuse"
+    if label.is_floating_point():
+        label = label.view(len(label), columns)
+        return torch.nan_to_num(2 * torch.where(label.isnan(), torch.nan if guess is None else guess, label) - 1)
+    known = (label >= 0).unsqueeze(1)
+    encoded = torch.zeros(len(label), columns, device=label.device)
+    encoded.scatter_(1, label.clamp(min=0).unsqueeze(1), known.to(encoded.dtype))
+    return encoded if guess is None else torch.where(known, encoded, guess)
+
+
+class EdgeEncoder(nn.Module):
+    """Edge features as vectors: category embeddings plus a linear map of the numeric ones.
+
+    Where edges carry a few categories only, the result is a table of all their combinations and each edge's row in it,
+    so that nothing of size E x dim exists; else the E rows themselves.
+    """
+
+    def __init__(self, facts: GraphFacts, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(facts.edge_feature_dim, dim) if facts.edge_feature_dim else None
+        self.categories = CategoryEmbedding(facts.edge_categories, dim) if facts.edge_categories else None
+        self.combinations: Tensor | None
+        self.strides: Tensor
+        few = self.linear is None and math.prod(facts.edge_categories) <= MAX_COMBINATIONS
+        every = torch.tensor(list(itertools.product(*map(range, facts.edge_categories)))) if few else None
+        self.register_buffer("combinations", every, persistent=False)
+        strides = [math.prod(facts.edge_categories[j + 1 :]) for j in range(len(facts.edge_categories))]
+        self.register_buffer("strides", torch.tensor(strides, dtype=torch.int64), persistent=False)
+
+    def forward(self, block: Block, dtype: torch.dtype) -> EdgeTerm:
+        """Return the edges' vectors in `dtype`: a table (K, dim) and codes int32 (E,), or (E, dim)."""
+        if self.combinations is not None:
+            assert self.categories is not None
+            codes = block.cached("codes of edges", lambda: self._codes(block))  # the same in each layer
+            return self.categories(self.combinations).to(dtype), codes
+        parts = []
+        if self.linear is not None:
+            parts.append(self.linear(block.edge_feat))
+        if self.categories is not None:
+            parts.append(self.categories(block.edge_feat_cat))
+        return (parts[0] if len(parts) == 1 else parts[0] + parts[1]).to(dtype)
+
+    def _codes(self, block: Block) -> Tensor:
+        """Return each edge's row among the combinations: int32 (E,)."""
+        assert block.edge_feat_cat is not None
+        return (block.edge_feat_cat * self.strides).sum(1).to(torch.int32)

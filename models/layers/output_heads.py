@@ -1,0 +1,79 @@
+"""From node vectors to scores: of nodes, of pairs, of graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from models.kernels.sparse.pairs import pair_product
+from models.kernels.sparse.segment import segment_reduce
+from models.layers.layer import hidden_layers
+
+if TYPE_CHECKING:
+    from models.block import Batch
+
+
+class NodeHead(nn.Module):
+    """A linear map, or none where the last layer makes the scores: x (n, dim) -> (n, out)."""
+
+    def __init__(self, dim: int, out_dim: int, *, linear: bool = True) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, out_dim) if linear else nn.Identity()
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Score the nodes that the batch asks about."""
+        if batch.rows is None:
+            return self.score(x)
+        if 2 * len(batch.rows) > len(x):  # a wide gradient is not written into zeros: scores are narrower
+            return self.score(x)[batch.rows]
+        return self.score(x[batch.rows])
+
+    def score(self, x: Tensor) -> Tensor:
+        """Score each row."""
+        return self.linear(x)
+
+
+class LinkHead(nn.Module):
+    """Scores of pairs: x_u, x_v (n, dim) -> (n,).
+
+    `dot`: <x_u, x_v>; `cosine`: that of both at length 1. `mlp`: an MLP on the element-wise product, as OGB's link
+    predictor.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, kind: str, num_layers: int, dropout: float) -> None:
+        super().__init__()
+        self.mlp: nn.Sequential | None = None
+        self.is_cosine = kind == "cosine"
+        if kind == "mlp":
+            hidden = hidden_layers(dim, hidden_dim, num_layers - 1, "relu", dropout)
+            self.mlp = nn.Sequential(*hidden, nn.Linear(hidden_dim if hidden else dim, 1))
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Score the batch's pairs."""
+        assert batch.pairs is not None
+        return self._score(pair_product(self._scaled(x), batch.pairs))
+
+    def score(self, source: Tensor, target: Tensor) -> Tensor:
+        """Score row i of `source` with row i of `target`."""
+        return self._score(self._scaled(source) * self._scaled(target))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return nn.functional.normalize(x, dim=1) if self.is_cosine else x
+
+    def _score(self, product: Tensor) -> Tensor:
+        return product.sum(1) if self.mlp is None else self.mlp(product).squeeze(1)
+
+
+class GraphHead(nn.Module):
+    """Pool each graph's nodes, then a linear map: x (num_nodes, dim) -> (num_graphs, out)."""
+
+    def __init__(self, dim: int, out_dim: int, pooling: str) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.linear = nn.Linear(dim, out_dim)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Score the batch's graphs."""
+        assert batch.graph_offsets is not None
+        return self.linear(segment_reduce(x, batch.graph_offsets, self.pooling))

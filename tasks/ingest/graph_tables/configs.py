@@ -1,0 +1,202 @@
+"""Users' own tables: Parquet, CSV, TSV and edge lists."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from configs.base import ComponentConfig, ConfigModel
+from configs.layout_options import LAYOUT
+from configs.metric_names import MetricName
+from configs.registry import DATASETS
+from configs.versioned_tables import NO_VERSIONS, as_of, open_references
+from tasks.ingest.graph_tables.split_options import OF_LINKS, SplitConfig
+from tasks.ingest.tables.table_configs import EdgesConfig, LabelsConfig, NodesConfig
+from tasks.storage.manifests import SPLITS
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, dict | ConfigModel) else value
+
+
+@DATASETS.options("tables", "graph_tables.dataset")
+class TablesConfig(ComponentConfig):
+    """Your own graph: node and edge tables in Parquet, CSV, TSV or edge lists, ids of any kind."""
+
+    title: str = Field(default="tables", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
+    """Name of the data set, for people."""
+    task: Literal["node", "link", "graph", "layout"] = "node"
+    """What is predicted: a property of nodes, missing edges, or a property of whole graphs (nodes.graph); layout:
+    nothing, the graph is looked at, and labels may be left out."""
+    task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
+    """Kind of label (node and graph tasks)."""
+    num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
+    """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
+    metric: MetricName | None = None
+    """accuracy, rocauc, ap, rmse, mae, r2, f1, mrr or hits@K; null: by kind of label accuracy, rocauc, rmse (of
+    several label columns r2) or hits@50."""
+    text_ids: bool = False
+    """Take all ids as texts, also where they look like numbers: `007` and `7` are then two nodes."""
+    directed: bool = False
+    """Whether an edge means one direction only."""
+    nodes: Annotated[tuple[NodesConfig, ...], BeforeValidator(_as_list)] = ()
+    """Node tables, one a type. A type that stands only in edges may be left out."""
+    edges: Annotated[tuple[EdgesConfig, ...], BeforeValidator(_as_list)]
+    """Edge tables."""
+    labels: LabelsConfig | None = None
+    """Labels that stand in files of their own; they belong to `target_type`."""
+    target_type: str | None = None
+    """Node type that carries the labels; null: the one that has a label column, or the only one."""
+    split: SplitConfig = SplitConfig()
+    """Training, validation and test."""
+    num_negatives: int = Field(default=100_000, ge=1)
+    """Random pairs that could be edges and are none, which validation and test are ranked against (link tasks)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TablesConfig:
+        if not self.edges:
+            raise ValueError("edges: at least one table of edges is needed")
+        types = [nodes.type for nodes in self.nodes]
+        if len(set(types)) != len(types):
+            raise ValueError(f"nodes: a type stands twice: {', '.join(types)}")
+        labelled = [nodes.type for nodes in self.nodes if nodes.label]
+        self._check_graph_tables()
+        if self.task != "link":
+            self._check_labels(labelled)
+            if self.split.names_columns or self.split.known_pairs != "take_out" or self.split.negatives:
+                raise ValueError(f"split.{', '.join(sorted(OF_LINKS))} are for link tasks")
+        else:
+            self._check_link(labelled)
+        tables: tuple[NodesConfig | EdgesConfig, ...] = self.edges if self.task == "link" else self.nodes
+        column = self.split.column
+        if column is not None and any(column in (*table.features, *table.categorical) for table in tables):
+            raise ValueError(f"split.column: {column!r} is a feature too; a model must not read what it is tested on")
+        self._check_added()
+        return self
+
+    def reads_versions(self, by: str) -> bool:
+        """Whether a snapshot of these tables is the tables as they were, and not rows picked by their times."""
+        if by == "auto":
+            has_times = any(nodes.time for nodes in self.nodes) or any(edges.time for edges in self.edges)
+            return not has_times and open_references(self.source_files())
+        return by == "versions"
+
+    def with_versions(self, moment: str) -> TablesConfig:
+        """Return the options with each table of which no version is named as of a moment. Raises ValueError."""
+        if not open_references(self.source_files()):
+            raise ValueError(f"snapshot.as_of={moment}: {NO_VERSIONS}")
+        tables = {
+            name: tuple(table.model_copy(update={"files": as_of(table.files, moment)}) for table in getattr(self, name))
+            for name in ("nodes", "edges")
+        }
+        labels = self.labels
+        labels = None if labels is None else labels.model_copy(update={"files": as_of(labels.files, moment)})
+        return self.model_copy(update={**tables, "labels": labels})
+
+    def source_files(self) -> list[str]:
+        """Return the files of all tables as the recipe names them."""
+        tables = (*self.nodes, *self.edges, *([] if self.labels is None else [self.labels]))
+        return [file for table in tables for file in table.files]
+
+    def _check_added(self) -> None:
+        """Nodes that only edges name have no row: refuse what every node needs one for."""
+        tables = {table.type: table for table in self.nodes}
+        for edges in self.edges:
+            for kind in (edges.source_type, edges.target_type) if edges.on_unknown_id == "add" else ():
+                table = tables.get(kind)
+                if table is None:
+                    continue
+                for name in ("time", "feature_file", "count"):
+                    if getattr(table, name) is not None:
+                        raise ValueError(f"edges: on_unknown_id: add cannot make up {name} of {kind} nodes; use drop")
+                if table.files and table.id is None:
+                    raise ValueError(f"edges: on_unknown_id: add needs a column `id` in the {kind} nodes")
+
+    def _check_labels(self, labelled: list[str]) -> None:
+        places = len(labelled) + (self.labels is not None)
+        if self.task == LAYOUT and not places:
+            return
+        if places != 1:
+            raise ValueError(
+                f"a node task needs one place of labels: `label` in one of nodes, or `labels` (found {places})"
+            )
+        columns = self.labels.label if self.labels else next(n.label for n in self.nodes if n.label)
+        for table in self.nodes:
+            if self.labels and set(self.labels.files) & set(table.files):
+                both = sorted(set(columns) & {*table.features, *table.categorical})
+                if both:
+                    raise ValueError(
+                        f"column {both[0]!r} of {table.names} is a label (labels.label) and a feature; "
+                        "a model that reads the label has nothing left to learn"
+                    )
+        if self.labels and self.labels.form != "nodes" and self.task_type != "multilabel":
+            raise ValueError(
+                f"labels: form: {self.labels.form} gives a node any number of labels; set task_type: multilabel"
+            )
+        if len(columns) != 1 and self.task_type in ("multiclass", "binary"):
+            raise ValueError(f"a {self.task_type} label has one column, not {len(columns)}")
+        if self.num_classes is not None and self.task_type != "multiclass":
+            raise ValueError(f"num_classes goes with multiclass labels, not {self.task_type}")
+        if self.target_type not in (None, *labelled) and not self.labels:
+            raise ValueError(f"target_type {self.target_type} has no label column; {labelled[0]} has")
+        if self.split.by == "files" and set(self.split.files) != set(SPLITS):
+            raise ValueError("split.files needs train, valid and test")
+        if self.split.by == "stratified" and self.task_type not in ("multiclass", "binary"):
+            raise ValueError(f"a {self.task_type} label has no classes to stratify by")
+
+    def _check_link(self, labelled: list[str]) -> None:
+        if labelled or self.labels:
+            raise ValueError("a link task has no labels: leave out `label` and `labels`")
+        edges = self.edges[0]
+        if len(self.edges) != 1 or edges.source_type != edges.target_type:
+            raise ValueError(
+                "a link task needs one edge table within one node type; several relations go into one table with a "
+                "column that names them (edges.relation_column)"
+            )
+        if self.split.by == "files" and (edges.relation_column is None) != (self.split.relation_column is None):
+            given, missing = "edges", "split"
+            if edges.relation_column is None:
+                given, missing = missing, given
+            raise ValueError(
+                f"{given}.relation_column needs {missing}.relation_column: a pair is asked about in a relation"
+            )
+        if edges.relation_column and self.split.negatives:
+            raise ValueError("split.negatives are drawn for edges of one relation; leave edges.relation_column out")
+        if self.split.by == "stratified":
+            raise ValueError("a link task has no classes to stratify by")
+        if self.split.by == "none":
+            raise ValueError("split.by: none is for nodes and graphs; of links say which pairs to score (--pairs)")
+        if self.split.by == "files" and set(self.split.files) != {"valid", "test"}:
+            raise ValueError("split.files of a link task are valid and test; the edge table is what trains")
+
+    def _check_graph_tables(self) -> None:
+        """Refuse what many graphs have not, and columns of graphs where there is one."""
+        tables: tuple[NodesConfig | EdgesConfig, ...] = (*self.nodes, *self.edges)
+        named = [table for table in tables if table.graph is not None]
+        if self.task != "graph":
+            if named:
+                raise ValueError(f"{named[0].names}: graph: {named[0].graph} is for graph tasks; set task: graph")
+            return
+        if len(self.nodes) != 1 or len(self.edges) != 1 or self.edges[0].relation_column is not None:
+            raise ValueError("a graph task has one table of nodes and one of edges, of one relation")
+        labels, [of_nodes], [of_edges] = self.labels, self.nodes, self.edges
+        if not of_nodes.files or of_nodes.graph is None:
+            raise ValueError("a graph task needs to know which graph a node is in: nodes: {files: ..., graph: COLUMN}")
+        if {of_edges.source_type, of_edges.target_type} != {of_nodes.type}:
+            raise ValueError(
+                f"edges join {of_edges.source_type} and {of_edges.target_type}, and nodes are {of_nodes.type}"
+            )
+        if labels is None or labels.form != "nodes" or labels.on_unknown_id != "error":
+            raise ValueError(
+                "labels of graphs stand in a table of graphs, a row each with its id: labels: {files: ..., id: COLUMN, "
+                "label: [...]}"
+            )
+        if of_edges.graph is not None and of_nodes.id is None:
+            raise ValueError("edges.graph: ids that begin anew in each graph need a column of them: nodes.id")
+        if of_edges.on_unknown_id == "add":
+            raise ValueError(
+                "edges: on_unknown_id: add: of a node that only edges name nobody knows the graph; use drop"
+            )
+        if self.split.by == "time":
+            raise ValueError("split.by: graphs have no times; take ratio, stratified, column or files")

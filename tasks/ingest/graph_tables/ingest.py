@@ -1,0 +1,308 @@
+"""Users' tables to ours: nodes, then edges, then splits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from configs.errors import DataError, RecipeError
+from configs.layout_options import LAYOUT
+from configs.matching import did_you_mean, listed
+from tasks.arrays import Array
+from tasks.ingest.dataset_fields import dataset_fields
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.edges import EdgeReader, Triplet, discover_nodes
+from tasks.ingest.graph_tables.graphs import ingest_graphs
+from tasks.ingest.graph_tables.labels import LabelStore, label_fields, read_labels
+from tasks.ingest.graph_tables.link_splits import LinkSplitter
+from tasks.ingest.graph_tables.memberships import Memberships
+from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
+from tasks.ingest.graph_tables.splits import node_splits
+from tasks.ingest.ids.node_set import NodeSet
+from tasks.ingest.labels import has_label, say_unlabelled
+from tasks.ingest.tables.first_lines import hint_at_data_in_header, id_with_leading_zero, with_header_found
+from tasks.ingest.tables.intake import Intake, as_number, table_files
+from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
+from tasks.ingest.writer import DatasetWriter
+from tasks.stage import StageContext
+from tasks.storage.manifests import NodeType
+
+# What columns are often called.
+_WEIGHTS = frozenset({"weight", "weights", "w", "count", "score", "strength", "amount", "rating"})
+_TIMES = frozenset({"time", "timestamp", "ts", "date", "datetime", "year", "day", "since", "created", "created_at"})
+_MOST_WAYS = 30
+
+
+def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
+    """Return the options with each `header: auto` settled by the first lines, and say so; hint at names in data."""
+    settled: dict[str, Any] = {
+        "nodes": tuple(with_header_found(table, "dataset.nodes", intake) for table in config.nodes),
+        "edges": tuple(with_header_found(table, "dataset.edges", intake) for table in config.edges),
+        "labels": config.labels and with_header_found(config.labels, "dataset.labels", intake),
+    }
+    return config.model_copy(update=settled)
+
+
+def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
+    """Leave a hint where ids such as `007` are read as numbers, as those of a CSV and an edge list are."""
+    columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
+    columns += [(table, [table.source, table.target]) for table in config.edges]
+    columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
+    for table, ids in columns:
+        zero = None if config.text_ids else id_with_leading_zero(table, ids)
+        if zero is not None:
+            intake.hints.append(as_number(table.names, zero))
+
+
+def _with_names(edges: EdgesConfig, intake: Intake) -> EdgesConfig:
+    """Return edges whose columns are given by name, where they are given by their places. Raises DataError."""
+    roles = ("source", "target", "weight", "time", "relation_column")
+    given = {role: column for role in roles if (column := getattr(edges, role)) is not None}
+    if not any(column.isdigit() for column in given.values()):
+        return edges
+    names = table_files(edges).column_names()
+    named = {
+        role: names[int(column)] if column not in names and column.isdigit() and int(column) < len(names) else column
+        for role, column in given.items()
+    }
+    if named != given:
+        hint_at_data_in_header(edges, "dataset.edges", intake)
+    return edges.model_copy(update=named)
+
+
+def _settled(config: TablesConfig, intake: Intake) -> TablesConfig:
+    """Return the options with what the first lines of files decide: whether there are names, and which."""
+    config = with_headers_found(config, intake)
+    config = config.model_copy(update={"edges": tuple(_with_names(edges, intake) for edges in config.edges)})
+    hint_at_leading_zeros(config, intake)
+    return config
+
+
+def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
+    """Write all tables; return the fields of DatasetManifest.
+
+    Mistakes are gathered over all tables, and end it when all were read: what is written by then nobody sees.
+
+    Raises:
+        DataError: naming all mistakes.
+        RecipeError: options that do not go together.
+    """
+    config = _settled(config, intake)
+    for note in intake.notes:
+        context.message(note)
+    ingest = ingest_graphs if config.task == "graph" else _ingest_graph
+    fields = ingest(config, context, intake)
+    intake.find_unread([*config.nodes, *config.edges])
+    for table, columns in intake.unread.items():
+        option = "dataset.edges" if table in [edges.names for edges in config.edges] else "dataset.nodes"
+        context.message(f"{table}: not read: {listed(columns)}; to use them: {_ways_to_use(columns, option)}")
+    return fields
+
+
+def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
+    nodes = _node_sets(config)
+    target = _target_type(config, nodes)
+    labels = _label_store(config)
+    owner = _scan(config, nodes, target, labels if isinstance(labels, LabelStore) else None, context, intake)
+    with DatasetWriter(context.work) as writer:
+        column, names = None, None
+        if labels is not None:
+            with intake.problems.gathering():
+                if isinstance(labels, Memberships):
+                    labels.read(nodes[target], intake)
+                elif config.labels is not None:
+                    read_labels(config.labels, nodes[target], intake, labels)
+                if not intake.problems:
+                    column, names = labels.finish(nodes[target].num_nodes, intake)
+        node_types = []
+        for kind, node_set in nodes.items():
+            behind = f"the features of {node_set.config.names} behind that mistake"
+            with intake.problems.gathering("" if node_set.broken else behind):
+                features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
+                node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
+                node_set.write_ids(writer)
+        readers = _write_edges(config, nodes, writer, context, intake)
+        if column is not None:
+            say_unlabelled(has_label(column), "node", context)
+            with intake.problems.gathering():
+                splits = {} if config.task == LAYOUT else node_splits(config, nodes[target], column, owner, intake)
+                for split, ids in splits.items():
+                    writer.write(f"split/{split}", {"node_id": ids})
+        intake.report(context)
+        if labels is not None and names is not None:
+            writer.write(labels.names_table, {"label": np.arange(len(names), dtype=np.int64), "name": names})
+    of_links: dict[str, Any] = {
+        "num_relations": len(readers[0].relations.names),
+        "keep_known_pairs": config.split.known_pairs == "keep",
+        "negative_kinds": config.split.negatives,
+    }
+    return dataset_fields(
+        writer,
+        config.title,
+        task=config.task,
+        **label_fields(config, column, names, context),
+        directed=config.directed,
+        node_types=node_types,
+        edge_types=[edge_type for reader in readers for edge_type in reader.describe()],
+        target_type=target,
+        checks=[sink.check for reader in readers for sink in reader.sinks.values()],
+        adjusted=intake.adjusted,
+        **(of_links if config.task == "link" else {}),
+    )
+
+
+def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
+    """Return what takes the labels of a node task."""
+    labelled = config.labels is not None or any(nodes.label for nodes in config.nodes)
+    if config.task != "node" and not (config.task == LAYOUT and labelled):
+        return None
+    if config.labels is not None and config.labels.form != "nodes":
+        return Memberships(config.labels)
+    return LabelStore(config)
+
+
+def _has_labels(config: TablesConfig, table: NodesConfig) -> bool:
+    """Whether a table's labels are to be read: where nothing trains they may be missing, columns and all."""
+    if config.split.by != "none" or not table.files:
+        return bool(table.label)
+    return bool(table.label) and set(table.label) <= set(table_files(table).column_names())
+
+
+def _ways_to_use(columns: list[str], option: str) -> str:
+    """Say which overrides would read some columns, by what their names sound like."""
+    roles = {"weight": _WEIGHTS, "time": _TIMES} if option == "dataset.edges" else {"time": _TIMES}
+    ways: list[str] = []
+    left: list[str] = []
+    for column in columns[:_MOST_WAYS]:
+        role = next((role for role, names in roles.items() if column.lower() in names), None)
+        if role and not any(way.startswith(f"{option}.{role}=") for way in ways):
+            ways.append(f"{option}.{role}={column}")
+        else:
+            left.append(column)
+    kinds = [f"{option}.{role}" for role in (*roles, "features", "categorical")]
+    if left:
+        ways.append(f"{left[0]} as one of {', '.join(kinds)} (={left[0]})")
+    return ", ".join(ways)
+
+
+def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
+    """All node types: those with a table first, then those that only edges name."""
+    nodes = {table.type: NodeSet(table.type, table, text_ids=config.text_ids) for table in config.nodes}
+    used = {kind for edges in config.edges for kind in (edges.source_type, edges.target_type)}
+    others = sorted(used - set(nodes))
+    for kind in others:
+        if hint := did_you_mean(kind, nodes):
+            raise RecipeError(f"dataset.edges: unknown node type {kind!r}{hint}")
+    return nodes | {kind: NodeSet(kind, None, text_ids=config.text_ids) for kind in others}
+
+
+def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
+    labelled = [table.type for table in config.nodes if table.label] or (list(nodes) if len(nodes) == 1 else [])
+    target = config.target_type or (labelled[0] if labelled else None)
+    if config.task == "link":
+        target = config.edges[0].source_type
+    if config.task == LAYOUT and not labelled and target is None:
+        target = next(iter(nodes))
+    if target not in nodes:
+        known = ", ".join(nodes)
+        raise RecipeError(f"dataset.target_type: which nodes carry the labels? One of {known}, not {target}")
+    return target
+
+
+def _scan(
+    config: TablesConfig,
+    nodes: dict[str, NodeSet],
+    target: str,
+    labels: LabelStore | None,
+    context: StageContext,
+    intake: Intake,
+) -> Array | None:
+    """First pass: get to know all ids; return the split column's codes of the target nodes, where there is one."""
+    owner = None
+    split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
+    for kind, node_set in nodes.items():
+        inside = labels if kind == target and _has_labels(config, node_set.config) else None
+        unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
+        with intake.problems.gathering(unread) as ended:
+            codes = scan_nodes(node_set, intake, inside, split if kind == target else None)
+            owner = codes if kind == target else owner
+        node_set.broken |= bool(ended)
+    if split is not None and owner is None and not nodes[target].broken:
+        raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
+    _discover(config, nodes, intake)
+    for node_set in nodes.values():
+        _note_policies(node_set, context, intake)
+    return owner
+
+
+def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> None:
+    """Say what the policies of a node table did."""
+    intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
+    intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
+    where = nodes.config.names or f"nodes of type {nodes.kind}"
+    if nodes.num_repeated:
+        context.warn(
+            f"{where}: {nodes.num_repeated:,} rows are left out, for another row has their id (on_duplicate_id: "
+            f"{nodes.config.on_duplicate_id})"
+        )
+    if nodes.num_added:
+        context.warn(
+            f"{where}: {nodes.num_added:,} {nodes.kind} ids stand in edges only, and are nodes without label and "
+            "features (on_unknown_id: add)"
+        )
+
+
+def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
+    """Get to know the nodes that only edges name, then drop the indexes that say nothing."""
+    only_in_edges = {kind for kind, node_set in nodes.items() if not node_set.has_files and node_set.num_nodes == 0}
+    before = {kind: node_set.index.count for kind, node_set in nodes.items() if node_set.index is not None}
+    for edges in config.edges:
+        ends = {edges.source_type, edges.target_type}
+        growing = ends & (set(before) if edges.on_unknown_id == "add" else only_in_edges)
+        if growing:
+            with intake.problems.gathering() as ended:
+                discover_nodes(edges, {kind: nodes[kind] for kind in growing}, intake)
+            for kind in growing:
+                nodes[kind].broken |= bool(ended)
+    for kind, node_set in nodes.items():
+        if node_set.index is None or node_set.broken:
+            continue
+        if kind not in only_in_edges:
+            node_set.num_added = node_set.index.count - before[kind]
+        elif node_set.index.count:
+            node_set.index.sort()
+        elif not intake.problems:
+            raise DataError(
+                f"there are no edges, and {'' if kind == 'node' else kind + ' '}nodes come from them; give some, or a "
+                "table of nodes",
+                path=config.edges[0].files[0],
+            )
+        table = node_set.config
+        if table.files and table.id:
+            intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)
+        elif kind in only_in_edges:
+            edges = next(edges for edges in config.edges if kind in (edges.source_type, edges.target_type))
+            columns = f"{edges.source} and {edges.target}"
+            intake.hint_at_similar_texts(edges, columns, "ids", node_set.index.keys(), letters=False)
+        node_set.settle()
+
+
+def _write_edges(
+    config: TablesConfig, nodes: dict[str, NodeSet], writer: DatasetWriter, context: StageContext, intake: Intake
+) -> list[EdgeReader]:
+    taken: set[Triplet] = set()
+    readers = []
+    for edges in config.edges:
+        splitter = None
+        with intake.problems.gathering(f"{edges.names} behind that mistake"):
+            reader = EdgeReader(edges, nodes, intake, writer, taken)
+            if config.task == "link":
+                splitter = LinkSplitter(config, reader)
+            reader.others = [one for one in config.edges if one is not edges]
+            reader.read(context, splitter)
+            readers.append(reader)
+        with intake.problems.gathering():  # all was read by now
+            if splitter is not None and not intake.problems:
+                splitter.finish()
+    return readers

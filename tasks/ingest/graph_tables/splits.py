@@ -1,0 +1,114 @@
+"""Deal nodes out to train, valid and test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from configs.errors import DataError, RecipeError
+from tasks.arrays import Array
+from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.split_options import SplitConfig
+from tasks.ingest.ids.node_set import NodeSet, occurred_earlier
+from tasks.ingest.labels import check_labelled, has_label
+from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import Intake, table_files
+from tasks.ingest.tables.table_configs import FilesConfig
+from tasks.ingest.tables.times import cut_by_time
+from tasks.storage.manifests import SPLITS
+
+
+def node_splits(
+    config: TablesConfig, nodes: NodeSet, labels: Array, owner: Array | None, intake: Intake, what: str = "node"
+) -> dict[str, Array]:
+    """Return ascending dense ids (int64) of each split; `owner` holds the split column's codes, where one is used.
+
+    `what` is split, node or graph, for messages.
+
+    Raises:
+        DataError: an empty split, an id twice or in two splits, a node of a split without a label.
+    """
+    split = config.split
+    if split.by == "none":
+        return {name: np.empty(0, np.int64) for name in SPLITS}
+    labelled = has_label(labels)
+    if split.by == "files":
+        owner = _from_files(config, nodes, intake)
+        intake.problems.raise_any()
+    elif split.by != "column":
+        owner = _dealt(split, nodes, labels, np.flatnonzero(labelled))
+    assert owner is not None
+    # Nodes that only edges name are in no split.
+    owner = np.append(owner, np.full(nodes.num_nodes - len(owner), -1, np.int8))
+    found = {}
+    for code, name in enumerate(SPLITS):
+        ids = np.flatnonzero(owner == code).astype(np.int64)
+        where = split.column or split.files.get(name) or f"split by {split.by}"
+        if len(ids) == 0:
+            raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} {what}s are labelled)", path=where)
+        check_labelled(labelled, ids, name, what, where, nodes.original)
+        found[name] = ids
+    return found
+
+
+def _dealt(split: SplitConfig, nodes: NodeSet, labels: Array, candidates: Array) -> Array:
+    """Deal out the labelled nodes by chance, by class or by time; return codes, int8 (num_nodes,)."""
+    owner = np.full(nodes.num_nodes, -1, np.int8)
+    count = len(candidates)
+    shuffled = candidates[np.random.default_rng(split.seed).permutation(count)]
+    if split.by == "time":
+        if nodes.time is None:
+            raise RecipeError(f"dataset.split.by: time needs a time column in the {nodes.kind} nodes (nodes.time)")
+        owner[candidates] = cut_by_time(nodes.time[candidates], split.train, split.valid)
+    elif split.by == "ratio":
+        owner[shuffled] = _cut(np.arange(count), count, split)
+    else:
+        classes = labels[shuffled] if labels.ndim == 1 else labels[shuffled, 0]
+        order = np.argsort(classes, kind="stable")
+        _, starts, sizes = np.unique(classes[order], return_index=True, return_counts=True)
+        rank = np.arange(count) - np.repeat(starts, sizes)
+        owner[shuffled[order]] = _cut(rank, np.repeat(sizes, sizes), split)
+    return owner
+
+
+def _cut(rank: Array, size: Array | int, split: SplitConfig) -> Array:
+    """Return the split of rank r of n: train below train * n, valid below (train + valid) * n, then test."""
+    share = (rank + 0.5) / size
+    return (share >= split.train).astype(np.int8) + (share >= split.train + split.valid).astype(np.int8)
+
+
+def _from_files(config: TablesConfig, nodes: NodeSet, intake: Intake) -> Array:
+    owner = np.full(nodes.num_nodes, -1, np.int8)
+    for code, name in enumerate(SPLITS):
+        for batch, (column,) in id_batches(config.split.files[name], config, nodes, 1, intake):
+            codes = nodes.look_up(batch, column)
+            nodes.refuse_unknown(batch, column, codes)
+            _claim(owner, batch.keep(codes >= 0), column, codes[codes >= 0], code, nodes.kind)
+    return owner
+
+
+def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int, what: str) -> None:
+    """Mark nodes, or `what` they are, as belonging to a split; those that belong to one already are gathered."""
+    again = occurred_earlier(codes, 0)
+    before = owner[codes]
+    ids = batch.column(column)
+
+    def message(row: int) -> str:
+        other = SPLITS[before[row]] if before[row] >= 0 else SPLITS[code]
+        rest = "stands in the split twice" if other == SPLITS[code] else f"is in the {other} split too; splits overlap"
+        return f"{what} {ids[row].as_py()!r} {rest}"
+
+    batch.wrong(again | (before >= 0), column, "splits overlap", message)
+    owner[codes] = code
+
+
+def id_batches(path: str, config: TablesConfig, nodes: NodeSet, width: int, intake: Intake) -> Any:
+    """Yield batches of a file of ids and the names of its first `width` columns."""
+    table = FilesConfig(files=(path,), header=config.split.header)
+    # Ids alone, a line each, may have blanks.
+    names = table_files(table).column_names()[:width]
+    if len(names) < width:
+        raise DataError(f"has {len(names)} column, {width} are needed", path=path)
+    for batch in intake.batches(table, names, nodes.texts(*names), whole_lines=width == 1):
+        yield batch, names
