@@ -96,10 +96,10 @@ class Contest:
         count = self.loader.fill(3, *ends)
         same = counts.item() == count
         same &= all(np.array_equal(one[0, :count].cpu(), end[:count]) for one, end in zip(drawn, ends, strict=True))
-        expected = self.cpu.engine.objective.samples(*ends[:, :count], (3, 0, 0), 0).negatives
+        expected = self.cpu.stepper.objective.samples(*ends[:, :count], (3, 0, 0), 0).negatives
         found = torch.zeros(expected.shape, dtype=drawn[0].dtype, device=self.device)
         keys = torch.from_numpy(negative_keys(self.cpu.job.seed, range(3, 4))).to(self.device)
-        table = table_tensor(self.other.negatives.table(0), self.device)
+        table = table_tensor(self.other.stepper.objective.negatives.table(0), self.device)
         draw_many(table, keys, found.view(1, -1))
         same &= np.array_equal(found.cpu(), expected)
         if not same:
@@ -122,7 +122,7 @@ class Contest:
         """Millions of negatives a second."""
         from tasks.sampling.device.alias_triton import draw_many, table_tensor
 
-        table = table_tensor(self.other.negatives.table(0), self.device)
+        table = table_tensor(self.other.stepper.objective.negatives.table(0), self.device)
         keys = torch.arange(len(self.chunks), device=self.device)
         indices = self.pairs.walks.indices  # type: ignore[attr-defined]
         drawn = indices.new_empty((len(self.chunks), 5 * self.loader.room))

@@ -105,7 +105,7 @@ def test_bfloat16_computes_in_half_keeps_weights_and_validates_in_float32(tmp_pa
     assert {value.dtype for value in made.model.state_dict().values()} == {torch.float32, torch.int64}
     losses = [line["train/loss"] for line in records(tmp_path / "work") if "train/loss" in line]
     plain = make_engine(job(graph, tmp_path / "plain", task="node"))
-    plain.run()
+    run_engine(plain)
     expected = [line["train/loss"] for line in records(tmp_path / "plain") if "train/loss" in line]
     assert losses != expected
     assert losses == pytest.approx(expected, rel=0.05)
