@@ -13,8 +13,7 @@ from configs.registry import STRATEGIES
 from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.strategies._shares import check_parts, cut_largest
-from tasks.train.strategies.base import Ranks, Strategy
+from tasks.train.strategies.base import Ranks, Strategy, check_parts, cut_largest
 
 if TYPE_CHECKING:
     from torch import Tensor
