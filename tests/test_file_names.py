@@ -248,7 +248,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/train/gradients/engine.py: job.work / f'part-{ranks.rank}'",
         "tasks/leak_check/changed_tables.py: context.work / f'table-{number}'",
         "tasks/leak_check/changed_tables.py: folder / f\"{len(files):06d}.{('csv' if is_csv else 'parquet')}\"",
-        "tasks/train/gradients/self_training.py: job.work / f'round-{number}'",
+        "tasks/train/gradients/family.py: job.work / f'round-{number}'",
         "tasks/train/worker.py: work / LOGS / f'rank-{rank}.log'",
     ],
     "digests and random numbers": [

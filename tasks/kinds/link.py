@@ -37,8 +37,6 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 class PairKind(Kind):
     """Rows are pairs of nodes."""
 
-    pairs = True
-
     def row_hashes(
         self, store: GraphStore, dataset: DatasetStore, split: str, *, directed: bool, reverse: bool = False
     ) -> Array:
@@ -59,6 +57,7 @@ class LinkKind(PairKind):
     """Pairs stand beside negatives, all in one relation or each in its own."""
 
     asked_by = "pairs"
+    keeps_layers = True
     words = "pairs"
 
     def rows(self, predictor: Predictor, split: str) -> TaskRows:

@@ -25,6 +25,8 @@ _MAX_UNSPLIT_NUMBERS = 1 << 28
 class NodeKind(LabelledKind):
     """Rows are nodes of one type."""
 
+    keeps_layers = True
+
     def rest(self, opened: Opened, note: Callable[[str], None]) -> TaskRows | None:
         """Return nodes of the labelled type that are in no split, ascending."""
         store, model = opened.store, opened.model
@@ -38,7 +40,7 @@ class NodeKind(LabelledKind):
         if len(nodes) * max(model.facts.out_dim, model.config.hidden_dim) > _MAX_UNSPLIT_NUMBERS:
             note(f"{len(nodes):,} nodes of no split are left out of the predictions: too many")
             return None
-        return TaskRows(nodes, None, np.asarray(store[self.label_array][nodes])) if len(nodes) else None
+        return TaskRows(nodes, None, np.asarray(store[store.manifest.split_rows.labels][nodes])) if len(nodes) else None
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
         """Return the scores of distinct nodes."""

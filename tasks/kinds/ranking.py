@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from configs.label_types import LabelType
 from tasks.arrays import Array, blocks
-from tasks.kinds.base import ROWS_AT_A_TIME, Columns, Kind, KindSection, TaskRows
+from tasks.kinds.base import ROWS_AT_A_TIME, Columns, Kind, TaskRows
 from tasks.kinds.node import NodeKind
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import GraphManifest
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tasks.inference.predictor import Predictor
     from tasks.kinds.judged import Deciding
 
-_OF_LISTS = ("recall", "precision", "hits")
 _PLACES_AT_A_TIME = 1 << 17
 
 
@@ -115,26 +114,6 @@ class RankingKind(NodeKind):
         assert prediction.ranked.lists is not None
         covered = recommended(prediction.ranked.lists, len(ranked_links(opened.store).candidates))
         return {"ranked": diagnose_ranked(prediction.ranked) | covered}
-
-    def section(self, report: Mapping[str, Any]) -> KindSection:
-        """Return what lists of other lengths are worth, and how much of what there is they recommend."""
-        told = report["ranked"]
-        section = KindSection(
-            [
-                ("right for a row", f"{told['right']:.2f} on average"),
-                ("place of the first that is right", f"{told['median_place']:,.0f} (median)"),
-            ]
-        )
-        if told.get("candidates"):
-            share = 100 * told["recommended"] / told["candidates"]
-            words = f"{told['recommended']:,} of {told['candidates']:,} ({share:.1f} %) stand in some list"
-            section.facts.append(
-                ("recommended", f"{words}; the ten most frequent have {100 * told['share_of_ten']:.1f} %")
-            )
-        rows = [(str(row["k"]), *(f"{row[name]:.4f}" for name in _OF_LISTS)) for row in told["lengths"]]
-        caption = f"Lists of other lengths ({report.get('split', '')})"
-        section.tables.append((caption, ("K", *_OF_LISTS), rows, 4))
-        return section
 
     def labels(self, store: GraphStore) -> None:
         """A label is how many candidates are right."""

@@ -82,7 +82,7 @@ class SeveralKind(NodeKind):
         from tasks.evaluators.evaluators import single_evaluator
         from tasks.kinds.measurable import check_labels_of, split_labels
 
-        labels = split_labels(graph, graph[self.label_array])
+        labels = split_labels(graph, graph[graph.manifest.split_rows.labels])
         for number, view in enumerate(head_views(graph.manifest)):
             own, manifest = {s: view.label_of(label) for s, label in labels.items()}, graph.manifest
             of_task = head_manifest(manifest, view.head)

@@ -91,16 +91,16 @@ def _dot_rows(  # type: ignore[no-untyped-def]
 ):
     last = indptr[high]
     for row in range(low, high):
-        own = load(lanes, b, row * stride + column, count)
+        target_row = load(lanes, b, row * stride + column, count)
         if target_scale is not None:
-            own = own * target_scale[row]
+            target_row = target_row * target_scale[row]
         for e in range(indptr[row], indptr[row + 1]):
             if e + FAR < last:
                 prefetch_far(lanes, a, np.int64(indices[e + FAR]) * stride + column)
             if e + NEAR < last:
                 prefetch(lanes, a, np.int64(indices[e + NEAR]) * stride + column)
             u = np.int64(indices[e])
-            dot = total(own * load(lanes, a, u * stride + column, count))
+            dot = total(target_row * load(lanes, a, u * stride + column, count))
             if source_scale is not None:
                 dot *= source_scale[u]
             s[e * heads + head] += dot

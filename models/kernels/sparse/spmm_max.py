@@ -171,6 +171,6 @@ def _gather_rows(  # type: ignore[no-untyped-def]
                 prefetch(lanes, rank, ahead)
             v = np.int64(out_indices[e])
             at = v * stride + column
-            own = np.int32(out_edges[e] - indptr[v])
-            acc = acc + _where_rank(load(lanes, rank, at, count), own, load(lanes, grad, at, count))
+            edge_rank = np.int32(out_edges[e] - indptr[v])
+            acc = acc + _where_rank(load(lanes, rank, at, count), edge_rank, load(lanes, grad, at, count))
         store(lanes, grad_x, row * stride + column, acc, count)

@@ -106,7 +106,7 @@ def nearest_and_ranks(
 
             def work(part: slice, rows: Array = rows, squares: Array = squares, first: int = block.start) -> None:
                 mine = query_rows[part]
-                lengths, of_part = _squares(mine), RankLists(*(array[part] for array in lists))
+                lengths, of_part = _squares(mine), RankLists._make(array[part] for array in lists)
                 for at in blocks(len(rows), _ROWS):
                     products = mine @ rows[at].T
                     scan(products, is_dot, first + at.start, queries[part], lengths, squares[at], of_part)
