@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from configs.load import dump_recipe, load_recipe
+from configs.load import load_recipe
 from configs.schema import Recipe
 from tasks.calls import call_stage, load_stage
 from tasks.storage.home import Home
@@ -32,6 +32,6 @@ def prepare(recipe: Recipe, home: Home) -> Path:
     folder = ""
     for stage in PREPARATION:
         parents = {name: keys[name] for name in load_stage(stage).parents}
-        made = call_stage(stage, dump_recipe(recipe), str(home.root), parents)
-        keys[stage], folder = made["key"], made["folder"]
+        made = call_stage(stage, recipe, home, parents)
+        keys[stage], folder = made.key, made.folder
     return Path(folder)

@@ -32,7 +32,7 @@ from typing import Any
 import psutil
 
 from benchmarks.gnn_report import machine, print_machine
-from flows.run_records import all_runs
+from flows.records.run_record import all_runs
 from tasks.storage.artifacts import file_digest, is_locked, write_atomic
 from tasks.storage.home import Home
 from tasks.train.job import LAST, METRICS

@@ -31,7 +31,7 @@ _WARM_ROWS = 600
 def graphmill(vectors: Array, options: Options) -> Array:
     """LargeVis with its defaults, as `graphmill layout vectors.npy` has them."""
     from configs.layout_options import LayoutOptions, NeighborsConfig
-    from tasks.evaluate.layouts.of_model import layout_of_vectors
+    from tasks.evaluate.model_layout import layout_of_vectors
 
     return layout_of_vectors(vectors, LayoutOptions(neighbors=NeighborsConfig()), 0, lambda *_: None)
 

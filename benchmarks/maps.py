@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tasks.publish.map.page import Points, write_map
+from tasks.publish.map.page import MapPoints, write_map
 from tasks.publish.map.picture import draw_map
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ ALL_POINTS = """() => {
 }"""
 
 
-def clouds(count: int, dimensions: int = 2) -> Points:
+def clouds(count: int, dimensions: int = 2) -> MapPoints:
     generator = np.random.default_rng(0)
     cloud = generator.integers(0, 12, count)
     centers = generator.normal(size=(12, dimensions)) * 6
@@ -89,7 +89,7 @@ def clouds(count: int, dimensions: int = 2) -> Points:
     }
     ids = [f"paper-{i:07d}" for i in generator.permutation(count)]
     places = centers[cloud] + generator.normal(size=(count, dimensions))
-    return Points(f"{count:,} points", places, ids, columns, color="cloud")
+    return MapPoints(f"{count:,} points", places, ids, columns, color="cloud")
 
 
 def timed(page: Page, name: str, act: Callable[[], Any]) -> None:
@@ -183,7 +183,7 @@ def main() -> None:
             measure(path, count, args.ratio)
             for suffix in (".png", ".svg"):
                 start = time.perf_counter()
-                draw_map(points, path.with_suffix(suffix), 7, 300)
+                draw_map(points, path.with_suffix(suffix))
                 seconds, size = time.perf_counter() - start, path.with_suffix(suffix).stat().st_size
                 print(f"  {suffix[1:]}          {seconds:6.1f} s, {size / 1e6:.2f} MB", flush=True)
 

@@ -31,6 +31,7 @@ from benchmarks.gnn_report import machine, print_machine
 from benchmarks.rank_memory import RankMemory
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
+from tasks.kinds.of import predict
 from tasks.stage import Parent, run_stage
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_store import GraphStore
@@ -120,7 +121,7 @@ def run(
             outcome = run_stage(STAGE, recipe, {"partition": graph}, Home.open(Path(home)))
         model = load_model(outcome.folder / outcome.manifest.best_checkpoint)
     evaluate = make_evaluator(recipe.evaluate.evaluator, graph.manifest)
-    measured = evaluate(Predictor(GraphStore(graph.folder, graph.manifest)).predict(model, "test"))
+    measured = evaluate(predict(Predictor(GraphStore(graph.folder, graph.manifest)), model, "test"))
     return {
         "valid": 100 * outcome.manifest.best_metric,
         "test": 100 * measured[evaluate.metric],

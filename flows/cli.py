@@ -11,8 +11,14 @@ import typer
 
 from configs.users import stand_in_for_user
 from flows.backfill import cli as backfill_cli
-from flows.baseline import cli as baseline_cli
-from flows.commands import component_lists, home, layouts, models, outputs, recipes, start, trust
+from flows.commands.installation import cli as installation_cli
+from flows.commands.installation import trust
+from flows.commands.outputs import cli as outputs_cli
+from flows.commands.outputs import layouts
+from flows.commands.recipes import cli as recipes_cli
+from flows.commands.recipes import component_lists
+from flows.commands.runs import cli as runs_cli
+from flows.commands.runs import start
 from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
 from flows.services import cli as services_cli
@@ -42,11 +48,11 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Recipes": (recipes, baseline_cli),
+    "Recipes": (recipes_cli,),
     "What recipes can name": (component_lists,),
-    "Runs and models": (models, outputs, layouts),
+    "Runs and models": (runs_cli, outputs_cli, layouts),
     "Services and schedules": (services_cli, deploy_cli, start),
-    "This installation": (home, trust),
+    "This installation": (installation_cli, trust),
 }
 for panel, groups in _PANELS.items():
     for group in groups:

@@ -13,7 +13,7 @@
 - schedules that a backfill had paused, and its run in MLflow, when it has ended.
 
 A run that is started twice in spite of all this does its work once: the second process waits for the run's lock, and
-finds the record of the first (`flows.pipeline`).
+finds the record of the first (`flows.pipeline.train`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from functools import partial
 from typing import Any
 
 from flows.deploy.deployments import all_pages
-from flows.hooks import mark_killed_runs
-from flows.run_records import RunRecord, all_runs, begun_record, is_alive, note_unbegun
+from flows.pipeline.run_endings import mark_killed_runs
+from flows.records.run_record import RunRecord, all_runs, begun_record, is_alive, note_unbegun
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
 
@@ -190,7 +190,6 @@ class Recovery:
 
     @staticmethod
     def _age(run: Any) -> float:
-        """Seconds since the run came into its present state."""
         return float((datetime.datetime.now(datetime.UTC) - run.state.timestamp).total_seconds())
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 
 @dataclass(frozen=True)
 class GraphFacts:
     """All that a model needs to know of a graph and a task to size its parameters."""
 
-    task: Literal["node", "link", "graph", "triple", "layout"]
+    task: str
+    """What is scored: `node`, `link`, `graph`, `triple`, `layout`, or another kind's name."""
     out_dim: int
     """Scores a node or graph: classes of a multiclass label, else label columns; 1 on link
     tasks."""
@@ -74,3 +74,18 @@ class GraphFacts:
     def has_edge_features(self) -> bool:
         """Whether edges carry features."""
         return self.edge_feature_dim > 0 or bool(self.edge_categories)
+
+    @property
+    def scores_nodes(self) -> bool:
+        """Whether nodes are scored one by one."""
+        return self.task == "node"
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether pairs of nodes are scored, as edges that there may be."""
+        return self.task == "link"
+
+    @property
+    def many_graphs(self) -> bool:
+        """Whether there are many graphs, of which each is scored."""
+        return self.task == "graph"

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from configs.label_types import label_type
+
 if TYPE_CHECKING:
     from models.facts import GraphFacts
 
@@ -36,17 +38,22 @@ def binary_cross_entropy(scores: Tensor, target: Tensor, class_weight: Tensor | 
     return _over_known(F.binary_cross_entropy_with_logits, scores, target, class_weight)
 
 
+def label_weight(target: Tensor, class_weight: Tensor) -> Tensor:
+    """Return the weight of each label, (n, T); `class_weight` (T, 2)."""
+    return torch.where(target > 0.5, class_weight[:, 1], class_weight[:, 0])
+
+
 def squared_error(scores: Tensor, target: Tensor) -> Tensor:
     """Mean squared error over the labels that exist: scores and target (n, T)."""
     return _over_known(F.mse_loss, scores, target)
 
 
 def _over_known(loss: Loss, scores: Tensor, target: Tensor, class_weight: Tensor | None = None) -> Tensor:
-    is_labelled = ~torch.isnan(target)
-    losses = loss(scores, torch.where(is_labelled, target, 0.0), reduction="none")
+    known = ~torch.isnan(target)
+    losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
     if class_weight is not None:
-        losses = losses * torch.where(target > 0.5, class_weight[:, 1], class_weight[:, 0])
-    return torch.where(is_labelled, losses, 0.0).sum() / is_labelled.sum().clamp(min=1)
+        losses = losses * label_weight(target, class_weight)
+    return torch.where(known, losses, 0.0).sum() / known.sum().clamp(min=1)
 
 
 def link_loss(scores: Tensor, target: Tensor) -> Tensor:
@@ -78,12 +85,13 @@ def loss_of_several(
     widths = zip(facts.head_types, facts.head_labels, facts.head_scores, facts.head_weights, strict=True)
     for number, (task_type, num_labels, num_scores, weight) in enumerate(widths):
         task_scores, task_target = scores[:, score : score + num_scores], target[:, label : label + num_labels]
-        if task_type == "multiclass":
+        kind = label_type(task_type)
+        if kind.one_of_many:
             task_target = torch.nan_to_num(task_target[:, 0], nan=-1.0).long()
-        elif task_type == "regression":
+        elif kind.is_number:
             scale = torch.tensor(facts.label_scale[score : score + num_scores], device=scores.device)
             task_scores, task_target = task_scores / scale, task_target / scale  # the mean falls out of the difference
-        total = total + weight * LOSSES[task_type](
+        total = total + weight * loss_of(task_type)(
             task_scores, task_target, *(class_weights[number] if class_weights else ())
         )
         label, score = label + num_labels, score + num_scores
@@ -98,3 +106,8 @@ LOSSES: dict[str, Loss] = {
     "link": link_loss,
     "ranking": ranking_loss,
 }
+
+
+def loss_of(task_type: str) -> Loss:
+    """Return the loss of a type of label, or of pairs or rankings."""
+    return LOSSES[task_type]

@@ -38,4 +38,4 @@ fi
 echo "setup: making the databases that new homes begin with"
 unset PYTHONDONTWRITEBYTECODE # where it stands, each command would compile torch, Prefect and the rest anew: half its time
 .venv/bin/python -m flows.services.templates
-.venv/bin/python -c "import flows.pipeline, flows.apply, tasks.train.worker, tasks.evaluate.worker, tasks.apply.worker"
+.venv/bin/python -c "import flows.pipeline.train, flows.apply.flows, tasks.train.worker, tasks.evaluate.worker, tasks.apply.worker"

@@ -1,31 +1,21 @@
-"""A stage called by its name with plain JSON values: what a Prefect task passes in and hands back.
+"""A stage called by its name: what a Prefect task does, and what a run remembers of it.
 
-Prefect sees names, keys and small numbers only; manifests and arrays stay in the home. The listener, and the function
-that maps over shards, are set around the call: Prefect cannot pass them.
+Prefect sees names and small numbers only; manifests and arrays stay in the home.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from configs.errors import IntegrityError
-from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.stage import Listener, MapShards, Parent, Stage, StageOutcome, map_in_process, run_stage, stage_key
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.trusted_code import remember_in_home
-
-_LISTENER: ContextVar[Listener | None] = ContextVar("graphmill_listener", default=None)
-_MAP_SHARDS: ContextVar[MapShards] = ContextVar("graphmill_map_shards", default=map_in_process)
 
 
 class ParentGoneError(Exception):
@@ -36,15 +26,49 @@ class ParentGoneError(Exception):
         self.stage = stage
 
 
-@contextmanager
-def calling(listener: Listener, map_shards: MapShards) -> Iterator[None]:
-    """Set the listener of the stages called inside the block, and how shards are mapped."""
-    listener_token, map_token = _LISTENER.set(listener), _MAP_SHARDS.set(map_shards)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(listener_token)
-        _MAP_SHARDS.reset(map_token)
+class StageRecord(BaseModel):
+    """What a run remembers of a stage, as plain JSON values."""
+
+    name: str
+    status: Literal["cached", "ran"]
+    key: str
+    digest: str
+    version: int
+    config: dict[str, Any]
+    parents: dict[str, str]
+    """Stage to the digest of its artifact."""
+    seconds: float
+    build_seconds: float
+    """What making it took, perhaps in an earlier run."""
+    peak_bytes: int
+    rows: int
+    bytes: int
+    folder: str
+    warnings: list[str]
+    repaired: str
+
+    @classmethod
+    def of(cls, outcome: StageOutcome[Any]) -> StageRecord:
+        """Return the record of a stage that has run or was found, and was used so."""
+        manifest = outcome.manifest
+        mark_used(outcome.folder)
+        return cls(
+            name=manifest.stage,
+            status="cached" if outcome.cached else "ran",
+            key=manifest.key,
+            digest=manifest.digest,
+            version=manifest.stage_version,
+            config=manifest.config,
+            parents=manifest.parents,
+            seconds=round(outcome.seconds, 3),
+            build_seconds=manifest.seconds,
+            peak_bytes=manifest.peak_bytes,
+            rows=manifest.rows,
+            bytes=manifest.num_bytes,
+            folder=str(outcome.folder),
+            warnings=list(manifest.warnings),
+            repaired=outcome.repaired,
+        )
 
 
 def load_stage(name: str) -> Stage[Any]:
@@ -73,8 +97,8 @@ def load_parents(stage: Stage[Any], home: Home, keys: dict[str, str]) -> dict[st
 def _all_parents(stage: Stage[Any], recipe: Recipe, home: Home, keys: dict[str, str]) -> dict[str, Parent]:
     """Open what `load_parents` does and the artifacts of earlier runs that the recipe asks for."""
     parents = load_parents(stage, home, keys)
-    found = {name: find(recipe, home, parents) for name, find in stage.further.items()}
-    return parents | {name: parent for name, parent in found.items() if parent is not None}
+    further = {name: find(recipe, home, parents) for name, find in stage.further.items()}
+    return parents | {name: parent for name, parent in further.items() if parent is not None}
 
 
 def find_stage(name: str, recipe: Recipe, parents: dict[str, str], home: Home) -> StageOutcome[Any] | None:
@@ -96,89 +120,27 @@ def expected_key(name: str, recipe: Recipe, parents: dict[str, str], home: Home)
 
 
 def call_stage(
-    name: str, recipe: dict[str, Any], home: str, parents: dict[str, str], *, force: bool = False
-) -> dict[str, Any]:
-    """Run (or find) a stage; `parents` maps stage to key. Returns what `stage_record` returns."""
-    place = Home.open(home)
-    remember_in_home(place)
+    name: str,
+    recipe: Recipe,
+    home: Home,
+    parents: dict[str, str],
+    *,
+    listener: Listener | None = None,
+    map_shards: MapShards = map_in_process,
+    force: bool = False,
+) -> StageRecord:
+    """Run (or find) a stage; `parents` maps stage to key."""
     stage = load_stage(name)
-    checked = build_recipe(dict(recipe))
-    listener = _LISTENER.get()
     try:
-        found = _all_parents(stage, checked, place, parents)
-        outcome = run_stage(stage, checked, found, place, listener=listener, map_shards=_MAP_SHARDS.get(), force=force)
+        opened = _all_parents(stage, recipe, home, parents)
+        outcome = run_stage(stage, recipe, opened, home, listener=listener, map_shards=map_shards, force=force)
     except Exception as error:
         if listener is not None:
             listener.failure(name, f"{type(error).__name__}: {error}")
         raise
-    mark_used(outcome.folder)
-    return stage_record(outcome)
-
-
-def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
-    """Refuse a preprocessed graph whose splits the recipe's metric cannot be measured on, before more is made of it.
-
-    `keys` names `ingest` and `preprocess`. Raises UserError.
-    """
-    if recipe.is_layout:
-        return
-    from tasks.evaluators.measurable import check_graph
-    from tasks.storage.dataset_store import DatasetStore
-    from tasks.storage.graph_store import GraphStore
-
-    try:
-        dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
-        graph = load_parents(load_stage("components"), home, keys)["preprocess"]
-    except (ParentGoneError, IntegrityError):
-        return  # the next stage notices, and has it made again; training looks too
-    names = DatasetStore(dataset.folder, dataset.manifest)
-    check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), names, lambda _: None)  # training warns
+    return StageRecord.of(outcome)
 
 
 def mark_used(folder: Path) -> None:
     """Remember that an artifact was used now; `graphmill clean --older-than` looks at it."""
     os.utime(folder)
-
-
-class StageRecord(BaseModel):
-    """What a run remembers of a stage, as plain JSON values."""
-
-    name: str
-    status: Literal["cached", "ran"]
-    key: str
-    digest: str
-    version: int
-    config: dict[str, Any]
-    parents: dict[str, str]
-    """Stage to the digest of its artifact."""
-    seconds: float
-    build_seconds: float
-    """What making it took, perhaps in an earlier run."""
-    peak_bytes: int
-    rows: int
-    bytes: int
-    folder: str
-    warnings: list[str]
-    repaired: str
-
-
-def stage_record(outcome: StageOutcome[Any]) -> dict[str, Any]:
-    """Return what a run remembers of a stage, a `StageRecord`."""
-    manifest = outcome.manifest
-    return {
-        "name": manifest.stage,
-        "status": "cached" if outcome.cached else "ran",
-        "key": manifest.key,
-        "digest": manifest.digest,
-        "version": manifest.stage_version,
-        "config": manifest.config,
-        "parents": manifest.parents,
-        "seconds": round(outcome.seconds, 3),
-        "build_seconds": manifest.seconds,
-        "peak_bytes": manifest.peak_bytes,
-        "rows": manifest.rows,
-        "bytes": manifest.num_bytes,
-        "folder": str(outcome.folder),
-        "warnings": list(manifest.warnings),
-        "repaired": outcome.repaired,
-    }

@@ -1,19 +1,15 @@
-"""The stages as Prefect tasks, when a retry of one helps, and when its stored result may be used again.
-
-A task calls its stage by name (`tasks.calls`), so that importing this module loads none of them.
-"""
+"""The stages as Prefect tasks, and when a retry of one helps."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Callable
 from typing import Any
 
 from prefect import Task, task
-from prefect.cache_policies import CacheKeyFnPolicy
+from prefect.cache_policies import NO_CACHE
 
 from configs.errors import UserError
-from tasks.calls import call_stage
+from tasks.calls import StageRecord
 
 _DESCRIPTIONS = {
     "ingest": "Source data to verified Parquet shards.",
@@ -43,7 +39,7 @@ _PASSING = {
 }
 
 
-def is_passing(task: Any, task_run: Any, state: Any) -> bool:
+def is_passing(_task: Any, _run: Any, state: Any) -> bool:
     """Whether a failed task should be tried again: the network or a server was away, nothing else."""
     from prefect.states import get_state_exception
 
@@ -63,32 +59,20 @@ def passes_by_itself(error: Any) -> bool:
     return False
 
 
-def run_key(context: Any, arguments: dict[str, Any]) -> str | None:
-    """Name a task's stored result by flow run and arguments.
+def _stage_task(name: str) -> Task[[Callable[[], StageRecord]], StageRecord]:
+    """Return the task of a stage; it is given `tasks.calls.call_stage` with its arguments."""
 
-    A retried flow run skips what it completed; every other run asks the artifact store, which verifies what it finds.
-    """
-    run_id = getattr(getattr(context, "task_run", None), "flow_run_id", None)
-    if run_id is None:
-        return None
-    text = json.dumps({"task": context.task.name, **arguments}, sort_keys=True, default=str)
-    return f"{run_id}-{context.task.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def _stage_task(name: str) -> Task[..., dict[str, Any]]:
-    """Return the task of a stage: recipe, home, parents' keys and `force` to `tasks.calls.stage_record`."""
-
-    def run(recipe: dict[str, Any], home: str, parents: dict[str, str], force: bool = False) -> dict[str, Any]:
-        return call_stage(name, recipe, home, parents, force=force)
+    def run(call: Callable[[], StageRecord]) -> StageRecord:
+        return call()
 
     run.__qualname__ = name  # Prefect tells tasks apart by it and by their code, which is the same
     return task(
         name=name,
         description=_DESCRIPTIONS[name],
         task_run_name=name,
-        persist_result=True,
-        result_serializer="json",
-        cache_policy=CacheKeyFnPolicy(cache_key_fn=run_key),
+        # No result of a task is kept: a run that starts again finds its artifacts, which are verified.
+        persist_result=False,
+        cache_policy=NO_CACHE,
         retries=2 if name in _USE_NETWORK else 0,
         retry_delay_seconds=[5, 30],
         retry_condition_fn=is_passing,

@@ -7,7 +7,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -48,17 +48,6 @@ def map_in_process(function: Callable[[Any], Any], items: Sequence[Any]) -> Iter
     return map(function, items)
 
 
-@contextmanager
-def lasting_workers(map_shards: MapShards) -> Iterator[tuple[MapShards, int]]:
-    """Keep the workers of a mapping for many calls: gives the mapping, and how many workers there are."""
-    lasting = getattr(map_shards, "lasting", None)
-    if lasting is None:
-        yield map_shards, 1
-        return
-    with lasting() as (mapping, workers):
-        yield mapping, workers
-
-
 class Listener:
     """Receives what a running stage reports. This one only logs; flows have one for the terminal and Prefect."""
 
@@ -78,6 +67,23 @@ class Listener:
 
     def metrics(self, stage: str, record: dict[str, float]) -> None:
         """A record of training metrics, with `step` and `epoch`."""
+
+
+class InnerListener(Listener):
+    """Of stages that run inside another one: passes on how far they are, and not what was said of the same before."""
+
+    def __init__(self, outer: Listener, stage: str, note: str) -> None:
+        self.outer, self.stage, self.note = outer, stage, note
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """Passed on."""
+        self.outer.progress(self.stage, done, total, unit, f"{self.note}: {stage} {note}".strip())
+
+    def message(self, stage: str, text: str) -> None:
+        """Ignored."""
+
+    def warning(self, stage: str, text: str) -> None:
+        """Ignored."""
 
 
 @dataclass

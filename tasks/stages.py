@@ -17,7 +17,8 @@ from configs.errors import UserError
 from configs.load import load_recipe
 from configs.schema import STAGES
 from configs.trust import own_files
-from tasks.calls import call_stage, check_labels
+from tasks.calls import call_stage
+from tasks.kinds.prepared import check_labels
 from tasks.storage.artifacts import MANIFEST_NAME
 from tasks.storage.home import Home
 from tasks.storage.manifests import Manifest
@@ -42,9 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
             recipe = load_recipe(args.recipe, args.overrides)
         keys: dict[str, str] = {}
         for name in _RUN[: _RUN.index(args.until) + 1]:
-            record = call_stage(name, recipe.model_dump(mode="json"), str(home.root), keys)
-            keys[name] = record["key"]
-            print(json.dumps({name: {"status": record["status"], **_facts(Path(record["folder"]))}}), flush=True)
+            record = call_stage(name, recipe, home, keys)
+            keys[name] = record.key
+            print(json.dumps({name: {"status": record.status, **_facts(Path(record.folder))}}), flush=True)
             if name == "preprocess":
                 check_labels(recipe, keys, home)
     except UserError as error:

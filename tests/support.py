@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from models.dgl.adapter import NEWEST_PYTHON
+from tasks.calls import StageRecord
 from tasks.stage import Parent
 from tasks.storage.artifacts import describe_files
 from tasks.storage.graph_store import ArrayWriter
@@ -226,8 +227,8 @@ def as_partition(parent: Parent) -> Parent:
     return Parent(manifest, parent.folder)
 
 
-def stage_entry(name: str, **given: Any) -> dict[str, Any]:
+def stage_entry(name: str, **given: Any) -> StageRecord:
     """What a run's record has of a stage (`tasks.calls.StageRecord`)."""
     entry = {"name": name, "status": "ran", "key": "k", "digest": "", "version": 1, "config": {}, "parents": {}}
     entry |= {"seconds": 0.0, "build_seconds": 0.0, "peak_bytes": 0, "rows": 0, "bytes": 0, "folder": ""}
-    return entry | {"warnings": [], "repaired": ""} | given
+    return StageRecord.model_validate(entry | {"warnings": [], "repaired": ""} | given)

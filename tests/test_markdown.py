@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from configs.errors import DataError
-from flows.hooks import failure_text, metrics_table
-from flows.model_use import record_text
-from flows.run_records import RunRecord
+from flows.apply.model_use import record_text
+from flows.pipeline.pages import failure_text
+from flows.records.run_record import RunRecord
+from flows.records.tables import metric_table
 from tasks.markdown import plain_markdown
 
 HOSTILE = "a|b ![x](http://evil.example/p.png) <img src=//evil.example/p.png>\n# [y](javascript:z) `c` **d**"
@@ -35,7 +36,7 @@ def test_pages_of_runs_show_texts_of_data_as_they_are() -> None:
     record = RunRecord(id="x", recipe="r", started_at=began, metrics={HOSTILE: {HOSTILE: 1.0}})
     for page in (
         failure_text(record, DataError(HOSTILE, path="n.csv")),
-        metrics_table(record),
+        metric_table("", record.metrics, record.controls).markdown(),
         record_text({"what": "predictions", "output": HOSTILE, "model": "m", "version": "1", "seconds": 1.0}),
     ):
         assert "![" not in page

@@ -9,9 +9,9 @@ import pytest
 from configs.errors import UserError
 from configs.source_files import user_path
 from flows.backfill.report import write_report
-from flows.commands.layouts import places
-from flows.commands.neighbors import write_neighbors
-from flows.commands.recipes import schema
+from flows.commands.outputs.layouts import places
+from flows.commands.outputs.neighbors import write_neighbors
+from flows.commands.recipes.cli import schema
 from tasks.apply.run import OutputRequest
 from tasks.publish.tracking.store_uris import home_uri, how_to_open, run_url_in, sqlite_file
 from tasks.storage.home import Home

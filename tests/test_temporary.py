@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.clean import clean_home
+from flows.commands.installation.clean import clean_home
 from tasks.storage.home import Home
 from tasks.storage.temporary import PREFIX, temporary_folder
 

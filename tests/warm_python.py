@@ -46,7 +46,7 @@ _PROGRAMS = frozenset(
         "benchmarks.relational_sides",
         "flows.cli",
         "flows.services.bootstrap",
-        "flows.services.temporary_server",
+        "flows.web.temporary_server",
         "tasks.supervise",
         "tasks.train.ranks.one_machine",
         "tasks.train.ranks.torchrun",
@@ -243,7 +243,7 @@ def _import_libraries() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name not in _PROGRAMS and module.name != "tasks.prefect_tasks" and "triton" not in module.name:
                 importlib.import_module(module.name)
-    importlib.import_module("flows.commands.run")
+    importlib.import_module("flows.commands.recipes.run")
     assert "prefect" not in sys.modules
     cpu_target.typing_context.refresh()  # what numba imports with the first kernel
     cpu_target.target_context.refresh()

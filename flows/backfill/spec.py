@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from configs.yaml_reader import parse_yaml
-from flows.parameters import BACKFILL_TAG
+from configs.reading.yaml_reader import parse_yaml
+from flows.records.parameters import BACKFILL_TAG
 
 Every = Literal["year", "month", "week", "day", "hour", "version"]
 Reprocess = Literal["missing", "failed", "all"]
@@ -28,7 +28,7 @@ class Partition(BaseModel, frozen=True):
 
     name: str
     snapshot: str | None = None
-    """Moment as of which the graph is taken (`flows.parameters`)."""
+    """Moment as of which the graph is taken (`flows.records.parameters`)."""
     overrides: tuple[str, ...] = ()
 
 
@@ -195,8 +195,6 @@ Moment = datetime.datetime
 
 
 class _Unit(NamedTuple):
-    """A calendar unit."""
-
     floor: Callable[[Moment], Moment]
     following: Callable[[Moment], Moment]
     name: str

@@ -11,8 +11,8 @@ from configs.errors import GraphmillError
 from flows.backfill import store
 from flows.backfill.actions import deployment_of, has_ended, partition_recipe, state_of
 from flows.backfill.spec import Backfill, Partition
-from flows.commands.plan import make_plan
-from flows.run_records import finished_record
+from flows.commands.recipes.plan import make_plan
+from flows.records.run_record import finished_record
 from flows.terminal.selection import Selection
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
@@ -120,7 +120,7 @@ def with_results(client: Any, home: Home, status: BackfillStatus) -> BackfillSta
         if row.state in ("completed", "skipped"):
             record = finished_record(place, row.flow_run_id) if row.flow_run_id else None
             if record is not None:
-                stages = {name: {key: one[key] for key in ("status", "seconds")} for name, one in record.stages.items()}
+                stages = {name: one.model_dump(include={"status", "seconds"}) for name, one in record.stages.items()}
                 metrics = record.metrics
             if not metrics and deployment is not None:
                 metrics = _metrics_of_result(place, deployment, partition)

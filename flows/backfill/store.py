@@ -15,7 +15,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.backfill.spec import Backfill, Partition
 from flows.deploy.deployments import all_pages
-from flows.parameters import PARTITION_TAG, PROMOTE_TAG
+from flows.records.parameters import PARTITION_TAG, PROMOTE_TAG
 
 _PREFIX = "graphmill_backfill_"
 _TAGS = ["graphmill", "backfill"]

@@ -83,17 +83,17 @@ def deploy(
 
     request = DeployRequest(recipe or "", name, settings or [], cron, timezone, every, snapshot, pool, no_promote)
     files = {"nodes": nodes, "pairs": pairs, "graphs": graphs, "queries": queries}
-    given = {option: path for option, path in files.items() if path is not None}
     place = open_connected_home(home)
     if predict is not None and no_promote:
         raise RecipeError("--no-promote goes with a recipe's runs; what --predict makes publishes no version")
     if predict is not None:
-        from flows.deploy.predictions import PredictRequest, deploy_predictions
+        from flows.deploy.predictions import deploy_predictions
+        from flows.records.use_options import UseOptions
 
-        deploy_predictions(place, PredictRequest(request, predict, output, given, keep_layers))
+        deploy_predictions(place, request, predict, UseOptions(output=output, keep_layers=keep_layers, **files))
     elif recipe is None:
         raise RecipeError("deploy what? name a recipe, or a model by which to predict: --predict NAME@champion")
-    elif output is not None or keep_layers or given:
+    elif output is not None or keep_layers or any(files.values()):
         raise RecipeError("--output, --keep-layers and files of what is asked about go with --predict NAME@champion")
     else:
         make(place, request)

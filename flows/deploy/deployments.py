@@ -15,16 +15,15 @@ from zoneinfo import ZoneInfo
 from configs.errors import RecipeError, StageError
 from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.matching import did_you_mean
-from flows.parameters import NO_PROMOTE_TAG, check_moment, requested_overrides
-from flows.run_records import RECIPE_TAG
+from flows.records.parameters import NO_PROMOTE_TAG, check_moment, requested_overrides
+from flows.records.run_record import RECIPE_TAG
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
 from tasks.train.families import check_options
 
-FLOW, PREDICTIONS = "train_graph", "predict_nodes"
-FLOWS = (FLOW, PREDICTIONS, "export_model")
-ENTRYPOINT = "flows.pipeline.train_graph"
+FLOWS = {"train_graph": "flows.pipeline.train.train_graph", "use_model": "flows.apply.flows.use_model"}
+"""Flows that are deployed, and their entry points."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EVERY = re.compile(r"(\d{1,9})\s*(m|min|h|d|w)")
@@ -85,7 +84,7 @@ def deploy(home: Home, request: DeployRequest) -> str:
     if request.snapshot is not None:
         parameters["snapshot"] = request.snapshot
     about = f"**{recipe.name}**: {recipe.description or 'a graphmill recipe'}\n\nRecipe: `{source}`"
-    place = Place(FLOW, ENTRYPOINT, form_schema(recipe, source), about, [f"{RECIPE_TAG}{recipe.name}"])
+    place = DeploymentPage("train_graph", form_schema(recipe, source), about, [f"{RECIPE_TAG}{recipe.name}"])
     return save(request, schedule, parameters, place)
 
 
@@ -99,17 +98,16 @@ def check_moments(request: DeployRequest) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class DeploymentPage:
     """Where a deployment stands, and what its page shows."""
 
     flow: str
-    entrypoint: str
     form: dict[str, Any]
     about: str
     tags: list[str]
 
 
-def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], place: Place) -> str:
+def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], place: DeploymentPage) -> str:
     """Make (or renew) a deployment on the server and return its id. Raises RecipeError, StageError."""
     if not _NAME.fullmatch(request.name):
         raise RecipeError(f"--name {request.name!r}: letters, digits, '.', '_' and '-', a letter or digit first")
@@ -127,7 +125,7 @@ def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], plac
                 description=place.about,
                 work_pool_name=request.pool,
                 tags=[RUN_TAG, *place.tags, *([NO_PROMOTE_TAG] if request.no_promote else [])],
-                entrypoint=place.entrypoint,
+                entrypoint=FLOWS[place.flow],
                 parameter_openapi_schema=place.form,
                 enforce_parameter_schema=True,
                 # Nothing is said of `paused`: a new one is not, and one that somebody (or a backfill) paused stays so.
@@ -181,7 +179,6 @@ def parse_every(text: str) -> datetime.timedelta:
 
 
 def _local_timezone() -> str:
-    """Return the machine's time zone, by name; UTC where it has none."""
     named = os.environ.get("TZ", "").removeprefix(":")
     if named:
         return named
@@ -226,7 +223,7 @@ def list_deployments(client: Any) -> list[DeploymentRow]:
     return [_row(client, deployment) for deployment in _all(client)]
 
 
-def _all(client: Any, flows: Sequence[str] = FLOWS) -> list[Any]:
+def _all(client: Any, flows: Sequence[str] = tuple(FLOWS)) -> list[Any]:
     from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 
     read = partial(client.read_deployments, flow_filter=FlowFilter(name=FlowFilterName(any_=list(flows))))
@@ -276,7 +273,6 @@ def _subject(deployment: Any) -> str:
 
 
 def _zone(deployment: Any) -> datetime.tzinfo | None:
-    """Return the time zone of the schedule; None: it has none, and this machine's is as good."""
     names = [getattr(item.schedule, "timezone", None) for item in deployment.schedules]
     return ZoneInfo(names[0]) if names and names[0] else None
 

@@ -8,7 +8,8 @@ from typing import Any
 from configs.base import ConfigModel
 from configs.load import dump_recipe
 from configs.schema import STAGES, Recipe
-from flows.parameters import OVERRIDE_PATTERN, SCHEDULED, SNAPSHOT_PATTERN
+from flows.records.parameters import OVERRIDE_PATTERN, SCHEDULED, SNAPSHOT_PATTERN
+from flows.records.use_options import UseOptions
 
 # What a form can ask well: one value, or a short list of numbers or words. Tables of files stay in the recipe.
 _PLAIN = frozenset({"integer", "number", "boolean", "string"})
@@ -43,23 +44,16 @@ def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
 
 
 def prediction_form(model: str) -> dict[str, Any]:
-    """Return the schema of the parameters of `predict_nodes` for this model."""
+    """Return the schema of the parameters of `use_model` for predictions by this model."""
+    fields = UseOptions.model_json_schema()["properties"]
+    options = {name: {**field, "title": name} for name, field in fields.items() if name not in ("node_type", "layout")}
     text = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
     properties: dict[str, Any] = {
         "model": {"type": "string", "const": model, "default": model, "description": "The model that predicts."},
-        "output": {**text, "description": "File to write; `{date}` and `{time}` are those of the scheduled start."},
         "recipe": {**text, "description": "Recipe of the data; empty: the data of the training."},
         "snapshot": _snapshot(),
+        "options": {"type": "object", "default": {}, "properties": options, "additionalProperties": False},
         "overrides": {**_OVERRIDES, "description": "Changes of that recipe, a line each: dataset.edges.files=new.csv."},
-        "nodes": {**text, "description": "File of node ids; empty: all."},
-        "pairs": {**text, "description": "File of pairs (link models)."},
-        "graphs": {**text, "description": "File of graph ids; empty: all."},
-        "queries": {**text, "description": "File of triples to complete."},
-        "threshold": {**text, "description": "Probability from which class 1 is predicted, or NAME=P."},
-        "split": {**text, "description": "`none`: rows have no splits, and tables need no labels."},
-        "k": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
-        "keep_layers": {"type": "boolean", "default": False, "description": "Compute only what has changed since."},
-        "timezone": {**text, "description": "Time zone of `{date}` and `{time}`; empty: the worker's."},
         "home": {"type": "string", "description": "Folder of artifacts on the worker's machine."},
     }
     return _form(properties, "model")
@@ -88,7 +82,6 @@ def _snapshot() -> dict[str, Any]:
 
 
 def _sections(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe's sections as nested objects; each option says what it is now."""
     values = dump_recipe(recipe)
     properties: dict[str, Any] = {}
     for name in Recipe.model_fields:
@@ -126,7 +119,6 @@ def _options(section: ConfigModel, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(field: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the part of a field's schema that a form can show, or None."""
     if "anyOf" in field:
         choices = [choice for choice in (_plain(item) for item in field["anyOf"]) if choice is not None]
         if len(choices) == len(field["anyOf"]):

@@ -9,12 +9,12 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from configs.load import load_recipe
 from configs.matching import did_you_mean
-from configs.yaml_reader import parse_yaml
+from configs.reading.yaml_reader import parse_yaml
 from flows.deploy.deployments import find_deployment, server
-from flows.parameters import check_moment, requested_overrides
+from flows.records.parameters import check_moment, requested_overrides
 
 _LISTS = ("only", "force")
-_FIELDS = ("snapshot", "from_stage", *_LISTS)
+_FIELDS = ("recipe", "snapshot", "from_stage", *_LISTS)
 
 
 def start(name: str, texts: list[str]) -> Any:
@@ -47,48 +47,34 @@ def run_parameters(deployment: Any, texts: list[str]) -> dict[str, Any]:
     An option that the form does not offer, of a list of tables say, becomes an override. Raises RecipeError.
     """
     offered = deployment.parameter_openapi_schema["properties"]
-    if "options" not in offered:
-        return _use_parameters(deployment, list(offered), texts)
+    names = [name for name in _FIELDS if name in offered and "const" not in offered[name]]
     sections = offered["options"]["properties"]
     parameters: dict[str, Any] = dict(deployment.parameters)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = dict(parameters.get("options") or {})
     overrides = list(parameters.get("overrides") or ())
     for text in texts:
         key, equals, raw = text.partition("=")
         if not equals or not key:
             raise RecipeError(f"{text!r} is not of the form key=value, such as train.epochs=5 or snapshot=2023")
         section, _, option = key.rpartition(".")
-        if key in _FIELDS:
+        if key in names:
             parameters[key] = [part.strip() for part in raw.split(",")] if key in _LISTS else raw
-        elif section in sections and option in sections[section]["properties"]:
+        elif option in sections.get(section, {}).get("properties", {}):
             options.setdefault(section, {})[option] = parse_yaml(raw, text)
-        elif not section and key in sections and "properties" not in sections[key]:
-            options[key] = parse_yaml(raw, text)
-        elif key.partition(".")[0] not in sections and not section:
-            known = list(dict.fromkeys([*_FIELDS, *sections]))
+        elif key in sections and "properties" not in sections[key]:
+            options[key] = raw if _is_text(sections[key]) else parse_yaml(raw, text)
+        elif not section and key not in sections:
+            known = list(dict.fromkeys([*names, *sections]))
             raise RecipeError(f"no parameter {key!r}{did_you_mean(key, known)}; there are {', '.join(known)}")
         else:
             overrides.append(text)
-    if "snapshot" in parameters:
+    if parameters.get("snapshot"):
         check_moment(parameters["snapshot"])
     return {**parameters, "options": options, "overrides": overrides}
 
 
-def _use_parameters(deployment: Any, offered: list[str], texts: list[str]) -> dict[str, Any]:
-    """As `run_parameters`, where a model is used: the flow's parameters, and changes of the data's recipe."""
-    parameters: dict[str, Any] = {**deployment.parameters}
-    parameters["overrides"] = list(parameters.get("overrides") or ())
-    for text in texts:
-        key, equals, raw = text.partition("=")
-        if equals and "." in key:
-            parameters["overrides"].append(text)
-        elif equals and key in offered:
-            parameters[key] = parse_yaml(raw, text) if key in ("k", "keep_layers") else raw
-        else:
-            raise RecipeError(f"{text!r}{did_you_mean(key, offered)}: there are {', '.join(offered)}, as key=value")
-    if parameters.get("snapshot"):
-        check_moment(parameters["snapshot"])
-    return parameters
+def _is_text(field: dict[str, Any]) -> bool:
+    return any(one.get("type") == "string" for one in field.get("anyOf", [field]))
 
 
 def _check_recipe(deployment: Any, parameters: dict[str, Any]) -> None:
@@ -99,11 +85,8 @@ def _check_recipe(deployment: Any, parameters: dict[str, Any]) -> None:
     source = str(parameters.get("recipe") or "")
     if not source or not os.path.isdir(folder) or (os.sep in source and not os.path.isfile(source)):  # noqa: PTH112, PTH113
         return  # it was deployed from another machine; the run itself will tell
-    texts = requested_overrides(
-        parameters["overrides"],
-        parameters.get("options"),
-        parameters.get("snapshot"),
-        datetime.datetime.now(datetime.UTC),
-    )
+    options = None if "model" in parameters else parameters["options"]  # those of a use are not the recipe's
+    now = datetime.datetime.now(datetime.UTC)
+    texts = requested_overrides(parameters["overrides"], options, parameters.get("snapshot"), now)
     with contextlib.chdir(folder):  # relative paths in a recipe are relative to where it was deployed from
         load_recipe(source, texts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+TEMPORARY = "GRAPHMILL_TEMPORARY_SERVER"
+"""Set while PREFECT_API_URL is that of a run's own server."""
 QUIET = {
     "DO_NOT_TRACK": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from flows.parameters import PARTITION_TAG
-from flows.run_records import RunRecord, all_runs
+from flows.records.parameters import PARTITION_TAG
+from flows.records.run_record import RunRecord, all_runs
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
@@ -37,10 +37,9 @@ def happenings(home: Home, record: RunRecord) -> list[tuple[str, dict[str, Any]]
     failure = record.failed_before or failure_before(home, record)
     if failure:
         found.append((RECOVERED, {"text": f"{record.recipe} is well again (it had failed: {failure})"}))
-    published = record.stages.get("publish")
-    if published is not None and published["status"] == "ran":
-        manifest = ArtifactStore(home).load("publish", published["key"], load_stage("publish").manifest)
-        if manifest is not None and not manifest.gate.get("left_alone"):
+    if record.has_run("publish"):
+        manifest = ArtifactStore(home).load("publish", record.stages["publish"].key, load_stage("publish").manifest)
+        if manifest is not None and not manifest.gate.left_alone:
             found.append((CHAMPION if manifest.champion else KEPT, decided(record, manifest)))
     return found
 
@@ -55,13 +54,13 @@ def decided(record: RunRecord, manifest: PublishManifest) -> dict[str, Any]:
     gate = manifest.gate
     is_champion = f"is {'' if manifest.champion else 'not '}champion"
     lines = [
-        f"{manifest.model_name} version {manifest.model_version} {is_champion}: {gate.get('reason', '')}",
+        f"{manifest.model_name} version {manifest.model_version} {is_champion}: {gate.reason}",
         f"its own metrics: {metrics}",
     ]
-    if gate.get("drift"):
-        lines.append(profile.text(gate["drift"]))
+    if gate.drift:
+        lines.append(profile.text(gate.drift))
     names = ("metric", "challenger", "champion", "against", "rows", "drift")
-    values = {name: gate[name] for name in names if gate.get(name) is not None}
+    values = {name: getattr(gate, name) for name in names if getattr(gate, name) is not None}
     return {"text": "\n".join(lines), "model": manifest.model_name, "version": manifest.model_version, **values}
 
 

@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 
 from configs.errors import RecipeError, StageError
 from flows.environment.proxies import reach_directly
+from flows.environment.quiet import TEMPORARY
 from flows.services.commands import client_environment
 from flows.services.health import answers
 from flows.services.settings import read_settings
@@ -19,8 +20,6 @@ from flows.services.state import is_up
 from flows.terminal.console import err
 from tasks.storage.home import Home
 
-TEMPORARY = "GRAPHMILL_TEMPORARY_SERVER"
-"""Set while PREFECT_API_URL is that of a run's own server."""
 _START_SECONDS, _LOOK_SECONDS = 180.0, 0.2
 _STORES = ("file", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 _STORE_PLUGINS = "mlflow.tracking_store"

@@ -38,20 +38,15 @@ def run_bootstrap(home: Home, settings: ServiceSettings) -> str:
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["bootstrap failed"])[-1]
 
 
-def prepare_server(pool: str, home: Home) -> None:
-    """Make pool, limits, automation and the home's storage where they are missing."""
+def prepare_server(pool: str) -> None:
+    """Make pool, limits and automation where they are missing."""
     from prefect.client.orchestration import get_client
-
-    from flows.results import result_storage
 
     with get_client(sync_client=True) as client:
         _make_pool(client, pool)
         for name in (GPU_LIMIT, MEMORY_LIMIT):
             _make_limit(client, name)
     _make_watch()
-    # The first block that a server keeps makes the key by which it encrypts them, and two at once make two: not all
-    # blocks could be read again. The first runs, which all save this one, come later.
-    result_storage(home)
 
 
 def _make_pool(client: Any, name: str) -> None:
@@ -80,7 +75,6 @@ def _make_limit(client: Any, name: str) -> None:
 
 
 def _make_watch() -> None:
-    """Have the server mark a run as crashed when its heartbeats stop and no end was reported."""
     from prefect.automations import Automation, EventTrigger
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
@@ -116,7 +110,7 @@ def _make_watch() -> None:
 def main() -> None:
     """Prepare the server of `PREFECT_API_URL`; on failure say why in the last line of stderr."""
     try:
-        prepare_server(sys.argv[1], Home.open())
+        prepare_server(sys.argv[1])
     except Exception as error:
         text = " ".join(str(error).split())[:400]
         sys.exit(f"the Prefect server refused to be prepared: {type(error).__name__}: {text}")

@@ -28,8 +28,6 @@ def prepare_environment(home: Home, *, verbose: bool = False) -> None:
         # Prefect prints a traceback for every failed task and flow; graphmill says once, in words, what went wrong.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO" if verbose else "CRITICAL",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
-        "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
-        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home.prefect / "results"),
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     }.items():
         os.environ.setdefault(name, value)

@@ -119,7 +119,7 @@ def _refuse_changes(kept: ServiceSettings | None, request: UpRequest) -> None:
 def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
     """Make databases whole before a server that may be killed half-way opens them."""
     if settings.database is None:
-        from flows.services.temporary_server import prepare_database
+        from flows.web.temporary_server import prepare_database
         from tasks.publish.tracking.mlflow_registry import prepare_store
 
         prepare_database(home)
@@ -213,7 +213,7 @@ def run_worker(home: Home, pool: str, limit: int) -> None:
     connect(home)
     if not os.environ.get("PREFECT_API_URL"):
         raise StageError("a worker needs a server: set PREFECT_API_URL (and MLFLOW_TRACKING_URI), or run graphmill up")
-    prepare_server(pool, home)
+    prepare_server(pool)
     kept = read_settings(home) or ServiceSettings()
     service = worker_service(home, kept.model_copy(update={"pool": pool, "limit": limit}))
     environment = _with_named_servers(service_environment(service))

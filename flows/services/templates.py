@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from flows.services.environment import prepare_environment
-from flows.services.temporary_server import prepare_database
+from flows.web.temporary_server import prepare_database
 from tasks.storage.database_templates import Library, is_sound, keep_as_template, template_path
 from tasks.storage.home import Home
 

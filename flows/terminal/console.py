@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flows.terminal.waiting import soon
+from tasks.markdown import plain_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -164,7 +165,6 @@ class Reporter:
 
 
 def _left(elapsed: float | None, remaining: float | None, detail: str) -> str:
-    """Return what to say of the time that a stage still takes."""
     if remaining is None or (elapsed or 0.0) < _WARM_UP_SECONDS or " left" in detail:
         return ""
     return f"{format_seconds(remaining)} left"
@@ -174,7 +174,7 @@ def _count(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
 
 
-class Table:
+class TextTable:
     """A table that fits a terminal, and is plain where it goes to a pipe or a file: whole lines, aligned columns."""
 
     def __init__(self, columns: Sequence[str], right: Sequence[str] = ()) -> None:
@@ -217,6 +217,12 @@ class Table:
             drawn.add_row(*map(Text, row))
         return drawn
 
+    def markdown(self) -> str:
+        """Return it as Markdown, its texts shown as they are."""
+        head, *rows = [tuple(map(plain_markdown, row)) for row in (self.columns, *self.rows)]
+        marks = tuple("--:" if name in self._right else "---" for name in self.columns)
+        return "\n".join(f"| {' | '.join(line)} |" for line in (head, marks, *rows))
+
     def plain_lines(self) -> Iterator[str]:
         """Yield the head and the rows, columns two spaces apart; nothing is cut, and each row is one line."""
         flat = [["; ".join(cell.split("\n")) for cell in row] for row in (self.columns, *self.rows)]
@@ -229,6 +235,6 @@ class Table:
             yield "  ".join(cells).rstrip()
 
 
-def table(*columns: str, right: Sequence[str] = ()) -> Table:
+def table(*columns: str, right: Sequence[str] = ()) -> TextTable:
     """Return an empty table; columns named in `right` are flushed right."""
-    return Table(columns, right)
+    return TextTable(columns, right)

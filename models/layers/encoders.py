@@ -79,7 +79,7 @@ class NodeEncoder(nn.Module):
         width = facts.feature_dim + labels if facts.feature_dim else 0
         self.embedding: nn.Embedding | None = None
         if not facts.feature_dim and not facts.categories:
-            count = 1 if facts.task == "graph" else facts.num_nodes  # nodes of unseen graphs can have no own row
+            count = 1 if facts.many_graphs else facts.num_nodes  # nodes of unseen graphs can have no own row
             self.embedding = nn.Embedding(count, embedding_dim or dim)
             nn.init.xavier_uniform_(self.embedding.weight)
             width = embedding_dim or dim

@@ -45,6 +45,7 @@ class LayoutModel(LearntFromSamples, RowsModel):
     """
 
     encoder: NodeEncoder
+    evaluated_as = "layout"
 
     @classmethod
     def objective(cls, config: Any) -> LayoutObjective:

@@ -52,6 +52,8 @@ class RelationalModelConfig(ComponentConfig):
     """Options of every model of a typed graph."""
 
     family: ClassVar[str] = "relational"
+    tasks: ClassVar[tuple[str, ...]] = ("node",)
+    """Tasks of data sets that such a model is for."""
     # What other GNNs have as options and these models never do; training and applying a model ask for it.
     jumping: ClassVar[str] = "none"
     label_iterations: ClassVar[int] = 0
@@ -133,7 +135,7 @@ class RelationalModelConfig(ComponentConfig):
 
     def check_task(self, task: str) -> None:
         """Refuse tasks that such a model is not for. Raises RecipeError."""
-        if task != "node":
+        if task not in self.tasks:
             raise RecipeError(
                 f"model.name={self.name} predicts rows, and this is a {task} task; take a model such as graphsage"
             )

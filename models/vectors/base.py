@@ -79,7 +79,7 @@ class VectorModel(RowsModel):
 
     def make_head(self) -> NodeHead | LinkHead:
         """Return the head of the task."""
-        if self.facts.task == "link":
+        if self.facts.scores_pairs:
             if self.config.score == "mlp":
                 return LinkHead(self.config.dim, 2 * self.config.dim, "mlp", 3, 0.0)
             kind = "mlp" if self.config.score == "hadamard" else self.config.score

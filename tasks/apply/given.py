@@ -58,20 +58,14 @@ def _check_name_line(path: Path, names: list[str], columns: tuple[str, ...], bat
 
     Raises DataError: the line has the form of the next one, digits included.
     """
-    line, wanted = ",".join(names), ",".join(columns)
-    first = [str(batch.column(name)[0]) for name in names] if batch.data.num_rows else []
-    if any(
-        _pattern(name) == _pattern(cell) and "0" in _pattern(name) for name, cell in zip(names, first, strict=False)
-    ):
-        raise DataError(
-            f"begins with {line!r}, which looks like ids, not like the columns' names; give it a first line {wanted!r}",
-            path=path,
-        )
+    line, header = ",".join(names), ",".join(columns)
+    for name in names if batch.data.num_rows else ():
+        if "0" in _pattern(name) == _pattern(str(batch.column(name)[0])):
+            looks = f"begins with {line!r}, which looks like ids, not like the columns' names"
+            raise DataError(f"{looks}; give it a first line {header!r}", path=path)
     logger.warning(
         "%s: the first line, %r, is taken as the columns' names; if it holds ids, put a line %r before it",
-        path,
-        line,
-        wanted,
+        *(path, line, header),
     )
 
 
@@ -98,23 +92,17 @@ def read_rows(path: Path, column: str = "row") -> Array | None:
     for batch in files.batches([column], [column]):
         cells = batch.column(column)
         try:
-            parts.append(_whole_floats(cells) if pa.types.is_floating(cells.type) else _whole_texts(cells))
+            if pa.types.is_floating(cells.type):  # as numbers, since Arrow writes large ones as 1e+10
+                values = cells.to_numpy(zero_copy_only=False).astype(np.float64)
+                whole = (values >= 0) & (values < EXACT) & (values == np.floor(values))
+                parts.append(np.where(whole, values, -1).astype(np.int64))
+                continue
+            texts = compute.replace_substring_regex(cells.cast(pa.string()), r"\.0*$", "")
+            whole = compute.fill_null(compute.match_substring_regex(texts, r"^[0-9]{1,18}$"), False)
+            parts.append(np.asarray(compute.if_else(whole, texts, "-1").cast(pa.int64())))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, or bytes
             return None
     return np.concatenate(parts)
-
-
-def _whole_floats(cells: pa.Array) -> Array:
-    # As numbers, since Arrow writes large ones as 1e+10.
-    values = cells.to_numpy(zero_copy_only=False).astype(np.float64)
-    whole = (values >= 0) & (values < EXACT) & (values == np.floor(values))
-    return np.where(whole, values, -1).astype(np.int64)
-
-
-def _whole_texts(cells: pa.Array) -> Array:
-    texts = compute.replace_substring_regex(cells.cast(pa.string()), r"\.0*$", "")
-    whole = compute.fill_null(compute.match_substring_regex(texts, r"^[0-9]{1,18}$"), False)
-    return np.asarray(compute.if_else(whole, texts, "-1").cast(pa.int64()))
 
 
 @contextmanager
@@ -135,14 +123,14 @@ def _called(path: Path, column: str) -> str:
 
 
 def _of_kind(batch: TableBatch, column: str, texts: bool) -> pa.Array:
-    found = ids(batch, column)
-    if texts or not is_text(found.type):
-        return found.cast(pa.string()) if texts else found
+    cells = ids(batch, column)
+    if texts or not is_text(cells.type):
+        return cells.cast(pa.string()) if texts else cells
     try:
-        return to_int64(found)
+        return to_int64(cells)
     except pa.ArrowInvalid:
-        row = first_not_whole(found)
-        text = found[row].as_py()
+        row = first_not_whole(cells)
+        text = cells[row].as_py()
         raise batch.error(f"{text!r} is no id here: the data's ids are whole numbers", row, column) from None
 
 

@@ -52,7 +52,7 @@ def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
     manifest = store.manifest
     labels = _pairs(store)
     ids = IdMap(store, dataset)
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         count = manifest.num_graphs
         labels["label"] = _tensor(store["graph_label"])
         labels["original_id"] = _ids(ids.lookup_graphs(np.arange(count)), "graphs")
@@ -73,7 +73,7 @@ def write_pyg(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
     import torch
 
     manifest = store.manifest
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         raise DataError(f"{manifest.dataset} is many graphs, and the file for PyG holds one; take --format dgl")
     ids = IdMap(store, dataset)
     one = len(manifest.node_types) == len(manifest.edge_types) == 1
@@ -82,17 +82,13 @@ def write_pyg(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
     for kind, data in graph.ndata.items():
         stores[kind] = {"num_nodes": graph.num_nodes[kind], **{_OF_NODES.get(k, k): v for k, v in data.items()}}
     for triplet, edges in graph.edges.items():
-        src, dst = _ends(*edges) if one else edges
+        src, dst = edges
+        if one:  # CSC: indptr, indices
+            src, dst = edges[1], torch.repeat_interleave(torch.arange(len(edges[0]) - 1), edges[0].diff())
         data = {_OF_EDGES.get(name, name): value for name, value in graph.edata[triplet].items()}
         stores[triplet] = {"edge_index": torch.stack([src, dst]), **data}
-    found: dict[Any, Any] = {**stores["_N"], **stores[_ONE], **_pairs(store)} if one else stores
-    return _write(manifest, path, lambda draft: torch.save(found, draft))
-
-
-def _ends(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    import torch
-
-    return indices, torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
+    content: dict[Any, Any] = {**stores["_N"], **stores[_ONE], **_pairs(store)} if one else stores
+    return _write(manifest, path, lambda draft: torch.save(content, draft))
 
 
 def _pairs(store: GraphStore) -> dict[str, Tensor]:
@@ -143,7 +139,7 @@ def _typed(store: GraphStore, ids: IdMap) -> PlainGraph:
         ndata[kind] = _fields(store, _NODE_FIELDS, members, manifest.type_columns.get(kind))
         ndata[kind] |= _own_features(store, kind, members)
         ndata[kind]["original_id"] = _ids(ids.lookup(members), kind)
-        if kind == manifest.target_type and manifest.task == "node":
+        if kind == manifest.target_type and manifest.split_rows.are_nodes:
             ndata[kind] |= _targets(store, members)
     src = np.asarray(store["csc_indices"], np.int64)
     dst = np.repeat(np.arange(n), np.diff(store["csc_indptr"]))
@@ -159,51 +155,50 @@ def _typed(store: GraphStore, ids: IdMap) -> PlainGraph:
         name = manifest.edge_types[number].removeprefix(f"{ends[0]}__").removesuffix(f"__{ends[1]}")
         triplet = (ends[0], name, ends[1])
         edges[triplet] = _tensor(place[src[chosen]]), _tensor(place[dst[chosen]])
-        own = manifest.relation_columns.get(manifest.edge_types[number])
-        edata[triplet] = _fields(store, _EDGE_FIELDS, chosen, own)
+        columns = manifest.relation_columns.get(manifest.edge_types[number])
+        edata[triplet] = _fields(store, _EDGE_FIELDS, chosen, columns)
     return PlainGraph({kind: len(members) for kind, members in nodes.items()}, edges, ndata, edata)
 
 
-def _fields(store: GraphStore, names: dict[str, str], rows: Any, own: TypeColumns | None = None) -> dict[str, Tensor]:
-    """Return what nodes or edges carry, all rows or some; of features the `own` columns, where they have such."""
-    found = {}
+def _fields(store: GraphStore, names: dict[str, str], rows: Any, of: TypeColumns | None = None) -> dict[str, Tensor]:
+    """Return what nodes or edges carry, all rows or some; of features the columns `of` their type."""
+    fields = {}
     for name, field in names.items():
         if name not in store:
             continue
         array = store[name] if rows is None else store[name][rows]
-        if own is not None and array.ndim == 2:
-            columns = own.categorical if name.endswith("_cat") else own.numeric
-            if not columns:
+        if of is not None and array.ndim == 2:
+            array = array[:, list(of.categorical if name.endswith("_cat") else of.numeric)]
+            if not array.shape[1]:
                 continue
-            array = array[:, list(columns)]
-        found[field] = _tensor(array)
-    return found
+        fields[field] = _tensor(array)
+    return fields
 
 
 def _own_features(store: GraphStore, kind: str, nodes: Array) -> dict[str, Tensor]:
     """Return the features of nodes of a type that has matrices of its own."""
-    found = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
-    if not any(table is not None for table in found.values()):
+    tables = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
+    if all(table is None for table in tables.values()):
         return {}
     rows = store["node_ids"][nodes] - store.manifest.type_offsets[store.manifest.node_types.index(kind)]
-    return {name: _tensor(table[rows]) for name, table in found.items() if table is not None}
+    return {name: _tensor(table[rows]) for name, table in tables.items() if table is not None}
 
 
 def _targets(store: GraphStore, nodes: Array) -> dict[str, Tensor]:
     """Return labels and masks of some nodes, on node tasks."""
-    if store.manifest.task != "node":
+    if not store.manifest.split_rows.are_nodes:
         return {}
     return {"label": _tensor(store["label"][nodes]), **_masks(store, store.manifest.num_nodes, nodes)}
 
 
 def _masks(store: GraphStore, count: int, rows: Array) -> dict[str, Tensor]:
-    found = {}
+    masks = {}
     for split, field in _MASKS.items():
         if f"{split}_idx" in store:
             mask = np.zeros(count, bool)
             mask[store[f"{split}_idx"]] = True
-            found[field] = _tensor(mask[rows])
-    return found
+            masks[field] = _tensor(mask[rows])
+    return masks
 
 
 def _ids(ids: pa.Array, owner: str) -> Tensor:

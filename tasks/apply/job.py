@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from configs.layout_options import LayoutOptions
-from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.mapped_data import MappedData
-from tasks.evaluate.threshold import Threshold
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob
+from tasks.kinds.judged import Threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class ServeJob(ScoringJob):
 
     what: Literal["predictions", "embeddings", "relations", "layout"]
     format: str
-    """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
+    """Of `vector_files.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
     model: Path
     """Folder of the model's files."""
     graph: Path
@@ -32,7 +32,7 @@ class ServeJob(ScoringJob):
     node_type: str | None
     classes: list[str] | None
     """Names of the model's classes."""
-    asked: Asked = field(default_factory=Asked)
+    asked: CompletionRequest = field(default_factory=CompletionRequest)
     """What is asked of a model of triples."""
     is_shown: bool = False
     """Whether completions of triples are returned, not written."""

@@ -14,10 +14,11 @@ from typing import Any
 
 from configs.errors import IntegrityError, RecipeError
 from models.kernels.processor import instructions
-from tasks.apply.model_files import MODEL, WEIGHTS
-from tasks.apply.published import Published
+from tasks.apply.model.files import MODEL, WEIGHTS
+from tasks.apply.model.published import Published
 from tasks.calls import load_stage, mark_used
 from tasks.inference.former_layers import FormerLayers, KeepJob
+from tasks.kinds.of import kind_named
 from tasks.processes.code_version import code_digest, code_version
 from tasks.stage import Listener, Parent
 from tasks.storage.artifacts import ArtifactStore, artifact_key, describe_files, disk_errors, file_digest, file_lock
@@ -32,7 +33,7 @@ _LIBRARIES = ("torch", "numpy", "numba", "llvmlite", "dgl")
 
 def check_keeps(published: Published, device: str) -> None:
     """Refuse `--keep-layers` where it cannot be. Raises RecipeError; the worker looks at the model itself."""
-    if published.task not in ("node", "link"):
+    if not kind_named(published.task).keeps_layers:
         raise RecipeError(f"--keep-layers: this is a model of {published.task}s; it is for models of nodes and links")
     if device == "cuda":
         raise RecipeError(
@@ -60,9 +61,8 @@ class Keeping:
         if told["warning"] is not None:
             warn(told["warning"])
         num_nodes, seconds = self.parents["partition"].manifest.num_nodes, told["seconds"]
-        computed, former = tuple(told["computed"]), self.former
-        is_full = former is None or told["warning"] is not None
-        full = (seconds, told["rows"]) if is_full or former is None else (former.full_seconds, former.full_nodes)
+        computed, former = tuple(told["computed"]), None if told["warning"] is not None else self.former
+        full = (seconds, told["rows"]) if former is None else (former.full_seconds, former.full_nodes)
         folder = self.store.folder(LAYERS, self.key)
         if not self.job.is_complete:
             manifest = LayersManifest(
@@ -77,8 +77,8 @@ class Keeping:
             folder = self.store.commit(self.job.folder, manifest)
         mark_used(folder)
         self.written = {
-            "former": None if is_full or former is None else former.key,
-            "former_as_of": None if is_full or former is None else former.as_of,
+            "former": None if former is None else former.key,
+            "former_as_of": None if former is None else former.as_of,
             "computed": list(computed),
             "shares": [round(count / max(1, told["rows"]), 6) for count in computed],
             "audited": told["audited"],
@@ -142,15 +142,14 @@ def _load(store: ArtifactStore, key: str, *, deep: bool = False) -> LayersManife
 
 def _newest(store: ArtifactStore, config: dict[str, Any], partition: str) -> LayersManifest | None:
     """Return the newest kept layers of the same model, computed by the same code, whose graph is still there."""
-    found: list[LayersManifest] = []
-    for folder in (store.home.artifacts / LAYERS).glob("*"):
-        manifest = _load(store, folder.name)
-        if manifest is None or manifest.config != config or manifest.partition == partition:
+    kept = [_load(store, folder.name) for folder in (store.home.artifacts / LAYERS).glob("*")]
+    for one in sorted((one for one in kept if one is not None), key=lambda one: one.created_at, reverse=True):
+        if one.config != config or one.partition == partition:
             continue
-        if all(store.folder(name, key).is_dir() for name, key in _graph(manifest)):
-            found.append(manifest)
-    by_age = sorted(found, key=lambda one: one.created_at, reverse=True)
-    return next((one for one in by_age if _load(store, one.key, deep=True) is not None), None)
+        is_there = all(store.folder(name, key).is_dir() for name, key in _graph(one))
+        if is_there and _load(store, one.key, deep=True) is not None:
+            return one
+    return None
 
 
 def _graph(manifest: LayersManifest) -> list[tuple[str, str]]:
@@ -161,16 +160,16 @@ def _places(store: ArtifactStore, former: LayersManifest | None) -> FormerLayers
     """Return where an earlier graph's layers lie, verified; None where they or the graph are damaged."""
     if former is None:
         return None
-    folders = {}
-    for name, key in _graph(former):
-        try:
-            if store.load(name, key, load_stage(name).manifest) is None:
-                return None
-        except IntegrityError:
-            return None
-        folders[name] = store.folder(name, key)
-        mark_used(folders[name])  # both are needed as long as the layers are
-    return FormerLayers(store.folder(LAYERS, former.key), folders["partition"], folders["ingest"])
+    try:
+        loaded = [store.load(name, key, load_stage(name).manifest) for name, key in _graph(former)]
+    except IntegrityError:
+        return None
+    if None in loaded:
+        return None
+    ingest, partition = (store.folder(name, key) for name, key in _graph(former))
+    mark_used(ingest)  # both are needed as long as the layers are
+    mark_used(partition)
+    return FormerLayers(store.folder(LAYERS, former.key), partition, ingest)
 
 
 def describe_kept(kept: dict[str, Any]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import IntegrityError, RecipeError
-from tasks.apply.published import Published
+from tasks.apply.model.published import Published
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, PartitionManifest
@@ -26,12 +27,10 @@ class MappedData:
         """Find it in the home. Raises RecipeError: it is no longer there."""
         store, folders = ArtifactStore(home), []
         for stage, kind in (("partition", PartitionManifest), ("ingest", DatasetManifest)):
-            made = published.lineage[stage]
-            try:
-                found = store.load(stage, str(made["key"]), kind)
-            except IntegrityError:
-                found = None
-            if found is None or found.digest != made["digest"]:
+            made, manifest = published.lineage[stage], None
+            with suppress(IntegrityError):
+                manifest = store.load(stage, str(made["key"]), kind)
+            if manifest is None or manifest.digest != made["digest"]:
                 raise RecipeError(
                     f"new points are placed by what {published.name} is a layout of, and this home has that no "
                     "more; run its recipe again, or lay out all of the data anew"

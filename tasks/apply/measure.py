@@ -8,7 +8,6 @@ both score the same items, links the same negatives too, and both are judged by 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +15,21 @@ import numpy as np
 
 from configs.errors import DataError, IntegrityError, OtherGraphError, UserError
 from configs.metric_names import EVEN_METRICS, metric_of
-from configs.registry import EVALUATORS
-from models.knowledge.base import KnowledgeModel
-from tasks.apply.fit import check_facts, refuse_node_embeddings
-from tasks.apply.needs import label_order
-from tasks.apply.row_ids import find_rows
+from tasks.apply.model.fit import check_facts, refuse_node_embeddings
+from tasks.apply.model.needs import label_order
+from tasks.apply.model.row_ids import find_rows
+from tasks.controls.suite import fitted_controls
 from tasks.evaluate.intervals import draw
-from tasks.evaluate.measuring import fitted_controls, measure, secondary_evaluators
-from tasks.evaluators.making import make_evaluator
+from tasks.evaluate.measuring import Measuring
 from tasks.evaluators.prediction import Prediction
-from tasks.evaluators.several import of_head
 from tasks.inference.opened import Opened, ScoringJob, open_model
-from tasks.inference.predictor import link_relations
-from tasks.ranking.triples import Triples
+from tasks.kinds.base import MEASURED, TaskRows
+from tasks.kinds.of import kind_of
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.storage.heads import head_views
 from tasks.supervise import finish_job, report_progress
 
-SPLIT = "valid"
 _UNLIKELY = 50.0  # a class that a model does not know gets this much less than all that it knows together
 
 
@@ -71,51 +65,6 @@ class MeasureJob(ScoringJob):
     """A control that takes the place of the first model's files, and is measured by them."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Validation rows by the ids of the data set."""
-
-    items: Array
-    """int64 (n,) nodes or graphs; links and triples: (n, 2), positive pairs."""
-    label: Array | None
-    """(n,) or (n, T); None on link and triple tasks."""
-    negative: Array | None
-    """Link and triple tasks: int64 (m, 2) or (n, K, 2)."""
-    relations: Array | None = None
-    """Triple tasks, and link tasks by relation: int (n,)."""
-    negative_relations: Array | None = None
-    """Link tasks by relation: int (m,)."""
-
-    def without(self, left_out: Array) -> Rows:
-        """Leave rows out, bool (n,). A pool of negatives belongs to no row and stays."""
-        keep = ~left_out
-        each = self.negative is not None and self.negative.ndim == 3
-        return Rows(
-            self.items[keep],
-            None if self.label is None else self.label[keep],
-            self.negative[keep] if each and self.negative is not None else self.negative,
-            None if self.relations is None else self.relations[keep],
-            self.negative_relations,
-        )
-
-
-def rows_of(opened: Opened) -> Rows:
-    """Return the validation rows of a graph."""
-    store, task = opened.store, opened.store.manifest.task
-    if task == "link":
-        positive, negative = (np.asarray(pairs) for pairs in opened.predictor.link_pairs(SPLIT))
-        relations = link_relations(store, SPLIT) or (None, None)
-        return Rows(opened.ids.dense(positive), None, opened.ids.dense(negative), *relations)
-    if task == "triple":
-        found = opened.predictor.triple_splits.triples(SPLIT)
-        given = None if found.candidates is None else opened.ids.dense(found.candidates)
-        return Rows(opened.ids.dense(found.edges), None, given, found.relations)
-    index = np.asarray(store[f"{SPLIT}_idx"], np.int64)
-    if task == "graph":
-        return Rows(index, np.asarray(store["graph_label"][index]), None)
-    return Rows(opened.ids.dense(index), np.asarray(store["label"][index]), None)
-
-
 def find_nodes(store: GraphStore, ids: Array) -> Array:
     """Return the nodes of a graph that the data set calls `ids`, int64. Raises DataError where one is not there."""
     known = store.get("node_ids")
@@ -129,67 +78,55 @@ def find_nodes(store: GraphStore, ids: Array) -> Array:
     return found
 
 
-def predict(opened: Opened, rows: Rows, classes: list[str] | None, names: list[str] | None) -> Prediction:
-    """Score rows with a model; `classes` are the names of its classes, `names` those of the rows' labels."""
-    model, predictor, task = opened.model, opened.predictor, opened.store.manifest.task
-    if task == "link":
-        assert rows.negative is not None
-        positive, negative = (find_nodes(opened.store, ids) for ids in (rows.items, rows.negative))
-        asked_about = rows.relations, rows.negative_relations
-        relations = None if asked_about[0] is None or asked_about[1] is None else (asked_about[0], asked_about[1])
-        return predictor.link_scores(model, positive, negative, relations)
-    if task == "triple":
-        assert isinstance(model, KnowledgeModel)
-        assert rows.relations is not None
-        given = None if rows.negative is None else find_nodes(opened.store, rows.negative)
-        asked = Triples(find_nodes(opened.store, rows.items), rows.relations, given)
-        return Prediction(ranks=predictor.triple_splits.ranks(model, asked))
-    if opened.store.manifest.ranking is not None:
-        return Prediction(ranked=predictor.ranked(model, find_nodes(opened.store, rows.items))[0])
-    if task == "graph":
-        scores = predictor.graph_scores(model, rows.items)
-    else:
-        scores = predictor.node_scores(model, find_nodes(opened.store, rows.items))
-    assert rows.label is not None
-    if rows.label.dtype.kind not in "iu":
-        return Prediction(scores=scores, label=rows.label)
+def predict(opened: Opened, rows: TaskRows, classes: list[str] | None, names: list[str] | None) -> Prediction:
+    """Score rows by the data set's ids with a model.
+
+    `classes` are the names of its classes, `names` those of the rows' labels.
+    """
+    kind = kind_of(opened.store.manifest)
+    here = kind.named_rows(rows, lambda ids: find_nodes(opened.store, ids))
+    prediction = kind.score(opened.predictor, opened.model, here)
+    if prediction.scores is None or prediction.label is None or prediction.label.dtype.kind not in "iu":
+        return prediction
     num_classes = len(names) if names else max(2, opened.store.manifest.num_classes)
-    return Prediction(scores=as_classes(scores, classes, names, num_classes), label=rows.label, num_classes=num_classes)
+    return replace(
+        prediction, scores=as_classes(prediction.scores, classes, names, num_classes), num_classes=num_classes
+    )
 
 
-def as_classes(scores: Array, known: list[str] | None, wanted: list[str] | None, num_wanted: int) -> Array:
+def as_classes(scores: Array, model_classes: list[str] | None, classes: list[str] | None, num_classes: int) -> Array:
     """Put a model's scores (n, C) in the order of the data's classes; classes without names are their numbers.
 
     A class that the model does not know gets a score that never wins; one that the data does not know stands behind.
     Raises DataError: a single score tells two classes apart, and the data has others.
     """
     single = scores.shape[1] == 1
-    known = known or [str(number) for number in range(2 if single else scores.shape[1])]
-    wanted = wanted or [str(number) for number in range(num_wanted)]
-    if known == wanted:
+    known = model_classes or [str(number) for number in range(2 if single else scores.shape[1])]
+    asked = classes or [str(number) for number in range(num_classes)]
+    if known == asked:
         return scores
     if single:
-        if known == wanted[::-1]:
+        if known == asked[::-1]:
             return -scores
-        raise DataError(f"it tells {' from '.join(known)}, and the classes here are {', '.join(wanted)}")
-    names = [*wanted, *(name for name in known if name not in wanted)]
+        raise DataError(f"it tells {' from '.join(known)}, and the classes here are {', '.join(asked)}")
+    names = [*asked, *(name for name in known if name not in asked)]
     highest = scores.max(axis=1, keepdims=True)
     unknown = highest + np.log(np.exp(scores - highest).sum(axis=1, keepdims=True)) - _UNLIKELY
     columns = [scores[:, known.index(name), None] if name in known else unknown for name in names]
     return np.concatenate(columns, axis=1).astype(scores.dtype)
 
 
-class Measuring:
+class ModelsMeasured:
     """All models on the rows of the first one's graph."""
 
     def __init__(self, job: MeasureJob) -> None:
         self.job = job
         self.first = self._open(job.models[0])
-        graph = self.first.store.manifest
-        self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), graph)
-        self._measure = partial(measure, self.evaluator, secondary_evaluators(graph, self.evaluator))
-        self.rows = rows_of(self.first)
-        self.heads = head_views(graph)
+        self.manifest = self.first.store.manifest
+        self.kind = kind_of(self.manifest)
+        self.measuring = Measuring.of(job.evaluator, self.manifest)
+        own = self.kind.rows(self.first.predictor, MEASURED)
+        self.rows = replace(self.kind.named_rows(own, self.first.ids.dense), split=None)
         self.telling = 0
 
     def run(self) -> dict[str, Any]:
@@ -226,13 +163,11 @@ class Measuring:
         """Fit a control as evaluation did, and write it in the place of the model."""
         from dataclasses import asdict
 
-        from tasks.apply.model_files import MODEL, WEIGHTS, write_tensors
-        from tasks.evaluate.controls.published import description, fitted_state, state_tensors, write_trees
-        from tasks.evaluate.controls.suite import Controls
+        from tasks.apply.model.files import MODEL, WEIGHTS, write_tensors
+        from tasks.controls.published import description, state_tensors, write_trees
 
-        with fitted_controls(self.first, self.job.work) as controls:
-            assert isinstance(controls, Controls)
-            state, trees = fitted_state(controls, name, self.job.metric)
+        with fitted_controls(self.kind, self.first, self.job.work) as controls:
+            state, trees = controls.state(name, self.job.metric)
         facts = replace(graph_facts(self.first.store.manifest), out_dim=self.first.model.facts.out_dim)
         write_trees(folder, trees)
         write_tensors(folder / WEIGHTS, state_tensors(state), ("format", "pt"))
@@ -241,8 +176,8 @@ class Measuring:
     def _controls(self) -> dict[str, float]:
         """Return the metric of each control that has one, on all rows."""
         prediction = self._predict(self.first, self.job.models[0])
-        with fitted_controls(self.first, self.job.work) as controls:
-            measured = dict(controls.measured(SPLIT, prediction, self._measure))
+        with fitted_controls(self.kind, self.first, self.job.work) as controls:
+            measured = dict(controls.measured(MEASURED, prediction, self.measuring.measure))
         return {name: values[self.job.metric] for name, values in measured.items() if self.job.metric in values}
 
     def _first(self) -> tuple[float, bool]:
@@ -257,7 +192,7 @@ class Measuring:
         return self._value(self.first, self.job.models[0]), False
 
     def _open(self, model: Measured) -> Opened:
-        from tasks.apply.model_files import load_published
+        from tasks.apply.model.files import load_published
 
         opened = open_model(self.job, model.graph, lambda: load_published(model.model))
         check_facts(opened.model, opened.store.manifest)
@@ -268,18 +203,18 @@ class Measuring:
 
     def _value(self, opened: Opened, model: Measured) -> float:
         prediction = self._predict(opened, model)
-        value = float(metric_of(self.job.metric, self._measure(prediction)))
+        value = float(metric_of(self.job.metric, self.measuring.measure(prediction)))
         self.telling = len(self.rows.items)
         if self.job.metric.rpartition(".")[2] in EVEN_METRICS:
-            self.telling = (of_head(prediction, self.heads[0]) if self.heads else prediction).telling_rows
+            self.telling = self.kind.judging(self.manifest, prediction).telling_rows
         return value
 
     def _sure_value(self, opened: Opened, model: Measured) -> dict[str, Any]:
         prediction, metric = self._predict(opened, model), self.job.metric
-        value = float(metric_of(metric, self._measure(prediction)))
-        if metric != self.evaluator.metric:
+        value = float(metric_of(metric, self.measuring.measure(prediction)))
+        if metric != self.measuring.metric:
             return {"value": value}
-        drawn = draw(prediction, lambda some: self.evaluator(some)[metric], value)
+        drawn = draw(prediction, lambda some: self.measuring.evaluator(some)[metric], value)
         return {"value": value, "interval": drawn.interval()}
 
     def _predict(self, opened: Opened, model: Measured) -> Prediction:
@@ -292,4 +227,4 @@ class Measuring:
 
 def main(job_path: Path) -> int:
     """Measure."""
-    return finish_job(job_path, MeasureJob, lambda job: Measuring(job).run())
+    return finish_job(job_path, MeasureJob, lambda job: ModelsMeasured(job).run())

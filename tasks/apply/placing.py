@@ -13,9 +13,9 @@ from models.kernels.threads import num_threads
 from models.layout.base import LayoutModel
 from tasks.apply.mapped_data import MappedData
 from tasks.arrays import Array
-from tasks.evaluate.layouts.columns import OF_EDGES, point_columns
-from tasks.evaluate.layouts.points_file import LAYOUT_FILE, renamed, write_points
 from tasks.inference.opened import Opened
+from tasks.kinds.points.columns import OF_EDGES, point_columns
+from tasks.kinds.points.points_file import LAYOUT_FILE, renamed, write_points
 from tasks.layout.place import place_vectors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -43,16 +43,9 @@ def _write_vectors(
     opened: Opened, model: LayoutModel, store: GraphStore, dataset: DatasetStore, points: Array, work: Path, seed: int
 ) -> tuple[str, int]:
     """Write all points: those of the layout first."""
-    metric = store.manifest.report[NEIGHBORS]["metric"]
-    new = place_vectors(
-        opened.store["feat"],
-        store["feat"],
-        points,
-        model.config,
-        metric=metric,
-        seed=seed,
-        threads=num_threads(),
-    )
+    metric, feat = store.manifest.report[NEIGHBORS]["metric"], opened.store["feat"]
+    threads = num_threads()
+    new = place_vectors(feat, store["feat"], points, model.config, metric=metric, seed=seed, threads=threads)
     before = renamed(point_columns(store, dataset, IdMap(store, dataset), np.arange(len(points))), (PLACED,))
     after = renamed(point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(new))), (PLACED,))
     after = {name: column for name, column in after.items() if name not in OF_EDGES}  # new points have no edges
@@ -84,22 +77,18 @@ def _write_nodes(
     opened: Opened, store: GraphStore, dataset: DatasetStore, points: Array, work: Path, seed: int
 ) -> tuple[str, int]:
     """Write the nodes of the present graph: those that the layout has as it has them, others among their neighbours."""
-    names, then = (ids.lookup(np.arange(one.manifest.num_nodes)) for ids, one in _both(opened, store, dataset))
+    names = opened.ids.lookup(np.arange(opened.store.manifest.num_nodes))
+    then = IdMap(store, dataset).lookup(np.arange(store.manifest.num_nodes))
     if names.type != then.type:  # numbers that have become texts
         names, then = names.cast(pa.string()), then.cast(pa.string())
     row = compute.index_in(names, value_set=then)
     is_known = np.asarray(row.is_valid())
     if not is_known.any():
         raise DataError(f"{opened.store.manifest.dataset}: none of its nodes is in the layout; lay it out by itself")
-    found = np.zeros((len(names), points.shape[1]), np.float32)
-    found[is_known] = points[np.asarray(row.drop_null())]
-    is_placed = is_known.copy()
-    place_among_neighbors(found, is_placed, opened.store, seed)
-    columns = renamed(point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(found))), (PLACED,))
+    placed = np.zeros((len(names), points.shape[1]), np.float32)
+    placed[is_known] = points[np.asarray(row.drop_null())]
+    place_among_neighbors(placed, is_known.copy(), opened.store, seed)
+    columns = renamed(point_columns(opened.store, opened.dataset, opened.ids, np.arange(len(placed))), (PLACED,))
     columns[PLACED] = pa.array(np.where(is_known, "before", "now"))
-    write_points(work / LAYOUT_FILE, found, columns)
-    return LAYOUT_FILE, len(found)
-
-
-def _both(opened: Opened, store: GraphStore, dataset: DatasetStore) -> list[tuple[IdMap, GraphStore]]:
-    return [(opened.ids, opened.store), (IdMap(store, dataset), store)]
+    write_points(work / LAYOUT_FILE, placed, columns)
+    return LAYOUT_FILE, len(placed)

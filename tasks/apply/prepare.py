@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from configs.schema import Recipe
-from tasks.apply.published import Published
+from tasks.apply.model.published import Published
 from tasks.calls import load_stage, mark_used
-from tasks.stage import Listener, Parent, StageContext, run_stage, stage_key
+from tasks.stage import InnerListener, Parent, StageContext, run_stage, stage_key
 from tasks.storage.dataset_store import DatasetStore
 
 _STAGES = ("preprocess", "components", "partition")
-
-
-class _InnerListener(Listener):
-    """Listener of stages that run inside of another one: passes on their progress only."""
-
-    def __init__(self, context: StageContext, note: str) -> None:
-        self.context, self.note = context, note
-
-    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
-        self.context.progress(done, total, unit, f"{self.note}: {stage} {note}".strip())
-
-    def message(self, stage: str, text: str) -> None:
-        """Ignored: the same stage said it when it prepared the data for the new model."""
-
-    def warning(self, stage: str, text: str) -> None:
-        """Ignored, likewise."""
 
 
 def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: StageContext) -> Parent:
@@ -37,14 +21,14 @@ def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: S
         UserError: the model cannot read such data.
         StageError: the disk is full, say; that says nothing about the model.
     """
-    own = published.recipe
+    trained = published.recipe
     spread = {name: getattr(recipe.preprocess, name) for name in recipe.preprocess.runtime_fields}
-    preprocess = own.preprocess.model_copy(update=spread)
-    wanted = recipe.model_copy(update={"preprocess": preprocess, "partition": own.partition})
+    preprocess = trained.preprocess.model_copy(update=spread)
+    as_trained = recipe.model_copy(update={"preprocess": preprocess, "partition": trained.partition})
     parents = {"ingest": ingest}
-    key = stage_key(load_stage("preprocess"), wanted, parents, context.home)
-    fitted = published.recipe_for(wanted, key, DatasetStore(ingest.folder, ingest.manifest))
-    listener = _InnerListener(context, f"data for {published.name}")
+    key = stage_key(load_stage("preprocess"), as_trained, parents, context.home)
+    fitted = published.recipe_for(as_trained, key, DatasetStore(ingest.folder, ingest.manifest))
+    listener = InnerListener(context.listener, context.stage, f"data for {published.name}")
     for name in _STAGES:
         outcome = run_stage(
             load_stage(name), fitted, parents, context.home, listener=listener, map_shards=context.map_shards

@@ -16,14 +16,15 @@ from configs.errors import RecipeError
 from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
-from tasks.apply.completion.asked import Asked
-from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.job import ServeJob
 from tasks.apply.layers import keeping
 from tasks.apply.mapped_data import MappedData
-from tasks.apply.needs import label_columns, label_order
-from tasks.apply.published import Published
+from tasks.apply.model.needs import label_columns, label_order
+from tasks.apply.model.published import Published
 from tasks.apply.threshold import split_threshold, threshold_of
+from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
+from tasks.kinds.of import kind_named
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import FULL_DISK, file_lock, output_errors
@@ -41,14 +42,6 @@ _FORMATS: dict[OutputKind, dict[str, str]] = {
     "layout": {"parquet": ".parquet"},
     "model": {"files": "", "safetensors": ".safetensors"},
 }
-_ID_FILES: dict[OutputKind, dict[str, str]] = {
-    "predictions": {"node": "nodes", "link": "pairs", "graph": "graphs", "triple": "queries"},
-    "embeddings": {"node": "nodes", "link": "nodes", "graph": "graphs", "triple": "nodes"},
-    "relations": {},
-    "layout": {},
-    "model": {},
-}
-"""By task, the file of ids that says what to score."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class OutputRequest:
     given: dict[str, str] = field(default_factory=dict)
     """`nodes`, `pairs` or `graphs`: a file of ids; `queries`: of triples."""
     node_type: str | None = None
-    asked: Asked = field(default_factory=Asked)
+    asked: CompletionRequest = field(default_factory=CompletionRequest)
     """What is asked of a model of triples."""
     keep_layers: bool = False
     """Whether all layers' outputs are kept, and taken from those of an earlier graph where they are the same."""
@@ -81,7 +74,7 @@ class OutputRequest:
             RecipeError: a place or a format that cannot be, or what a model of the task has no use for.
             DataError: a file of ids that cannot be read.
         """
-        completes = self.what == "predictions" and task == "triple"
+        completes = self.what == "predictions" and kind_named(task).asked_by == "queries"
         is_shown = completes and not (self.output or self.format or self.given)
         if is_shown:
             self.check(task)
@@ -110,11 +103,13 @@ class OutputRequest:
 
     def check(self, task: str) -> None:
         """Refuse files of ids and options that a model of the task has no use for. Raises RecipeError and DataError."""
-        if task != "triple":
+        kind = kind_named(task)
+        if kind.asked_by != "queries":
             self.asked.refuse(task)
             if self.what == "relations":
                 raise RecipeError(f"relations have rows in models of knowledge graphs; this is a model of {task}s")
-        expected = _ID_FILES[self.what].get(task)
+        files = {"predictions": kind.asked_by, "embeddings": kind.vectors_of}
+        expected = files.get(self.what)
         for name, path in self.given.items():
             if name != expected:
                 raise RecipeError(
@@ -129,11 +124,11 @@ class OutputRequest:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
         if self.threshold is not None:
             split_threshold(self.threshold)
-            if self.what != "predictions" or task not in ("node", "graph"):
+            if self.what != "predictions" or not kind.decides:
                 raise RecipeError(f"--threshold is for classes of nodes or graphs; this is a model of {task}s")
             if self.format == "npy":
                 raise RecipeError("--threshold decides on predictions, and .npy holds probabilities; leave it out")
-        if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
+        if self.node_type is not None and (self.what != "embeddings" or kind.vectors_of != "nodes"):
             raise RecipeError("--node-type is for embeddings of nodes")
 
 
@@ -173,11 +168,11 @@ def write_outputs(
     assert request.what != "model"
     ingest, graph = parents["ingest"], parents["partition"]
     store = DatasetStore(ingest.folder, ingest.manifest)
-    labels = published.needs.labels if published.needs is not None and request.what == "predictions" else None
+    labels = published.needs.labels if request.what == "predictions" else None
     order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
     threshold = None
     if request.threshold is not None:
-        threshold = threshold_of(request.threshold, graph.manifest, published.classes(store))
+        threshold = threshold_of(request.threshold, graph.manifest, published.needs.classes)
     own_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
     places = request.what == "layout" and published.recipe.is_layout and not own_graph
     mapped = MappedData.of(published, home) if places else None
@@ -197,7 +192,7 @@ def write_outputs(
             mapped=mapped,
             given={key: user_path(path).resolve() for key, path in request.given.items()},
             node_type=request.node_type,
-            classes=published.classes(store),
+            classes=published.needs.classes,
             batch_size=recipe.evaluate.batch_size,
             memory=recipe.evaluate.memory,
             device="cpu" if request.keep_layers else recipe.train.device,

@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
-from tasks.apply.fit import check_facts
-from tasks.apply.outputs import ParquetVectors
-from tasks.apply.published import Published
-from tasks.apply.worker import finite
+from tasks.apply.model.fit import check_facts
+from tasks.apply.model.published import Published
+from tasks.apply.vector_files.writers import ParquetVectors
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.inference.opened import Opened, ScoringJob, open_model
+from tasks.kinds.base import finite
+from tasks.kinds.of import kind_named
 from tasks.preprocess.transforms.configs import from_models
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import artifact_key
@@ -29,9 +30,6 @@ from tasks.storage.graph_store import create_array, id_dtype
 from tasks.storage.ids import has_own_ids, structure_digest
 from tasks.storage.manifests import VECTORS, VectorsManifest, VectorTable
 from tasks.supervise import finish_job, report_progress, run_job
-
-if TYPE_CHECKING:
-    from models.base import GraphModel
 
 _VERSION = 1
 _PARENTS = ("ingest", "partition")
@@ -44,23 +42,18 @@ def vectors_key(published: Published) -> str:
 
     Raises RecipeError: it is a model of whole graphs.
     """
-    if published.task == "graph":
+    if kind_named(published.task).vectors_of != "nodes":
         raise RecipeError(
             f"{published.name} predicts graphs: it has no vectors of nodes; name a model of nodes or links"
         )
     digests = {name: str(published.lineage[name]["digest"]) for name in _PARENTS}
-    return artifact_key(VECTORS, _VERSION, _config(published), digests)
+    return artifact_key(VECTORS, _VERSION, vectors_stage(published).config(published.recipe), digests)
 
 
 def vectors_stage(published: Published) -> Stage[VectorsManifest]:
     """Return the stage that makes a model's vectors; its parents are those of the training."""
-    return Stage(
-        VECTORS, _VERSION, VectorsManifest, _PARENTS, lambda recipe: _config(published), partial(_build, published)
-    )
-
-
-def _config(published: Published) -> dict[str, Any]:
-    return {"train": str(published.lineage["train"]["digest"])}
+    config = {"train": str(published.lineage["train"]["digest"])}
+    return Stage(VECTORS, _VERSION, VectorsManifest, _PARENTS, lambda _: config, partial(_build, published))
 
 
 def _build(published: Published, context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -99,13 +92,13 @@ class VectorsJob(ScoringJob):
 def write_vectors(job: VectorsJob) -> dict[str, Any]:
     """Write the vectors of all nodes and what the training saw; returns fields of VectorsManifest."""
     from models.vectors.base import VectorModel
-    from tasks.apply.model_files import load_published
+    from tasks.apply.model.files import load_published
 
     opened = open_model(job, job.graph, lambda: load_published(job.model))
     check_facts(opened.model, opened.store.manifest)
     tables, row, squares = _write_tables(opened, job.work)
     dim = int(opened.model.head_dim)
-    labels = opened.store.manifest.task == "node" and not isinstance(opened.model, VectorModel)
+    labels = opened.store.manifest.split_rows.are_nodes and not isinstance(opened.model, VectorModel)
     for path, split in ((job.work / _TRAINED, "train_idx"), (job.work / _CHOSEN, "valid_idx")):
         nodes = opened.store.get(split) if labels else None
         np.save(path, row[:0] if nodes is None else row[np.asarray(nodes)])
@@ -135,7 +128,7 @@ def _write_tables(opened: Opened, work: Path) -> tuple[list[VectorTable], Array,
             path = work / f"{file_name(kind)}.parquet"
             with ParquetVectors(path) as writer:
                 for part in blocks(len(nodes), _ROWS):
-                    values = finite(_finished(opened.model, predictor.tensor(vectors[nodes[part]])))
+                    values = finite(opened.model.finish(predictor.tensor(vectors[nodes[part]])).cpu().numpy())
                     squares += float(np.square(values, dtype=np.float64).sum())
                     writer.add(ids.columns(nodes[part]), values)
                     report_progress(first + part.stop, manifest.num_nodes, "nodes", VECTORS)
@@ -144,11 +137,6 @@ def _write_tables(opened: Opened, work: Path) -> tuple[list[VectorTable], Array,
                 tables.append(VectorTable(kind=kind, file=path.name, num_rows=len(nodes), own_ids=own))
             first += len(nodes)
     return tables, row, squares
-
-
-def _finished(model: GraphModel, vectors: Any) -> Array:
-    values: Array = model.finish(vectors).cpu().numpy()
-    return values
 
 
 def _write_edges(opened: Opened, path: Path, row: Array) -> None:

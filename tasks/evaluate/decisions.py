@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.label_types import LabelType
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.prediction import Prediction
@@ -75,28 +76,34 @@ class Decisions:
 class DecisionsSeen:
     """Takes the splits of an evaluation, in any order, and finds what the validation split says of one of them."""
 
-    def __init__(self, task_type: str, shown: str) -> None:
+    def __init__(self, shown: str) -> None:
         """`shown`: the split that decisions are shown on; on the validation split itself they are not."""
-        self.found: dict[str, Any] = {}
-        """What `Decisions.show` returns, as soon as both splits were seen."""
-        self._task_type, self._shown = task_type, shown
-        self._seen: dict[str, Prediction] = {}
+        self.by_task: dict[str, dict[str, Any]] = {}
+        """What `Decisions.show` returns, by task, as soon as both splits were seen; of one task the name is empty."""
+        self._shown = shown
+        self._seen: dict[str, dict[str, Prediction]] = {}
 
-    def see(self, split: str, prediction: Prediction) -> None:
-        """Take a split's prediction."""
-        if self._shown == "valid" or split not in ("valid", self._shown) or not can_decide(prediction, self._task_type):
+    def see(self, split: str, name: str, kind: LabelType, prediction: Prediction) -> None:
+        """Take a split's prediction of a task of this name, whose labels are of a type."""
+        if self._shown == "valid" or split not in ("valid", self._shown) or not can_decide(prediction, kind):
             return
-        self._seen[split] = prediction
-        if len(self._seen) == len(("valid", self._shown)):
-            self.found = Decisions(self._seen["valid"]).show(self._seen[self._shown])
-            self._seen.clear()
+        splits = self._seen.setdefault(name, {})
+        splits[split] = prediction
+        if len(splits) == len(("valid", self._shown)):
+            self.by_task[name] = Decisions(splits["valid"]).show(splits[self._shown])
+            splits.clear()
+
+    def record(self) -> dict[str, Any]:
+        """Return what a report has of them."""
+        tasks = {name: decisions for name, decisions in self.by_task.items() if name and decisions}
+        return self.by_task.get("", {}) | ({"tasks": tasks} if tasks else {})
 
 
-def can_decide(prediction: Prediction, task_type: str) -> bool:
+def can_decide(prediction: Prediction, kind: LabelType) -> bool:
     """Whether these are scores of classes, or of one binary label."""
-    if task_type == "multiclass":
+    if kind.one_of_many:
         return prediction.single_label
-    return task_type == "binary" and prediction.label is not None and prediction.label[:1].size == 1
+    return kind.one_decision and prediction.label is not None and prediction.label[:1].size == 1
 
 
 def fit_temperature(label: Array, logits: Floats) -> float:
@@ -202,7 +209,7 @@ def _nll(label: Array, logits: Floats) -> float:
 
 
 def _ece(label: Array, logits: Floats) -> float:
-    from tasks.evaluate.diagnostics import calibration
+    from tasks.kinds.diagnosis.classes import calibration
 
     confidence = metrics.probabilities(logits).max(axis=1)
     return float(calibration(confidence, logits.argmax(axis=1) == label)["ece"])

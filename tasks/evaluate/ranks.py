@@ -59,17 +59,19 @@ class RankedPredictor(Predictor):
         with self._all_ranks(_NODES, nodes):
             return _node_scores(self._parts, model, nodes)
 
-    def predict(self, model: GraphModel, split: str) -> Prediction:
-        """Score a split."""
-        if self.store.manifest.task != "link" or f"{split}_negative" not in self.store:
-            return super().predict(model, split)
-        with self._all_ranks(_SPLIT, split):
-            return self._parts.predict(model, split)
-
     def link_scores(
-        self, model: GraphModel, positive: Array, negative: Array, relations: tuple[Array, Array] | None = None
+        self,
+        model: GraphModel,
+        positive: Array,
+        negative: Array,
+        relations: tuple[Array, Array] | None = None,
+        *,
+        split: str | None = None,
     ) -> Prediction:
-        """Score pairs that only this rank knows."""
+        """Score pairs: those of a split with all ranks, which have them too, others that only this rank knows."""
+        if split is not None and f"{split}_negative" in self.store:
+            with self._all_ranks(_SPLIT, split):
+                return self._parts.split_pairs(model, split)
         with self._all_ranks(_PAIRS, None):
             scores = self._parts.link_scores(model, positive, negative)
             kinds = self.store.manifest.negative_kinds if negative.ndim == 3 else ()
@@ -124,4 +126,4 @@ def _serve(parts: PartPredictor, model: GraphModel) -> None:
         elif asked == _PAIRS:
             parts.link_scores(model, _NO_PAIRS, _NO_PAIRS)
         else:
-            parts.predict(model, argument)
+            parts.split_pairs(model, argument)

@@ -47,8 +47,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     """
     from tasks.evaluate.worker import EvaluateJob
 
-    if recipe.is_layout:
-        return _build_layout(context, recipe, parents)
     train = parents["train"]
     job = EvaluateJob(
         checkpoint=train.folder / train.manifest.best_checkpoint,
@@ -73,28 +71,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     for note in fields["report"].get("notes", []):
         context.message(note)
     _report_outcome(context, fields)
-    return fields
-
-
-def _build_layout(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
-    """Evaluate a layout, which has no splits: all points at once."""
-    from tasks.evaluate.layouts.worker import LayoutJob
-    from tasks.supervise import run_job
-
-    train = parents["train"]
-    job = LayoutJob(
-        checkpoint=train.folder / train.manifest.best_checkpoint,
-        graph=parents["partition"].folder,
-        dataset=parents["ingest"].folder,
-        work=context.work,
-        seed=recipe.seed,
-        threads=train.manifest.threads,
-    )
-    fields = run_job("tasks.evaluate.layouts.worker", job, context)
-    for values in fields["metrics"].values():
-        context.message(", ".join(f"{name} {value:.4f}" for name, value in values.items()))
-    for note in fields["report"]["notes"]:
-        context.message(note)
     return fields
 
 
@@ -125,7 +101,8 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
     intervals = fields["report"]["intervals"]
     for split, values in fields["metrics"].items():
         context.message(f"{split}: " + ", ".join(f"{name} {values[name]:.4f}" for name in telling(values)))
-        context.message(sureness(split, fields["metric"], intervals[split]))
+        if split in intervals:  # a layout has none
+            context.message(sureness(split, fields["metric"], intervals[split]))
     lost = lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields)
     one_class = one_class_predicted(fields, lost)
     below = secondary_below_controls(fields["metric"], fields)
@@ -135,4 +112,4 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
         context.message(text)
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 11, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 12, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -65,7 +65,7 @@ def describe_vectors(
 def _classes(store: GraphStore, num_classes: int, most: int) -> tuple[Array, Tensor | None]:
     """Return labelled nodes, at most `most`, and bool (n, C); None where nodes have no classes, or very many."""
     manifest = store.manifest
-    if manifest.task != "node" or manifest.task_type == "regression" or num_classes > _MOST_CLASSES:
+    if "label" not in store or not manifest.label_type.has_classes or num_classes > _MOST_CLASSES:
         return np.empty(0, np.int64), None
     indices = [store.get(f"{split}_idx") for split in SPLITS]
     nodes = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices if index is not None]))
@@ -103,9 +103,10 @@ def vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) -
     rows = _rows(model, nodes)
     points = left_factor(rows - rows.mean(0), 2) if rows.shape[1] > 1 else torch.cat([rows, rows * 0], 1)
     found: dict[str, Any] = {"x": _rounded(points[:, 0]), "y": _rounded(points[:, 1]), "nodes": manifest.num_nodes}
-    if manifest.task == "node" and manifest.task_type in ("multiclass", "multilabel"):
+    kind = manifest.label_type
+    if "label" in store and (kind.one_of_many or (kind.is_yes_or_no and not kind.one_column)):
         label = np.asarray(store["label"][nodes])
-        label = _most_frequent_of_each(label) if manifest.task_type == "multilabel" else label.reshape(-1)
+        label = label.reshape(-1) if kind.one_column else _most_frequent_of_each(label)
         classes, counts = np.unique(label[label >= 0], return_counts=True)
         shown = classes[np.argsort(-counts, kind="stable")[:_CLASSES_SHOWN]]
         place = {int(c): i for i, c in enumerate(shown)}

@@ -7,33 +7,28 @@ stays small. It writes its outcome into the work folder and says on standard out
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from configs.errors import GraphmillError, UserError, error_of, kind_of
 from configs.layout_options import LayoutOptions
-from configs.registry import EVALUATORS
-from tasks.evaluate.controls.several import SeveralControls
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.suite import Controls, fitted_controls
 from tasks.evaluate.decisions import DecisionsSeen
-from tasks.evaluate.degree_rule import DegreeRule
-from tasks.evaluate.diagnostics import diagnose
-from tasks.evaluate.intervals import SureOfEach
-from tasks.evaluate.measuring import fitted_controls, measure, secondary_evaluators
-from tasks.evaluate.ranked import diagnose_ranked
-from tasks.evaluate.scored_splits import ScoredSplits
-from tasks.evaluators.making import make_evaluator
+from tasks.evaluate.measuring import Measuring
 from tasks.evaluators.prediction import Prediction
-from tasks.evaluators.several import SeveralTasks, of_head
-from tasks.inference.opened import ScoringJob, open_model
+from tasks.inference.opened import Opened, ScoringJob, open_model
+from tasks.kinds.base import Kind
+from tasks.kinds.judged import FILE_NAME, Deciding
+from tasks.kinds.of import kind_named
 from tasks.processes.mapped import rows_at_random
 from tasks.storage.controls import CONSTANT_CONTROLS
 from tasks.storage.graph_facts import relations_of
-from tasks.storage.heads import HeadView, head_views
-from tasks.storage.ids import relation_names
+from tasks.storage.parquet_output import ParquetOutput
 from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, write_error
 
 
@@ -62,151 +57,123 @@ class EvaluateJob(ScoringJob):
 class Evaluation:
     """One checkpoint on one graph."""
 
-    def __init__(self, job: EvaluateJob, local_rank: int = 0) -> None:
-        """Open the graph and the model; `local_rank`: see `open_model`."""
-        from tasks.evaluate.predictions import PredictionWriter
-        from tasks.train.state.checkpoint import load_model
-
-        self.job = job
-        self.opened = opened = open_model(job, job.graph, lambda: load_model(job.checkpoint), local_rank)
-        self.store, self.ids, self.names = opened.store, opened.ids, opened.names
-        self.model, self.predictor = opened.model, opened.predictor
-        manifest = self.store.manifest
-        self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), manifest)
-        self._measure = partial(measure, self.evaluator, secondary_evaluators(manifest, self.evaluator))
-        self.heads = head_views(manifest)
-        self.writer = PredictionWriter(job.work, manifest.task_type, self.names, heads=self.heads)
-        metric = self.evaluator.metric
-        self.scored = ScoredSplits(opened, job.splits, metric, self.writer if job.predictions else None)
+    def __init__(self, job: EvaluateJob, opened: Opened, kind: Kind) -> None:
+        """Raises RecipeError: the evaluator does not fit the task."""
+        self.job, self.opened, self.predictor = job, opened, opened.predictor
+        self.manifest = opened.store.manifest
+        self.kind = kind
+        self.measuring = Measuring.of(job.evaluator, self.manifest)
+        self.writer = ParquetOutput(job.work / FILE_NAME)
         self.notes: list[str] = []
+        self.rows = 0
 
     def run(self) -> dict[str, Any]:
         """Evaluate all splits; returns the fields of EvalReport."""
-        measured: dict[str, dict[str, float]] = {}
-        controlled: dict[str, dict[str, dict[str, float]]] = {}
-        report: dict[str, Any] = {}
-        by_part: dict[str, dict[str, Any]] = {}
-        telling: dict[str, int] = {}
-        intervals: dict[str, dict[str, Any]] = {}
-        splits = self.job.splits
-        degrees = DegreeRule(self.store) if self.store.manifest.task == "link" else None
+        splits, metric = self.job.splits, self.measuring.metric
         drawn = "test" if "test" in splits else splits[-1]
-        decided = self._deciding(drawn)
-        judges = self.evaluator.heads if isinstance(self.evaluator, SeveralTasks) else [self.evaluator]
-        with self.writer, self._reading(), fitted_controls(self.opened, self.job.work) as controls:
-            for number, (split, prediction) in enumerate(self.scored, start=1):
-                sure = SureOfEach(self._measure, judges, prediction)
-                measured[split] = sure.values
-                telling[split] = self._of_first(prediction).telling_rows
+        metrics: dict[str, dict[str, float]] = {}
+        of_controls: dict[str, dict[str, dict[str, float]]] = {}
+        report: dict[str, Any] = {"telling_rows": {}, "intervals": {}}
+        decisions = DecisionsSeen(drawn)
+        fitted = fitted_controls(self.kind, self.opened, self.job.work)
+        with self.writer, self._reading(), fitted as controls:
+            for number, (split, prediction) in enumerate(self._scored(), start=1):
+                sure = self.measuring.sure(prediction)
+                metrics[split] = sure.values
                 for name, values in controls.measured(split, prediction, sure.compare):
-                    controlled.setdefault(name, {})[split] = values
+                    of_controls.setdefault(name, {})[split] = values
                     sure.keep(name, values)
-                intervals[split] = sure.intervals()
+                report["intervals"][split] = sure.intervals()
+                report["telling_rows"][split] = self.kind.judging(self.manifest, prediction).telling_rows
                 if split == drawn:
-                    report |= {"split": split, **self._diagnosed(split, prediction)}
-                for view, one in decided:
-                    one.see(split, prediction if view is None else of_head(prediction, view))
-                if degrees is not None:
-                    value = degrees.rocauc(*self.predictor.link_pairs(split))
-                    report.setdefault("degree_rule", {})[split] = value
-                    self.notes.append(degrees.note(split, value))
-                for what, found in self._tell_parts(split, prediction, controls).items():
-                    by_part.setdefault(what, {}).update(found)
+                    report |= {"split": split, **self.kind.diagnose(self.opened, split, prediction)}
+                for task, label, one in self.kind.decided(self.manifest, prediction):
+                    decisions.see(split, task, label, one)
+                for what, value in controls.facts(split).items():
+                    report.setdefault(what, {})[split] = value
+                self._tell_parts(report, split, prediction, controls)
                 report_progress(number, len(splits), "splits", split)
-        report.update(self._decisions(decided))
-        report.update(by_part)
-        self.notes += self.scored.notes + controls.notes
-        report.update(self._vectors())
+        report |= decisions.record()
+        self.notes += controls.notes
+        report |= self._vectors()
         layout = self._layout()
         if self.notes:
             report["notes"] = self.notes
         return {
-            "evaluator": self.evaluator.config.name,
-            "metric": self.evaluator.metric,
-            "metrics": measured,
-            "controls": controlled,
-            "predictions": self.writer.path.name if self.job.predictions else None,
+            "evaluator": self.measuring.evaluator.config.name,
+            "metric": metric,
+            "metrics": metrics,
+            "controls": of_controls,
+            "predictions": FILE_NAME if self.job.predictions else None,
             "layout": layout,
-            "report": {
-                **report,
-                "higher_is_better": self.evaluator.higher_is_better,
-                "telling_rows": telling,
-                "intervals": intervals,
-            },
-            "rows": self.scored.rows,
+            "report": {**report, "higher_is_better": self.measuring.evaluator.higher_is_better},
+            "rows": self.rows,
         }
 
-    def score_by(self, predictor: Any) -> None:
-        """Score by several ranks together."""
-        self.predictor = self.scored.predictor = predictor
+    def _scored(self) -> Iterator[tuple[str, Prediction]]:
+        """Yield splits and their scores, and write what is predicted of them and of the rest."""
+        parts = [self.kind.rows(self.predictor, split) for split in self.job.splits]
+        rest = self.kind.rest(self.opened, self.notes.append) if self.job.predictions else None
+        everything = parts if rest is None else [*parts, rest]
+        deciding = Deciding(self.opened.names)
+        scored = self.kind.score_all(self.predictor, self.opened.model, everything, self.measuring.metric)
+        for rows, prediction in zip(everything, scored, strict=True):
+            self.rows += self.kind.count(prediction)
+            if self.job.predictions:
+                for columns in self.kind.columns(self.opened, rows, prediction, deciding):
+                    self.writer.write(pa.table(columns))
+                left_out = self.kind.left_out(self.opened.store, rows, prediction)
+                self.notes += [left_out] if left_out else []
+            if rows is not rest:
+                yield rows.split, prediction
 
-    def _of_first(self, prediction: Prediction) -> Prediction:
-        """Return what is said of the task that judges the model."""
-        return of_head(prediction, self.heads[0]) if self.heads else prediction
+    def _tell_parts(self, report: dict[str, Any], split: str, prediction: Prediction, controls: Controls) -> None:
+        """Report the metrics of a split's parts, whose mean its own are: the model's and the controls'."""
+        what, parts = self._by_part(prediction)
+        if not parts:
+            return
+        by_model = {"model": parts}
+        by_model |= {name: self._by_part(one)[1] for name, one in controls.predictions(split, prediction)}
+        metric = self.measuring.metric
+        for name, values in by_model.items():
+            if name not in CONSTANT_CONTROLS:
+                each = ", ".join(f"{part} {of_part[metric]:.4f}" for part, of_part in values.items())
+                self.notes.append(f"{split}, {metric} {what.replace('_', ' ')}, {name}: {each}")
+        report.setdefault(what, {})[split] = by_model
 
-    def _deciding(self, drawn: str) -> list[tuple[HeadView | None, DecisionsSeen]]:
-        """Return what finds thresholds and temperatures, for each task."""
-        if not self.heads:
-            return [(None, DecisionsSeen(self.store.manifest.task_type, drawn))]
-        return [(view, DecisionsSeen(view.head.task_type, drawn)) for view in self.heads]
-
-    @staticmethod
-    def _decisions(decided: list[tuple[HeadView | None, DecisionsSeen]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for view, one in decided:
-            found |= one.found if view is None else {}
-        by_task = {view.head.name: one.found for view, one in decided if view is not None and one.found}
-        return found | ({"tasks": by_task} if by_task else {})
-
-    def _by_part(self, split: str, prediction: Prediction) -> tuple[str, dict[str, dict[str, float]]]:
-        """Return the metrics of a split's parts, whose mean its own are, and what these are."""
+    def _by_part(self, prediction: Prediction) -> tuple[str, dict[str, dict[str, float]]]:
+        """Return what the parts of a split are, and the metrics of each."""
         what, parts = "by_negatives", dict(prediction.by_kind())
         if prediction.relations is not None:
-            names = relations_of(self.store.manifest)
-            what, parts = "by_relation", {names[relation]: own for relation, own in prediction.by_relation()}
-        return what, {name: self._measure(own) for name, own in parts.items()}
-
-    def _tell_parts(
-        self, split: str, prediction: Prediction, controls: Controls | SeveralControls
-    ) -> dict[str, dict[str, Any]]:
-        """Return the metrics of a split's parts, the model's and the controls', and note the first one's."""
-        if isinstance(controls, SeveralControls):
-            return {}
-        what, parts = self._by_part(split, prediction)
-        if not parts:
-            return {}
-        found = {"model": parts}
-        found |= {name: self._by_part(split, own)[1] for name, own in controls.predictions(split, prediction)}
-        metric = self.evaluator.metric
-        for name, values in found.items():
-            if name not in CONSTANT_CONTROLS:
-                each = ", ".join(f"{part} {own[metric]:.4f}" for part, own in values.items())
-                self.notes.append(f"{split}, {metric} {what.replace('_', ' ')}, {name}: {each}")
-        return {what: {split: found}}
+            names = relations_of(self.manifest)
+            what, parts = "by_relation", {names[relation]: one for relation, one in prediction.by_relation()}
+        return what, {name: self.measuring.measure(one) for name, one in parts.items()}
 
     def _reading(self) -> AbstractContextManager[None]:
         """Read the rows of a model's table, where it has one, as they are asked for."""
-        return rows_at_random(self.model.table) if self.model.table is not None else nullcontext()
+        table = self.opened.model.table
+        return rows_at_random(table) if table is not None else nullcontext()
 
     def _vectors(self) -> dict[str, Any]:
         """Describe the vectors of a model that is these."""
         from models.vectors.base import VectorModel
         from tasks.evaluate.vectors import SHARES, describe_vectors
 
-        if not isinstance(self.model, VectorModel):
+        opened, job = self.opened, self.job
+        if not isinstance(opened.model, VectorModel):
             return {}
-        job = self.job
-        found = describe_vectors(
-            self.model, self.store, self.names, shares=job.label_shares or SHARES, most_labelled=job.most_labelled
+        shares = job.label_shares or SHARES
+        described = describe_vectors(
+            opened.model, opened.store, opened.names, shares=shares, most_labelled=job.most_labelled
         )
-        self.notes += found.pop("notes", [])
-        return {"vectors": found}
+        self.notes += described.pop("notes", [])
+        return {"vectors": described}
 
     def _layout(self) -> str | None:
         """Lay out the model's vectors, where that is asked for and can be; return the file's name."""
         if self.job.layout is None:
             return None
-        from tasks.evaluate.layouts.of_model import layout_of_model
+        from tasks.evaluate.model_layout import layout_of_model
 
         def say(done: int, total: int) -> None:
             report_progress(done, total, "steps", "layout")
@@ -219,21 +186,6 @@ class Evaluation:
         if measured:
             self.notes.append("layout: " + ", ".join(f"{name} {value:.4f}" for name, value in measured.items()))
         return file
-
-    def _diagnosed(self, split: str, prediction: Prediction) -> dict[str, Any]:
-        """Return what there is to draw about a split."""
-        from models.knowledge.base import KnowledgeModel
-        from tasks.evaluate.triples import diagnose_triples
-
-        manifest = self.store.manifest
-        if prediction.ranked is not None:
-            return {"ranked": diagnose_ranked(prediction.ranked) | self.scored.covered.get(split, {})}
-        if manifest.task != "triple":
-            kind = self.heads[0].head.task_type if self.heads else manifest.task_type
-            return diagnose(self._of_first(prediction), kind, self.names)
-        assert isinstance(self.model, KnowledgeModel)
-        splits, names = self.predictor.triple_splits, relation_names(self.opened.dataset)
-        return diagnose_triples(self.model, splits, split, prediction.true_ranks(), names.to_pylist())
 
 
 def evaluate(job: EvaluateJob) -> dict[str, Any]:
@@ -251,17 +203,23 @@ def _outcome(job: EvaluateJob) -> dict[str, Any]:
 
     from tasks.evaluate.ranks import send_files, together
     from tasks.train.ranks.collectives import from_main, joined
+    from tasks.train.state.checkpoint import load_model
     from tasks.train.strategies.base import Ranks
 
     ranks = Ranks.here()
-    evaluation = Evaluation(job, ranks.local_rank)
+    opened = open_model(job, job.graph, lambda: load_model(job.checkpoint), ranks.local_rank)
+    kind = kind_named(opened.model.evaluated_as or opened.store.manifest.kind)
+    whole = kind.evaluated_whole(opened, job.work, job.seed)
+    if whole is not None:
+        return {"fields": whole}
+    evaluation = Evaluation(job, opened, kind)
     if ranks.world_size == 1:
         return {"fields": evaluation.run()}
     outcome: dict[str, Any] = {}
     with joined(ranks, torch.device("cpu")):
-        with together(evaluation.opened, ranks) as predictor:
+        with together(opened, ranks) as predictor:
             if predictor is not None:
-                evaluation.score_by(predictor)
+                evaluation.predictor = predictor
                 try:
                     outcome = {"fields": evaluation.run()}
                 except GraphmillError as error:

@@ -106,7 +106,7 @@ class F1(Evaluator):
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
-        self.metric = "f1" if graph.task_type == "link" else f"f1_{self.config.average}"
+        self.metric = f"f1_{self.config.average}" if graph.label_type.has_classes else "f1"
 
     def measure(self, prediction: Prediction) -> float:
         """F1 in 0..1."""
@@ -147,7 +147,7 @@ class AveragePrecision(Evaluator):
         if prediction.positive is not None:
             return metrics.average_precision_of_pairs(*prediction.pairs())
         label, score = prediction.columns()
-        if self.graph.task_type == "multiclass" and label.shape[1] == 1:  # neither of two classes is the positive one
+        if self.graph.label_type.one_of_many and label.shape[1] == 1:  # neither of two classes is the positive one
             label, score = np.hstack([1 - label, label]), np.hstack([-score, score])
         return metrics.mean_over_tasks(label, score, metrics.average_precision)
 
@@ -209,9 +209,11 @@ class Mrr(Evaluator):
 
         Triples are judged by the middle rank, as PyKEEN ("realistic") and LibKGE do.
         """
-        if self.graph.task_type == "triple":
-            return metrics.mrr_of_triples(prediction.true_ranks())
-        return metrics.mrr(*prediction.pairs())
+        return (
+            metrics.mrr(*prediction.pairs())
+            if prediction.ranks is None
+            else metrics.mrr_of_triples(prediction.true_ranks())
+        )
 
 
 @EVALUATORS.register("hits")
@@ -229,7 +231,7 @@ class Hits(Evaluator):
 
     def measure(self, prediction: Prediction) -> float:
         """Hits@K in 0..1."""
-        if self.graph.task_type == "triple":
+        if prediction.ranks is not None:
             return metrics.hits_of_triples(prediction.true_ranks(), self.config.k)
         return metrics.hits(*prediction.pairs(), self.config.k)
 

@@ -13,6 +13,18 @@ MOST_PLACES = 1000
 
 
 @dataclass(frozen=True)
+class Lists:
+    """The first candidates of n tasks."""
+
+    candidates: Array
+    """int64 (n, K): nodes; -1 behind the last candidate that there is."""
+    scores: Array
+    """float32 (n, K)."""
+    right: Array
+    """float32 (n, K): 1 where one is right, 0 where not, NaN where nothing is known of the task yet."""
+
+
+@dataclass(frozen=True)
 class RankedRows:
     """n rows, each with a list of candidates of which some are right."""
 
@@ -21,6 +33,8 @@ class RankedRows:
     in the middle of their places."""
     counts: Array
     """int64 (n,): how many candidates are right, at least 1."""
+    lists: Lists | None = None
+    """The first candidates of these rows, and of those that nothing is right for."""
 
     def __len__(self) -> int:
         return len(self.counts)

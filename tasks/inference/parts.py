@@ -153,17 +153,15 @@ class PartPredictor:
         self._scratch, self._chunk_edges = scratch, chunk_edges
         self._layerwise: PartLayerwise | None = None
 
-    def predict(self, model: GraphModel, split: str) -> Prediction:
-        """Score a split as `Predictor.predict` does: on rank 0 all of it, on the others nothing."""
-        if self.graph.manifest.task == "link":
-            return self._predict_pairs(model, split)
+    def split_nodes(self, model: GraphModel, split: str) -> Prediction:
+        """Score a split's nodes: on rank 0 all of them, on the others none."""
         self._need(f"{split}_idx")
         nodes = self.graph.own_seeds(split)
         scores = self.ranges.to_main(self.node_scores(model, nodes))
         return Prediction(scores=scores, label=self.ranges.to_main(self.graph.own_rows("label", nodes)))
 
-    def _predict_pairs(self, model: GraphModel, split: str) -> Prediction:
-        """Score a split's edges and negatives, every rank equally many."""
+    def split_pairs(self, model: GraphModel, split: str) -> Prediction:
+        """Score a split's edges and negatives, every rank equally many: on rank 0 all of them, on the others none."""
         kinds = (f"{split}_edges", f"{split}_negative")
         found = []
         with evaluating(model):

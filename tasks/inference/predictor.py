@@ -17,7 +17,6 @@ from configs.errors import DataError, RecipeError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.kernels.sparse.segment import segment_reduce
-from models.knowledge.base import KnowledgeModel
 from models.layers.output_heads import GraphHead
 from models.relational.base import RelationalModel
 from tasks.edge_ends import ends_of
@@ -26,7 +25,7 @@ from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.kept_layers import KeptLayers
 from tasks.inference.kept_rows import KeptRows
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
-from tasks.inference.ranked import Lists, RankedScores
+from tasks.inference.ranked import RankedScores
 from tasks.inference.row_stable import by_rows
 from tasks.inference.rule import Rule
 from tasks.inference.sampled import SampledScores
@@ -40,6 +39,8 @@ from tasks.storage.manifests import SPLITS
 
 # Up to this estimate a graph goes through all layers at once; above it, layer by layer.
 WHOLE_GRAPH_BYTES = 1 << 30
+_ROWS = 1 << 16
+"""Whose outputs are handed on at a time."""
 _NEGATIVE_SEED = 20_240_601  # where a split has no negatives: its own ones, the same in every evaluation
 
 
@@ -83,25 +84,6 @@ class Predictor:
         self._ranked: dict[Any, RankedScores] = {}
         self._negatives: dict[str, Array] = {}
 
-    def predict(self, model: GraphModel, split: str) -> Prediction:
-        """Score a split; rows come in the order of the split's array. Scores are raw outputs (logits).
-
-        Link splits without negatives get as many uniform pairs as edges, none of them an edge of the graph or of any
-        split. Raises DataError: the graph has no such split.
-        """
-        task = self.store.manifest.task
-        if task == "link":
-            return self.link_scores(model, *self.link_pairs(split), link_relations(self.store, split))
-        if task == "triple":
-            assert isinstance(model, KnowledgeModel)
-            return Prediction(ranks=self.triple_splits.ranks(model, self.triple_splits.triples(split)))
-        rows = np.asarray(self.split_array(f"{split}_idx"), np.int64)
-        if self.store.manifest.ranking is not None:
-            return Prediction(ranked=self.ranked(model, rows)[0])
-        if task == "graph":
-            return Prediction(scores=self.graph_scores(model, rows), label=np.asarray(self.store["graph_label"][rows]))
-        return Prediction(scores=self.node_scores(model, rows), label=np.asarray(self.store["label"][rows]))
-
     @cached_property
     def triple_splits(self) -> TripleSplits:
         """The triples of a knowledge graph."""
@@ -136,8 +118,8 @@ class Predictor:
             self._sampled[sampling] = SampledScores(self.store, model)
         return self._sampled[sampling]
 
-    def ranked(self, model: GraphModel, tasks: Array, k: int | None = None) -> tuple[RankedRows, Lists]:
-        """Rank all candidates for tasks, int64 (n,): where what is right stands, and the first `k` of each list."""
+    def ranked(self, model: GraphModel, tasks: Array, k: int | None = None) -> RankedRows:
+        """Rank all candidates for tasks, int64 (n,): where what is right stands, with the first `k` of each list."""
         if isinstance(model, Rule):
             return model.ranked(tasks, k)
         assert isinstance(model, RelationalModel), "others are refused where candidates are ranked"
@@ -162,9 +144,18 @@ class Predictor:
         return positive, negative
 
     def link_scores(
-        self, model: GraphModel, positive: Array, negative: Array, relations: tuple[Array, Array] | None = None
+        self,
+        model: GraphModel,
+        positive: Array,
+        negative: Array,
+        relations: tuple[Array, Array] | None = None,
+        *,
+        split: str | None = None,
     ) -> Prediction:
-        """Score positive and negative pairs as `link_pairs` gives them; `relations`: those asked about."""
+        """Score positive and negative pairs as `link_pairs` gives them.
+
+        `relations`: those asked about. `split`: whose pairs these are; ranks that hold a graph together have them too.
+        """
         kinds = self.store.manifest.negative_kinds if negative.ndim == 3 else ()
         if isinstance(model, Rule):
             of_pairs = model.pair_scores(np.concatenate([np.asarray(positive), np.asarray(negative).reshape(-1, 2)]))
@@ -228,15 +219,66 @@ class Predictor:
         for part in bounded_slices(np.cumsum(work), chunk_rows(model, self.chunk_edges), self.batch_size):
             yield part, loader.batch(np.arange(part.start, part.stop)).to(self.device)
 
-    def pooled(self, model: GraphModel, batch: Batch) -> Tensor:
-        """Return the vectors of a batch's graphs: (n, D), on the device.
+    def pooled(self, model: GraphModel, graphs: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield the vectors of graphs, int64 (n,), some at a time with their place: float32 (n, D). In `evaluating`.
 
         Raises RecipeError: the model's head is one of its own.
         """
+        if isinstance(model, Rule):
+            raise no_vectors(model)
         if not isinstance(model.head, GraphHead):
             raise RecipeError(f"{model.config.name} has a head of its own: it has no vectors of graphs")
-        assert batch.graph_offsets is not None
-        return segment_reduce(model.finish(model.represent(batch)), batch.graph_offsets, model.head.pooling)
+        for part, batch in self.graph_batches(model, graphs):
+            assert batch.graph_offsets is not None
+            vectors = segment_reduce(model.finish(model.represent(batch)), batch.graph_offsets, model.head.pooling)
+            yield part, vectors.cpu().numpy()
+
+    def graph_outputs(self, model: GraphModel, graphs: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield the scores of graphs as `pooled` yields vectors."""
+        if isinstance(model, Rule):
+            yield slice(0, len(graphs)), model.graph_scores(graphs)
+            return
+        for part, batch in self.graph_batches(model, graphs):
+            yield part, model(batch).cpu().numpy()
+
+    def finished(self, model: GraphModel, nodes: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield the vectors of nodes, int64 (n,), some at a time with their place: float32 (n, D). In `evaluating`."""
+        return self._outputs(model, nodes, model.finish)
+
+    def node_outputs(self, model: GraphModel, nodes: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield the scores of nodes as `finished` yields vectors."""
+        if isinstance(model, Rule):
+            distinct, rows = np.unique(nodes, return_inverse=True)
+            yield slice(0, len(nodes)), model.node_scores(distinct)[rows]
+            return
+        yield from self._outputs(model, nodes, model.score)
+
+    def _outputs(
+        self, model: GraphModel, nodes: Array, function: Callable[[Tensor], Tensor]
+    ) -> Iterator[tuple[slice, Array]]:
+        vectors, rows = self._vectors_of(model, nodes)
+        for part in slices(len(nodes), _ROWS):
+            yield part, self.by_rows(function, self.tensor(vectors[rows[part]])).cpu().numpy()
+
+    def _vectors_of(self, model: GraphModel, nodes: Array) -> tuple[Any, Array]:
+        """Return vectors, and where among them those of nodes stand; of all nodes where most are asked about."""
+        most = self.kept is not None or 2 * nodes.size > self.store.manifest.num_nodes
+        if most and not model.facts.fanouts and not isinstance(model, Rule):
+            return self.node_vectors(model), nodes
+        distinct, rows = np.unique(nodes, return_inverse=True)
+        return self.node_vectors(model, distinct), rows.reshape(nodes.shape)
+
+    def pair_scorer(self, model: GraphModel, pairs: Array) -> Callable[[slice, int | None], Array]:
+        """Return what scores some of the pairs, int64 (n, 2), in one relation or in none: float32. In `evaluating`."""
+        if isinstance(model, Rule):
+            return lambda part, _: model.pair_scores(pairs[part])
+        vectors, place = self._vectors_of(model, pairs)
+
+        def score(part: slice, relation: int | None) -> Array:
+            numbers = None if relation is None else np.full(len(place[part]), relation, np.int64)
+            return self.pair_scores(model, vectors, place[part], numbers)
+
+        return score
 
     def node_vectors(self, model: GraphModel, nodes: Array | None = None) -> Any:
         """Return the model's vectors of nodes, int64 (n,) distinct (None: all), by all their in-edges. In `evaluating`.
@@ -245,7 +287,7 @@ class Predictor:
         table that the model is, wherever that lies.
         """
         if isinstance(model, Rule):
-            raise RecipeError(f"this is {model.what}, published in place of a model: it has predictions only")
+            raise no_vectors(model)
         if model.table is not None:
             return model.table if nodes is None else model.table[torch.from_numpy(nodes)]
         if isinstance(model, RelationalModel):
@@ -298,13 +340,9 @@ class Predictor:
         return (values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))).to(self.device)
 
 
-def link_relations(graph: GraphStore, split: str) -> tuple[Array, Array] | None:
-    """Return the relations of a split's edges and negatives, int32 each; None: links are not predicted by relation."""
-    names = f"{split}_relation", f"{split}_negative_relation"
-    if graph.manifest.task != "link" or any(name not in graph for name in names):
-        return None
-    true, false = (np.asarray(graph[name]) for name in names)
-    return true, false
+def no_vectors(rule: Rule) -> RecipeError:
+    """Return what is said where vectors are wanted of a control."""
+    return RecipeError(f"this is {rule.what}, published in place of a model: it has predictions only")
 
 
 @contextmanager

@@ -7,7 +7,6 @@ scores (`_SCORES`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from models.relational.base import RelationalModel
 from models.relational.ranking import RankingHead
 from tasks.evaluators.ranked_places import places_of
-from tasks.evaluators.ranked_rows import RankedRows
+from tasks.evaluators.ranked_rows import Lists, RankedRows
 from tasks.inference.layerwise import scratch_array
 from tasks.sampling.relational.links import RankedLinks
 from tasks.sampling.relational.ranked import RankedNeighborhoods
@@ -31,28 +30,16 @@ _SCORES = 1 << 25
 _NO_ROWS = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True)
-class Lists:
-    """The first candidates of n tasks."""
-
-    candidates: Array
-    """int64 (n, K): nodes; -1 behind the last candidate that there is."""
-    scores: Array
-    """float32 (n, K)."""
-    right: Array
-    """float32 (n, K): 1 where one is right, 0 where not, NaN where nothing is known of the task yet."""
-
-
 ScoreTasks = Callable[[Array, int], Array]
 """Scores of tasks, int64 (b,), of one moment: float32 (b, C), of all candidates."""
 
 
-def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None = None) -> tuple[RankedRows, Lists]:
+def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None = None) -> RankedRows:
     """Rank all candidates for tasks, int64 (n,), by what scores those of one moment at a time.
 
     What is not there at the moment is no candidate, and with `new_only` what an entity was linked to before.
 
-    Returns: where what is right stands, of those tasks that have something right, and the first `k` (None: no lists).
+    Returns: where what is right stands, of those tasks that have something right, with the first `k` (None: no lists).
     """
     size = links.num_candidates
     moments = links.moments(tasks)
@@ -82,7 +69,7 @@ def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None
             if width:
                 _fill(lists, chosen, links.candidates, scores, (indptr, right))
     known = np.flatnonzero(counts > 0)
-    return RankedRows(places[known], counts[known].astype(np.int64)), lists
+    return RankedRows(places[known], counts[known].astype(np.int64), lists if width else None)
 
 
 def _fill(lists: Lists, rows: Array, candidates: Array, scores: Array, right: tuple[Array, Array]) -> None:
@@ -110,9 +97,7 @@ class RankedScores:
         self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered, walks=model.walks)
         self.links, self._scratch = self.near.links, scratch
 
-    def ranked(
-        self, model: RelationalModel, tasks: Array, device: torch.device, k: int | None = None
-    ) -> tuple[RankedRows, Lists]:
+    def ranked(self, model: RelationalModel, tasks: Array, device: torch.device, k: int | None = None) -> RankedRows:
         """Rank all candidates for tasks, see `ranked_by`. Inside of `evaluating`."""
         vectors: tuple[int, Array] | None = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -20,9 +20,6 @@ from tasks.evaluators.ranked_rows import RankedRows
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
-
-if TYPE_CHECKING:
-    from tasks.inference.ranked import Lists
 
 CodesAsTrained = Callable[[DatasetStore], dict[str, Array]]
 """Categorical column of nodes to the training's code of each code of a data set."""
@@ -53,7 +50,7 @@ class Rule(GraphModel):
         """Score pairs of nodes, int (n, 2): float32 (n,)."""
         raise self._refusal("pairs")
 
-    def ranked(self, tasks: Array, k: int | None) -> tuple[RankedRows, Lists]:
+    def ranked(self, tasks: Array, k: int | None) -> RankedRows:
         """Rank all candidates for tasks, as `Predictor.ranked`."""
         raise self._refusal("candidates")
 

@@ -7,6 +7,7 @@ order, so that they are known by their place among the earlier ones.
 from __future__ import annotations
 
 import glob
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,10 @@ def change_tables(
         changes[name] = table.config.model_copy(update=update)
     if predict.labels is not None:
         of_moment = late_labels(predict.labels, moment, intake)
-        columns = _columns_of_labels(predict.labels)
-        batches = _changed_labels(
-            predict.labels, columns, of_moment, intake, np.random.default_rng([seed, len(tables)])
-        )
+        labels = predict.labels
+        columns = [name for name in (labels.key, labels.time, *columns_of(labels.label)) if name is not None]
+        random = np.random.default_rng([seed, len(tables)])
+        batches = _changed_labels(labels, columns, of_moment, intake, random)
         update = _write(predict.labels, columns, batches, context.work / "labels")
         predict = predict.model_copy(update={"labels": predict.labels.model_copy(update=update)})
     intake.problems.raise_any()
@@ -164,10 +165,6 @@ class _ChangedTable:
         return pa.RecordBatch.from_arrays(cells, schema=data.schema)
 
 
-def _columns_of_labels(labels: LabelTableConfig) -> list[str]:
-    return [name for name in (labels.key, labels.time, *columns_of(labels.label)) if name is not None]
-
-
 def _changed_labels(
     labels: LabelTableConfig, columns: Sequence[str], late: Array, intake: Intake, random: np.random.Generator
 ) -> Batches:
@@ -199,31 +196,22 @@ def _is_csv(config: DatabaseFilesConfig) -> bool:
 def _write(config: DatabaseFilesConfig, columns: Sequence[str], batches: Batches, folder: Path) -> dict[str, Any]:
     """Write batches, a file for each that they are of; return the options that read these."""
     folder.mkdir(parents=True)
-    is_csv, files, writer, last = _is_csv(config), list[Path](), None, None
-    try:
-        for path, batch in batches:
-            data = _as_texts(batch, config.missing_values) if is_csv else batch
-            if writer is None or path != last:
-                if writer is not None:
-                    writer.close()
-                files.append(folder / f"{len(files):06d}.{'csv' if is_csv else 'parquet'}")
-                writer, last = _open(files[-1], data.schema, is_csv), path
-            writer.write(data)
-    finally:
-        if writer is not None:
-            writer.close()
+    is_csv, files = _is_csv(config), list[Path]()
+    quoted = pc.WriteOptions(quoting_style="all_valid")
+    for _, group in itertools.groupby(batches, key=lambda one: one[0]):
+        files.append(folder / f"{len(files):06d}.{'csv' if is_csv else 'parquet'}")
+        parts = (_as_texts(batch, config.missing_values) if is_csv else batch for _, batch in group)
+        first = next(parts)
+        new = pc.CSVWriter(files[-1], first.schema, write_options=quoted) if is_csv else None
+        with new or pq.ParquetWriter(files[-1], first.schema) as writer:
+            for part in itertools.chain([first], parts):
+                writer.write(part)
     return {
         "files": tuple(glob.escape(str(file)) for file in files),
         "format": "csv" if is_csv else "parquet",
         "header": True,
         "delimiter": None,
     }
-
-
-def _open(path: Path, schema: pa.Schema, is_csv: bool) -> Any:
-    if is_csv:
-        return pc.CSVWriter(path, schema, write_options=pc.WriteOptions(quoting_style="all_valid"))
-    return pq.ParquetWriter(path, schema)
 
 
 def _as_texts(batch: pa.RecordBatch, missing: Sequence[str]) -> pa.RecordBatch:

@@ -15,14 +15,16 @@ from tasks.arrays import Array
 from tasks.calls import load_stage
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import time_text
+from tasks.ingest.database.relbench.dataset import Relbench
 from tasks.ingest.stage import open_dataset
-from tasks.leak_check.changed_data import change_from, known_rows
+from tasks.ingest.synthetic.shop import SyntheticShop, shop_database, write_shop
 from tasks.leak_check.changed_tables import change_tables
 from tasks.leak_check.inputs import SeedInputs, differences
+from tasks.leak_check.known_rows import known_rows
 from tasks.leak_check.same_rows import same_ids
 from tasks.leak_check.telling_columns import telling_columns
 from tasks.sampling.relational.batches import SeedMoments
-from tasks.stage import Listener, Parent, StageContext, run_stage
+from tasks.stage import InnerListener, Listener, Parent, StageContext, run_stage
 from tasks.storage.caching import PickleCache
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
@@ -60,9 +62,6 @@ class LeakCheck:
     timeless: list[str] = field(default_factory=list)
     """Tables without times: their rows were always there, and nothing of them was changed."""
 
-    own_files: bool = False
-    """Whether the user's own files were changed, not what ingest made."""
-
     @property
     def ok(self) -> bool:
         """Whether no leak was found."""
@@ -72,12 +71,12 @@ class LeakCheck:
 def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener | None = None) -> LeakCheck:
     """Look for what a recipe's model would learn from the future.
 
-    For the first moment of the validation split, and of the test split: every cell, edge and label from then on is
-    changed, the graph is prepared again, and the inputs of seeds of that moment and of earlier ones have to be equal to
-    the bit; of tables in files these are changed themselves, with rows that go and come, and ingested again. What stays
-    of then are the seeds' own rows and what their foreign keys name. The labels of splits whose horizon ends by the
-    moment have to be the same. And a column of the predicted entities, or of rows that are one to one with them, that
-    orders the labels nearly as they are is told.
+    For the first moment of the validation split, and of the test split: the tables' files are written anew, where every
+    cell, key and label from then on is another and rows go and come; they are ingested and prepared, and the inputs of
+    seeds of that moment and of earlier ones have to be equal to the bit. What stays of then are the seeds' own rows and
+    what their foreign keys name. The labels of splits whose horizon ends by the moment have to be the same. And columns
+    of the predicted entities, or of rows that are one to one with them, that order the labels nearly as they are, are
+    told.
 
     The graph is not split into parts for this, so that nodes keep their numbers.
 
@@ -98,90 +97,72 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
             f"{data.manifest.dataset} predicts nothing at moments, so there is no later and earlier to tell apart; "
             "check-leaks is for data sets such as `database` (dataset.predict.at)"
         )
-    state = _State(recipe, data, home, listener)
-    found = LeakCheck(data.manifest.time_unit, timeless=_timeless(data), own_files=_own_files(recipe) is not None)
-    found.columns = telling_columns(state.inputs.store, DatasetStore(data.folder, data.manifest))
+    state = _CheckedRecipe(recipe, data, home, listener)
+    manifest = data.manifest
+    timeless = [one.name for one in manifest.node_types if "time" not in manifest.tables[f"nodes/{one.name}"].columns]
+    check = LeakCheck(manifest.time_unit, timeless=timeless)
+    check.columns = telling_columns(state.inputs.store, DatasetStore(data.folder, manifest))
     changed: Counter[str] = Counter()
     for moment in _moments(state.inputs.store):
-        found.moments.append(moment)
+        check.moments.append(moment)
         nodes = _seeds(state.inputs.store, moment, num_seeds)
         with own_folder(home) as folder:
-            other = state.changed(moment, nodes, folder)
-            if _needs_rows(recipe):  # within the horizon, and those were changed: who has none is no seed any more
+            other, config = state.changed(moment, nodes, folder)
+            targets = list(config.predict.computed.values())
+            if targets and all(target.figure in _OF_ROWS for target in targets):
+                # Of rows within the horizon, and those were changed: who has none is no seed any more.
                 nodes = nodes[other.nodes_of(state.inputs.ids[nodes]) >= 0]
             changed.update(_compare(state.inputs, other, nodes, moment))
-            found.seeds += len(nodes)
-    found.changed = dict(changed.most_common())
-    return found
+            check.seeds += len(nodes)
+    check.changed = dict(changed.most_common())
+    return check
 
 
-class _OfCopies(Listener):
-    """Passes on how far changed copies are read, and not what is said of them: it was said of the data, and of these
-    it would name files that are gone."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-
-    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
-        self._listener.progress(stage, done, total, unit, note)
-
-    def message(self, stage: str, text: str) -> None:
-        pass
-
-    def warning(self, stage: str, text: str) -> None:
-        pass
-
-
-class _State:
+class _CheckedRecipe:
     """The data as it is, prepared and opened as the recipe's loader does."""
 
     def __init__(self, recipe: Recipe, data: Parent, home: Home, listener: Listener | None) -> None:
         self._recipe, self._data, self._listener = recipe, data, listener
         store = _prepare(recipe, data, home, listener)
-        self._options = _loader(recipe, store.manifest)
-        if _own_files(recipe) is not None:  # draws go by nodes' numbers, which change where rows come
-            self._options = self._options.model_copy(update={"choose": "recent"})
+        # Draws go by nodes' numbers, which change where rows come.
+        self._options = _loader(recipe, store.manifest).model_copy(update={"choose": "recent"})
         self.inputs = SeedInputs(recipe, self._options, store)
 
-    def changed(self, moment: int, nodes: Array, folder: Path) -> SeedInputs:
-        """Return the same with other data from a moment on; `nodes` are the seeds, and `folder` is there for it."""
-        recipe, data, config = self._recipe, self._data, _own_files(self._recipe)
-        home, names = Home.open(folder / "home"), None
+    def changed(self, moment: int, nodes: Array, folder: Path) -> tuple[SeedInputs, DatabaseConfig]:
+        """Return the same with other data from a moment on, and its tables.
+
+        `nodes` are the seeds, and `folder` is there for the data.
+        """
+        recipe, home = self._recipe, Home.open(folder / "home")
         since = time_text(moment, self._data.manifest.time_unit)
-        listener = None if self._listener is None else _OfCopies(self._listener)
-        if self._listener is not None:
-            self._listener.message("check-leaks", f"reading the tables again, with other rows from {since} on")
-        spared = _known_rows(self._data, self.inputs.store, nodes, moment)
-        if config is None:
-            data = change_from(data, moment, folder / "data", spared)
-        else:
-            context = StageContext("check-leaks", folder / "data", home, PickleCache(home))
-            try:
-                dataset = change_tables(config, context, moment, spared)
-                now = recipe.snapshot.model_copy(update={"as_of": None})  # copies of tables as they were
-                recipe = recipe.model_copy(update={"dataset": dataset, "snapshot": now})
-                data = run_stage(load_stage("ingest"), recipe, {}, home, listener=listener).parent
-            except UserError as error:
-                raise RecipeError(
-                    f"check-leaks: the tables are refused once rows from {since} on are others, of the same kinds: "
-                    f"{error}"
-                ) from error
-            before = DatasetStore(self._data.folder, self._data.manifest)
-            names = same_ids(before, DatasetStore(data.folder, data.manifest), config, moment)
-        return SeedInputs(recipe, self._options, _prepare(recipe, data, home, listener), names)
+        listener = Listener() if self._listener is None else self._listener
+        listener.message("check-leaks", f"reading the tables again, with other rows from {since} on")
+        inner = InnerListener(listener, "check-leaks", "other rows")
+        config = _tables(recipe, folder / "tables")
+        context = StageContext("check-leaks", folder / "data", home, PickleCache(home))
+        try:
+            dataset = change_tables(config, context, moment, _known_rows(self._data, self.inputs.store, nodes, moment))
+            now = recipe.snapshot.model_copy(update={"as_of": None})  # copies of tables as they were
+            recipe = recipe.model_copy(update={"dataset": dataset, "snapshot": now})
+            data = run_stage(load_stage("ingest"), recipe, {}, home, listener=inner).parent
+        except UserError as error:
+            raise RecipeError(
+                f"check-leaks: the tables are refused once rows from {since} on are others, of the same kinds: {error}"
+            ) from error
+        before = DatasetStore(self._data.folder, self._data.manifest)
+        names = same_ids(before, DatasetStore(data.folder, data.manifest), config, moment)
+        return SeedInputs(recipe, self._options, _prepare(recipe, data, home, inner), names), config
 
 
-def _own_files(recipe: Recipe) -> DatabaseConfig | None:
-    """Return the data set's options where it is tables in the user's own files."""
-    options = open_dataset(recipe).config
-    return options if isinstance(options, DatabaseConfig) else None
-
-
-def _needs_rows(recipe: Recipe) -> bool:
-    """Whether only entities that have rows within the horizon are predicted."""
-    config = _own_files(recipe)
-    targets = [] if config is None else list(config.predict.computed.values())
-    return bool(targets) and all(target.figure in _OF_ROWS for target in targets)
+def _tables(recipe: Recipe, folder: Path) -> DatabaseConfig:
+    """Return the options by which `database` reads the recipe's tables; generated ones are written into a folder."""
+    dataset = open_dataset(recipe)
+    if isinstance(dataset, SyntheticShop):
+        write_shop(dataset.config, folder)
+        return shop_database(dataset.config, folder)
+    config = dataset.database.config if isinstance(dataset, Relbench) else dataset.config
+    assert isinstance(config, DatabaseConfig), "no other data set has moments"
+    return config
 
 
 def _compare(before: SeedInputs, after: SeedInputs, nodes: Array, moment: int) -> Counter[str]:
@@ -192,7 +173,10 @@ def _compare(before: SeedInputs, after: SeedInputs, nodes: Array, moment: int) -
             changed["whether the seed is in the graph"] += 1
         else:
             changed.update(differences(before.named(int(node)), after.named(int(twin))))
-    known = _known_by(before.store, moment)
+    time = before.store["node_time"]
+    splits = [np.asarray(before.store[f"{split}_idx"], np.int64) for split in ("train", "valid")]
+    ended = [seeds for seeds in splits if len(seeds) and int(np.max(time[seeds])) < moment]
+    known = np.concatenate([np.empty(0, np.int64), *ended])  # what is to be known of these seeds is
     twins = after.nodes_of(before.ids[known])
     label, other = before.store["label"][known], after.store["label"][np.maximum(twins, 0)]
     same = (label == other) | ((label != label) & (other != other))  # NaN is no label
@@ -200,14 +184,6 @@ def _compare(before: SeedInputs, after: SeedInputs, nodes: Array, moment: int) -
     if wrong:
         changed[LABELS] += int(wrong)
     return changed
-
-
-def _known_by(store: GraphStore, moment: int) -> Array:
-    """Return the seeds of splits that end before a moment, int64 (n,): what is to be known of them is."""
-    time = store["node_time"]
-    splits = [np.asarray(store[f"{split}_idx"], np.int64) for split in ("train", "valid")]
-    ended = [nodes for nodes in splits if len(nodes) and int(np.max(time[nodes])) < moment]
-    return np.concatenate([np.empty(0, np.int64), *ended])
 
 
 def _known_rows(data: Parent, store: GraphStore, nodes: Array, moment: int) -> dict[str, Array]:
@@ -260,9 +236,3 @@ def _seeds(store: GraphStore, moment: int, count: int) -> Array:
     earlier, newest = np.delete(earlier, newest), earlier[newest]
     first = np.concatenate([first, newest])
     return np.concatenate([first, random.permutation(earlier)[: count - len(first)]])
-
-
-def _timeless(data: Parent) -> list[str]:
-    """Return the node types whose rows have no time."""
-    manifest = data.manifest
-    return [one.name for one in manifest.node_types if "time" not in manifest.tables[f"nodes/{one.name}"].columns]

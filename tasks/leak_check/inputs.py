@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 from configs.schema import Recipe
 from models.relational.batch import TypedBatch
 from tasks.arrays import Array
-from tasks.ingest.database.configs import DatabaseConfig
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.ranked import RankedNeighborhoods
 from tasks.storage.graph_store import GraphStore
@@ -43,15 +41,10 @@ class SeedInputs:
         self._relations = store.manifest.edge_types
         fanouts = options.fanouts(getattr(recipe.model, "num_layers", 0))
         newest = options.takes_newest(store.manifest)
-        found = getattr(recipe.model, "walks", None)
-        # Draws of walks go by nodes' numbers, which change where rows come: then the edges are compared that they see.
-        draws_are_kept = found is not None and not isinstance(recipe.dataset, DatabaseConfig)
-        walks: Any = (found, getattr(recipe.model, "num_layers", 0)) if draws_are_kept else None
+        # Draws of walks go by nodes' numbers, which change where rows come: the edges are compared that they see.
         is_ranked = store.manifest.ranking is not None
-        self._ranked = RankedNeighborhoods(store, fanouts, newest=newest, walks=walks) if is_ranked else None
-        self._neighborhoods = (
-            self._ranked.typed if self._ranked else TypedNeighborhoods(store, fanouts, newest=newest, walks=walks)
-        )
+        self._ranked = RankedNeighborhoods(store, fanouts, newest=newest) if is_ranked else None
+        self._neighborhoods = self._ranked.typed if self._ranked else TypedNeighborhoods(store, fanouts, newest=newest)
         ids = np.asarray(store["node_ids"])
         self.ids: Array = ids if same_ids is None else same_ids[ids]
         """int64 (N,): ids of nodes in preprocess's id space."""
@@ -75,13 +68,14 @@ class SeedInputs:
         moment = int(links.moments(task)[0])
         columns = np.flatnonzero(links.there(moment))
         batch = ranked.batch(task, columns[:: max(1, len(columns) // _CANDIDATES)], moment, _KEY)
-        found = {name: tensor.numpy() for name, tensor in self._tensors(batch)}
-        found["which candidates are there"] = self.ids[links.candidates[columns]]
-        found["popularity of candidates"] = links.popularity(columns, moment)
         pairs, features = ranked.past(task, moment)
-        found["what the entity was linked to before"] = self.ids[links.candidates[pairs[1].numpy()]]
-        found["numbers of these links"] = features.numpy()
-        return found
+        return {
+            **{name: tensor.numpy() for name, tensor in self._tensors(batch)},
+            "which candidates are there": self.ids[links.candidates[columns]],
+            "popularity of candidates": links.popularity(columns, moment),
+            "what the entity was linked to before": self.ids[links.candidates[pairs[1].numpy()]],
+            "numbers of these links": features.numpy(),
+        }
 
     def _tensors(self, batch: TypedBatch) -> Iterator[tuple[str, Tensor]]:
         for name, found in zip(self._types, batch.inputs.types, strict=True):
@@ -91,9 +85,8 @@ class SeedInputs:
                     yield f"{what} of {name}", tensor
         for hop, block in enumerate(reversed(batch.blocks), start=1):
             for relation in block.relations:
-                number, kind = relation.number, self._types[relation.target_type]
-                name = self._relations[number] if number >= 0 else f"walks from {kind}"
-                name = f"{name}, hop {hop}"
+                number = relation.number
+                name = f"{self._relations[number]}, hop {hop}"
                 yield f"edges of {name}", torch.cat([relation.indptr, relation.indices.long()])
                 parts = (relation.edge_feat, relation.edge_feat_cat, relation.edge_age, relation.weight)
                 for what, tensor in zip(("numbers", "categories", "ages", "weights"), parts, strict=True):
@@ -107,12 +100,12 @@ def differences(before: dict[str, Array], after: dict[str, Array]) -> list[str]:
     changed = [name for name in names if not _equal(before.get(name), after.get(name))]
     gone = [name for name in changed if name.startswith(_ROWS)]
     without_rows = {name.partition(" of ")[2].removesuffix(_THERE) for name in gone}
-    found = [name for name in changed if not name.startswith(_ROWS)]
-    return gone + [name for name in found if name.partition(" of ")[2] not in without_rows]
+    others = [name for name in changed if not name.startswith(_ROWS)]
+    return gone + [name for name in others if name.partition(" of ")[2] not in without_rows]
 
 
 def _equal(one: Array | None, other: Array | None) -> bool:
     """Whether two arrays are equal to the bit; NaN too."""
     if one is None or other is None:
         return one is other
-    return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    return (one.shape, one.dtype, one.tobytes()) == (other.shape, other.dtype, other.tobytes())

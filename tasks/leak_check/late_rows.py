@@ -43,8 +43,8 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
         keys = list(table.config.foreign)
         for chunk in table.chunks(keys, table.texts_of_keys(tables, keys), intake=intake) if keys else ():
             codes = {key: look_up(chunk.batch, key, tables[table.config.foreign[key]].nodes) for key in keys}
-            for key, found in codes.items():
-                named[table.config.foreign[key]][found[found >= 0]] = True
+            for key, named_rows in codes.items():
+                named[table.config.foreign[key]][named_rows[named_rows >= 0]] = True
             times = row_times(table, tables, chunk.time, codes)
             if times is not None:
                 both[chunk.first : chunk.first + len(times)] = times >= moment
@@ -53,22 +53,21 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
     if labels is not None:
         entities = tables[config.predict.table]
         for batch in intake.batches(labels, [labels.key], entities.nodes.texts(labels.key)):
-            found = entities.nodes.look_up(batch, labels.key)
-            named[entities.name][found[found >= 0]] = True
-    return {name: _in_files(table, *late[name], named[name]) for name, table in tables.items()}
+            labelled = entities.nodes.look_up(batch, labels.key)
+            named[entities.name][labelled[labelled >= 0]] = True
+    of_tables = {}
+    for name, table in tables.items():
+        newest = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time == table.time.max()
+        of_tables[name] = LateRows(*(_in_files(table, rows) for rows in (*late[name], named[name], newest)))
+    return of_tables
 
 
-def _in_files(table: TableRows, own: Array, both: Array, named: Array) -> LateRows:
-    newest = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time == table.time.max()
+def _in_files(table: TableRows, rows: Array) -> Array:
+    """Return flags of a table's rows as flags of its files' rows; those that ingest leaves out are False."""
     if table.kept is None:
-        return LateRows(own, both, named, newest)
-    own, both, named, last = (_spread(table.kept, rows) for rows in (own, both, named, newest))
-    return LateRows(own, both, named, last)
-
-
-def _spread(kept: Array, rows: Array) -> Array:
-    whole = np.zeros(len(kept), np.bool_)
-    whole[kept] = rows
+        return rows
+    whole = np.zeros(len(table.kept), np.bool_)
+    whole[table.kept] = rows
     return whole
 
 
@@ -82,4 +81,4 @@ def late_labels(labels: LabelTableConfig, moment: int, intake: Intake) -> Array:
     assert labels.time is not None
     clock = RowTimes(labels.time, labels.form_of(labels.time), labels.epoch)
     batches = intake.batches(labels, [labels.time], clock.texts, (), clock.inferred)
-    return np.concatenate([clock.read(batch, gaps=True)[0] >= moment for batch in batches])
+    return np.concatenate([clock.read_rows(batch, gaps=True)[0] >= moment for batch in batches])

@@ -7,20 +7,20 @@ ends the run before anything is trained or predicted.
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import DataError, GraphmillError, RecipeError
-from configs.expectations import age_seconds, bounds_of
 from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit, last_time
 from configs.schema import Recipe
+from configs.values.expectations import age_seconds, bounds_of
 from tasks.publish import profile
-from tasks.publish.champion.gate import CHAMPION
-from tasks.publish.snapshots import SnapshotSummary
+from tasks.publish.gate.rules import CHAMPION
+from tasks.publish.snapshots import SnapshotSummary, date_text
 from tasks.publish.tracking.registered import fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry
 from tasks.stage import Parent
@@ -48,9 +48,8 @@ class Reference:
 
     @property
     def profile(self) -> SnapshotSummary | None:
-        """What its data was like; None where it was published without."""
-        found = profile.read(self.folder)
-        return found if found is not None and "tables" in found else None
+        """What its data was like; None where that cannot be read."""
+        return profile.read(self.folder)
 
     def was_made_of(self, parent: Parent) -> bool:
         """Whether it was trained on this very artifact."""
@@ -95,11 +94,7 @@ def check_arrival(recipe: Recipe, ingest: Parent, reference: Reference | None, s
     before = None if reference is None else reference.profile
     same = reference is not None and reference.was_made_of(ingest)
     if reference is not None and before is None and not same:
-        compares = recipe.expect.rows is not None or recipe.expect.drift is not None
-        (warn if compares else say)(
-            f"{reference.name} was published without a profile of its tables: nothing tells whether this data is like "
-            "its own"
-        )
+        warn(f"the profile of {reference.name} cannot be read: nothing tells whether this data is like its own")
     _check_counts(recipe, counts, before, "" if reference is None else reference.name, None if same else warn)
 
 
@@ -140,7 +135,9 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
         for name, table in store.manifest.tables.items()
         if name.partition("/")[0] in ("nodes", "edges") and "time" in table.columns
     }
-    unit = _unit(recipe) if tables else None
+    unit: TimeUnit | None = None
+    with suppress(RecipeError):
+        unit = time_unit(recipe) if tables else None
     if unit not in ("seconds", "milliseconds"):
         if expected is not None:
             raise RecipeError(
@@ -153,15 +150,15 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
     if recipe.time_moment is not None:
         now = min(now, last_time(recipe.time_moment, unit) / scale)
     limit = int(now * scale) if recipe.time_moment is not None else None
-    newest = {name: found for name, table in tables.items() if (found := _newest(store, table, limit)) is not None}
-    ages = {name: now - found / scale for name, found in newest.items()}
+    newest = {name: last for name, table in tables.items() if (last := _newest(store, table, limit)) is not None}
+    ages = {name: now - last / scale for name, last in newest.items()}
     for name in expected if isinstance(expected, Mapping) else ():
         if name not in ages:
             raise RecipeError(f"expect.newest: {name} has no times; there are some in {listed(list(ages)) or 'none'}")
     if not ages:
         return
     order = sorted(ages, key=ages.__getitem__)
-    said = {name: f"{_date(newest[name] / scale)}, {_age_text(ages[name])}" for name in order}
+    said = {name: f"{date_text(newest[name] / scale) or newest[name]}, {_age_text(ages[name])}" for name in order}
     say("newest row: " + "; ".join(f"{name} {said[name]}" for name in order[:_SHOWN]))
     limits = expected if isinstance(expected, Mapping) else {order[0]: expected} if expected is not None else {}
     for name, text in limits.items():
@@ -170,13 +167,6 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
                 f"the newest row of {name} is of {said[name]}; the recipe expects none older than {text} "
                 "(expect.newest)"
             )
-
-
-def _unit(recipe: Recipe) -> TimeUnit | None:
-    try:
-        return time_unit(recipe)
-    except RecipeError:
-        return None
 
 
 def _newest(store: DatasetStore, table: str, limit: int | None) -> int | None:
@@ -190,22 +180,12 @@ def _newest(store: DatasetStore, table: str, limit: int | None) -> int | None:
     return newest
 
 
-def _date(seconds: float) -> str:
-    try:
-        moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{seconds:.0f}"
-    return f"{moment:%Y-%m-%d}" if moment.time() == datetime.time() else f"{moment:%Y-%m-%d %H:%M}"
-
-
 def _age_text(seconds: float) -> str:
     """Say an age in its largest unit."""
     ahead, seconds = seconds < 0, abs(seconds)
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size or unit == "minute":
-            count = int(seconds // size)
-            return f"{count:,} {unit}{'' if count == 1 else 's'} {'ahead' if ahead else 'old'}"
-    raise AssertionError
+    unit, size = ("day", 86400) if seconds >= 86400 else ("hour", 3600) if seconds >= 3600 else ("minute", 60)
+    count = int(seconds // size)
+    return f"{count:,} {unit}{'' if count == 1 else 's'} {'ahead' if ahead else 'old'}"
 
 
 def check_drift(
@@ -219,11 +199,11 @@ def check_drift(
     before = None if reference is None else reference.profile
     if reference is None or before is None or reference.was_made_of(parents["partition"]):
         return
-    found = profile.compare(before, profile.of_data(recipe, parents))
-    say(profile.text(found).replace("the champion's", f"that of {reference.name}"))
-    moved = {name: one["psi"] for name, one in found["drift"]["features"].items()}
-    moved |= {name: found["drift"][name]["psi"] for name in ("labels", "degrees") if found["drift"][name]}
-    limit = recipe.expect.drift
+    compared = profile.compare(before, profile.of_data(recipe, parents))
+    say(profile.text(compared).replace("the champion's", f"that of {reference.name}"))
+    drift, limit = compared["drift"], recipe.expect.drift
+    moved = {name: one["psi"] for name, one in drift["features"].items()}
+    moved |= {name: drift[name]["psi"] for name in ("labels", "degrees") if drift[name]}
     bound = _OTHER_POPULATION if limit is None else limit
     far = sorted((name for name, index in moved.items() if index > bound), key=lambda name: -moved[name])
     if not far:

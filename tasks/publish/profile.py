@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 
 from configs.schema import Recipe
-from tasks.apply.needs import category_names
-from tasks.preprocess.splits.snapshot_report import label_shares
+from tasks.apply.model.needs import category_names
+from tasks.preprocess.label_profile import label_profile
 from tasks.publish import snapshots
 from tasks.publish.snapshots import SnapshotSummary
 from tasks.stage import Parent
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.storage.ids import class_names
-from tasks.storage.manifests import DatasetManifest, FeatureColumn, NodeType
+from tasks.storage.manifests import DatasetManifest, NodeType
 
 FILE_NAME = "profile.json"
 _MAX_ROWS = 100_000  # of each node type; the percentiles of more differ by thousandths
@@ -48,18 +47,14 @@ def of_data(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
 
     `parents` has `ingest`, `preprocess` and `partition`.
     """
-    ingest, graph, parts = parents["ingest"], parents["preprocess"], parents["partition"].manifest
+    ingest, graph, sizes = parents["ingest"], parents["preprocess"], snapshots.sizes(parents)
     store, kept = DatasetStore(ingest.folder, ingest.manifest), None
     if recipe.snapshot.as_of is not None:
         kept = GraphStore(graph.folder, graph.manifest).get("node_ids")
     return {
-        "nodes": parts.num_nodes,
-        "edges": parts.num_edges,
+        **sizes,
         "tables": table_rows(ingest.manifest),
-        "splits": parts.splits,
-        "degrees": parts.report.get("degrees", {}),
-        "labels": parts.report.get("snapshot", {}).get("labels") or _labels(ingest, graph),
-        "classes": class_names(store),
+        "labels": sizes["labels"] or _labels(ingest, graph),
         "metrics": {},
         "features": _features(store, kept),
     }
@@ -82,19 +77,19 @@ def read(folder: Path) -> SnapshotSummary | None:
         profile: SnapshotSummary = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return profile if isinstance(profile, dict) and "features" in profile else None
+    return profile if isinstance(profile, dict) and {"features", "tables"} <= profile.keys() else None
 
 
 def _labels(ingest: Parent, graph: Parent) -> SnapshotSummary | None:
     store, manifest = GraphStore(graph.folder, graph.manifest), graph.manifest
-    if manifest.task == "graph":
-        return label_shares(store["graph_label"], ingest.manifest)
+    if manifest.split_rows.are_graphs:
+        return label_profile(store["graph_label"], ingest.manifest)
     label = store.get("label")
     if label is None:
         return None
     number = manifest.node_types.index(manifest.target_type)
     first, last = manifest.type_offsets[number : number + 2]
-    return label_shares(label[first:last], ingest.manifest)
+    return label_profile(label[first:last], ingest.manifest)
 
 
 # ---- features
@@ -102,48 +97,38 @@ def _labels(ingest: Parent, graph: Parent) -> SnapshotSummary | None:
 
 def _features(store: DatasetStore, kept: Array | None) -> SnapshotSummary:
     """Describe the feature columns of all node types; `kept` are the nodes that exist, as the data set numbers them."""
-    found: SnapshotSummary = {}
+    described: SnapshotSummary = {}
     first, names = 0, category_names(store)
     for node_type in store.manifest.node_types:
         existing = None if kept is None else kept[(kept >= first) & (kept < first + node_type.num_nodes)] - first
-        room = _MAX_COLUMNS - len(found)
-        chosen = _within(node_type.features, room)
-        sample = _sample(store, node_type, tuple(chosen), existing)
+        first += node_type.num_nodes
+        chosen, room = {}, _MAX_COLUMNS - len(described)
+        for feature in node_type.features:  # the first values, while there is room
+            if room > 0:
+                chosen[feature] = min(feature.dim, room)
+            room -= feature.dim
+        sample = _sample(store, node_type, [feature.column for feature in chosen], existing)
         for feature, width in chosen.items():
             values = np.concatenate([part[feature.column] for part in sample]) if sample else np.empty((0, width))
             texts = names.get(f"{node_type.name}/{feature.column}")
             for column in range(width):
                 name = f"{node_type.name}/{feature.column}" + (f"[{column}]" if feature.dim > 1 else "")
-                found[name] = _described(values[:, column], feature.kind == "categorical", texts)
-        first += node_type.num_nodes
-    return found
+                described[name] = _described(values[:, column], feature.kind == "categorical", texts)
+    return described
 
 
-def _within(features: tuple[FeatureColumn, ...], room: int) -> dict[FeatureColumn, int]:
-    """Return how many values of each feature are described: the first ones, while there is room."""
-    chosen = {}
-    for feature in features:
-        width = min(feature.dim, room)
-        if width > 0:
-            chosen[feature] = width
-        room -= width
-    return chosen
-
-
-def _sample(
-    store: DatasetStore, node_type: NodeType, features: tuple[FeatureColumn, ...], kept: Array | None
-) -> list[dict[str, Array]]:
+def _sample(store: DatasetStore, node_type: NodeType, columns: list[str], kept: Array | None) -> list[dict[str, Array]]:
     """Read rows of a node type that exist, evenly spread over the table: column to values (n, dim)."""
     table = f"nodes/{node_type.name}"
-    if not features or table not in store:
+    if not columns or table not in store:
         return []
-    wanted = np.arange(node_type.num_nodes) if kept is None else np.sort(kept)
-    wanted = wanted[np.unique(np.linspace(0, len(wanted) - 1, min(len(wanted), _MAX_ROWS)).astype(np.int64))]
-    columns, parts = [feature.column for feature in features], []
+    chosen = np.arange(node_type.num_nodes) if kept is None else np.sort(kept)
+    chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), _MAX_ROWS)).astype(np.int64))]
+    parts = []
     for first, rows in _pieces(store, table, columns):
-        inside = wanted[(wanted >= first) & (wanted < first + rows.num_rows)] - first
-        found = rows.take(inside)
-        parts.append({name: to_numpy(found.column(name)).reshape(len(inside), -1) for name in columns})
+        inside = chosen[(chosen >= first) & (chosen < first + rows.num_rows)] - first
+        some = rows.take(inside)
+        parts.append({name: to_numpy(some.column(name)).reshape(len(inside), -1) for name in columns})
     return parts
 
 
@@ -183,58 +168,50 @@ def compare(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary:
 
     `drift.features` has `psi` and `tvd` for each column that both have, and of numbers `mean`, [before, now].
     """
-    found = snapshots.compare(before, now)
+    compared = snapshots.compare(before, now)
     features = {}
     for name, new in now["features"].items():
         old = before["features"].get(name)
-        moved = _moved(old, new) if old is not None and old["kind"] == new["kind"] else None
-        if moved is not None:
+        if old is not None and old["kind"] == new["kind"] and (moved := _moved(old, new)) is not None:
             features[name] = moved
-    return {"growth": found["growth"], "drift": {**found["drift"], "features": features}}
+    return {"growth": compared["growth"], "drift": {**compared["drift"], "features": features}}
 
 
 def _moved(old: SnapshotSummary, new: SnapshotSummary) -> SnapshotSummary | None:
     if not old["rows"] or not new["rows"]:
         return None
     if new["kind"] == "numbers":
-        found = snapshots.drift(*snapshots.decile_shares(old["values"], new["values"]))
-        return None if found is None else {**found, "mean": [old["mean"], new["mean"]]}
+        moved = snapshots.drift(*snapshots.decile_shares(old["values"], new["values"]))
+        return None if moved is None else {**moved, "mean": [old["mean"], new["mean"]]}
     names = list(dict.fromkeys([*old["shares"], *new["shares"]]))
     shares = [[one["shares"].get(name, 0.0) for name in names] for one in (old, new)]
-    rest = [max(0.0, 1 - sum(one)) for one in shares]
-    return snapshots.drift([*shares[0], rest[0]], [*shares[1], rest[1]])
+    return snapshots.drift(*([*one, max(0.0, 1 - sum(one))] for one in shares))
 
 
-def facts(found: SnapshotSummary) -> list[tuple[str, str]]:
+def facts(compared: SnapshotSummary) -> list[tuple[str, str]]:
     """Return rows of (name, text) for the report."""
-    rows = [(name, snapshots.growth_text(*pair)) for name, pair in found["growth"].items()]
-    drift = found["drift"]
+    rows = [(name, snapshots.growth_text(*pair)) for name, pair in compared["growth"].items()]
+    drift, features = compared["drift"], _most_moved(compared)
     rows += [(f"drift of {name}", snapshots.drift_text(drift[name])) for name in ("degrees", "labels") if drift[name]]
-    moved = [(name, one) for name, one in _most_moved(found) if one["psi"] >= snapshots.STABLE]
-    for name, one in moved[:_LISTED]:
+    shown = [(name, one) for name, one in features if one["psi"] >= snapshots.STABLE][:_LISTED]
+    for name, one in shown:
         means = "".join(f", mean {mean[0]:.4g} -> {mean[1]:.4g}" for mean in [one.get("mean")] if mean)
         rows.append((f"drift of {name}", snapshots.drift_text(one) + means))
-    rest = _most_moved(found)[len(moved[:_LISTED]) :]
-    if rest:
+    if rest := features[len(shown) :]:
         name, one = rest[0]
-        rows.append(
-            (
-                f"{'other' if moved else 'all'} features",
-                f"{len(rest):,}; most moved {name}: {snapshots.drift_text(one)}",
-            )
-        )
+        text = f"{len(rest):,}; most moved {name}: {snapshots.drift_text(one)}"
+        rows.append((f"{'other' if shown else 'all'} features", text))
     return rows
 
 
-def text(found: SnapshotSummary) -> str:
+def text(compared: SnapshotSummary) -> str:
     """Say the drift in a line."""
-    nodes = found["growth"]["nodes"]
-    drift = found["drift"]
+    nodes, drift = compared["growth"]["nodes"], compared["drift"]
     parts = [f"nodes {nodes[0]:,} -> {nodes[1]:,}"]
     parts += [f"{name} {drift[name]['psi']:.3f}" for name in ("degrees", "labels") if drift[name]]
-    parts += [f"{name} {one['psi']:.3f}" for name, one in _most_moved(found)[:1]]
+    parts += [f"{name} {one['psi']:.3f}" for name, one in _most_moved(compared)[:1]]
     return "data against the champion's: " + ", ".join(parts) + " (stability index; above 0.25: another population)"
 
 
-def _most_moved(found: SnapshotSummary) -> list[tuple[str, SnapshotSummary]]:
-    return sorted(found["drift"]["features"].items(), key=lambda item: -item[1]["psi"])
+def _most_moved(compared: SnapshotSummary) -> list[tuple[str, SnapshotSummary]]:
+    return sorted(compared["drift"]["features"].items(), key=lambda item: -item[1]["psi"])

@@ -37,25 +37,31 @@ SnapshotSummary = dict[str, Any]
 
 def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
     """Return what a snapshot holds as plain values: sizes, splits and their times, degrees, labels, metrics."""
-    graph: PartitionManifest = parents["partition"].manifest
     evaluation: EvalReport = parents["evaluate"].manifest
-    own = graph.report.get("snapshot", {})
-    names = class_names(DatasetStore(parents["ingest"].folder, parents["ingest"].manifest))
+    snapshot = parents["partition"].manifest.report.get("snapshot", {})
     return {
         "recipe": recipe.name,
         "as_of": recipe.snapshot.as_of,
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "splits": graph.splits,
-        "unit": own.get("unit", "number"),
-        "times": own.get("times", {}),
-        "degrees": graph.report.get("degrees", {}),
-        "labels": own.get("labels"),
-        "classes": names,
+        **sizes(parents),
+        "unit": snapshot.get("unit", "number"),
+        "times": snapshot.get("times", {}),
         "metric": evaluation.metric,
         "higher_is_better": bool(evaluation.report.get("higher_is_better", True)),
         "metrics": evaluation.metrics,
         "warm_start": parents["train"].manifest.warm_start,
+    }
+
+
+def sizes(parents: Mapping[str, Parent]) -> SnapshotSummary:
+    """Return sizes, splits, degrees, labels and classes of a prepared graph; `parents` has `ingest` and `partition`."""
+    graph: PartitionManifest = parents["partition"].manifest
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "splits": graph.splits,
+        "degrees": graph.report.get("degrees", {}),
+        "labels": graph.report.get("snapshot", {}).get("labels"),
+        "classes": class_names(DatasetStore(parents["ingest"].folder, parents["ingest"].manifest)),
     }
 
 
@@ -138,12 +144,11 @@ def label_counts(before: SnapshotSummary, now: SnapshotSummary) -> tuple[list[st
     names = [_label_names(summary) for summary in (before, now)]
     if before["classes"] == now["classes"] and len(counts[0]) == len(counts[1]):
         return names[1], np.asarray(counts[0], float), np.asarray(counts[1], float)
-    known = before["classes"] and now["classes"]
-    if not known or any(len(set(own)) < len(own) for own in names):
+    if not (before["classes"] and now["classes"]) or any(len(set(some)) < len(some) for some in names):
         return None
     union = list(dict.fromkeys([*names[1], *names[0]]))
-    by_name = [dict(zip(own, values, strict=True)) for own, values in zip(names, counts, strict=True)]
-    first, second = (np.array([found.get(name, 0) for name in union], float) for found in by_name)
+    by_name = [dict(zip(some, values, strict=True)) for some, values in zip(names, counts, strict=True)]
+    first, second = (np.array([one.get(name, 0) for name in union], float) for one in by_name)
     return union, first, second
 
 
@@ -199,10 +204,15 @@ def _moment(time: int, unit: str) -> str:
     """Return a time of the data as people read it; numbers of no date as they are."""
     if unit not in ("seconds", "milliseconds"):
         return str(time)
+    return date_text(time / (1 if unit == "seconds" else 1000)) or str(time)
+
+
+def date_text(seconds: float) -> str:
+    """Return a time, seconds since 1970, as a date, with its hour where it is not midnight; "": there is none."""
     try:
-        moment = datetime.datetime.fromtimestamp(time / (1 if unit == "seconds" else 1000), datetime.UTC)
+        moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     except (OverflowError, ValueError, OSError):
-        return str(time)
+        return ""
     return f"{moment:%Y-%m-%d}" if moment.time() == datetime.time() else f"{moment:%Y-%m-%d %H:%M}"
 
 

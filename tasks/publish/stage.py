@@ -19,22 +19,17 @@ def config(recipe: Recipe) -> dict[str, Any]:
     A publication that leaves the champion alone (a backfill's) is another one than one that lets the gate choose: that
     one is still to come, where somebody asks for it.
     """
+    layout = recipe.evaluate.layout
     moment = {} if recipe.snapshot.as_of is None else {"as_of": recipe.snapshot.as_of}
     return {
         **moment,
-        **_color(recipe),
+        **({} if layout is None or layout.color is None else {"color": layout.color}),  # what colours the map first
         **({"champion": "left alone"} if current_run().leave_champion else {}),
         "name": recipe.name,
         "description": recipe.description,
         "tracking": recipe.tracking.model_dump(mode="json"),
         "store": tracking_target(),
     }
-
-
-def _color(recipe: Recipe) -> dict[str, Any]:
-    """Return what colours the map first, where the recipe says so."""
-    layout = recipe.evaluate.layout
-    return {} if layout is None or layout.color is None else {"color": layout.color}
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -44,4 +39,4 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return work.build(context, recipe, parents)
 
 
-STAGE: Stage[PublishManifest] = Stage("publish", 6, PublishManifest, _PARENTS, config, build)
+STAGE: Stage[PublishManifest] = Stage("publish", 7, PublishManifest, _PARENTS, config, build)

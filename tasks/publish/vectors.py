@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, IntegrityError, RecipeError, StageError, UntrustedCodeError, UserError
 from configs.schema import Recipe
 from tasks.calls import load_stage, mark_used
 from tasks.preprocess.transforms.configs import EmbeddingConfig, from_models
-from tasks.stage import Listener, MapShards, Parent, StageOutcome, map_in_process, run_stage
+from tasks.stage import InnerListener, Listener, MapShards, Parent, StageOutcome, map_in_process, run_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS, DatasetManifest, VectorsManifest
+from tasks.storage.manifests import VECTORS, DatasetManifest, Manifest, VectorsManifest
 
 if TYPE_CHECKING:
-    from tasks.apply.published import Published
+    from tasks.apply.model.published import Published
+
+M = TypeVar("M", bound=Manifest)
 
 READ_VECTORS = frozenset({"preprocess", "publish"})
 """Stages that read vectors: publishing asks preprocess what its transforms learnt."""
@@ -36,10 +38,16 @@ def with_versions(recipe: Recipe, home: Home) -> Recipe:
         RecipeError: there is no such model or version, or it has no vectors of nodes.
         StageError: the registry cannot be reached.
     """
-    transforms = recipe.preprocess.transforms
-    if not any(one.is_open for one in from_models(transforms)):
-        return recipe
-    return _with_transforms(recipe, [_with_version(one, home) for one in transforms])
+    taken = []
+    for config in recipe.preprocess.transforms:
+        if isinstance(config, EmbeddingConfig) and config.is_open:
+            from tasks.apply.vectors import vectors_key
+
+            with _about(config):
+                published = _published(str(config.model), home)
+                config = config.model_copy(update={"model": published.name, "vectors": vectors_key(published)})
+        taken.append(config)
+    return _with_transforms(recipe, taken)
 
 
 def with_recorded_versions(recipe: Recipe, former: Recipe) -> Recipe:
@@ -47,25 +55,23 @@ def with_recorded_versions(recipe: Recipe, former: Recipe) -> Recipe:
 
     `NAME@champion` may mean another one by now, whose vectors a model that was trained then has never seen.
     """
-    own, taken = recipe.preprocess.transforms, former.preprocess.transforms
-    if not any(one.is_open for one in from_models(own)):
-        return recipe
-    recorded = [_recorded(one, taken[place]) if place < len(taken) else one for place, one in enumerate(own)]
+    transforms = recipe.preprocess.transforms
+    recorded = list(transforms)
+    for place, (config, taken) in enumerate(zip(transforms, former.preprocess.transforms, strict=False)):
+        if not isinstance(config, EmbeddingConfig) or not isinstance(taken, EmbeddingConfig):
+            continue
+        if not config.is_open or config.model is None or taken.model is None or taken.vectors is None:
+            continue
+        (name, _, version), (taken_name, _, taken_version) = config.model.partition("@"), taken.model.partition("@")
+        if name == taken_name and not (version.isdecimal() and version != taken_version):
+            recorded[place] = config.model_copy(update={"model": taken.model, "vectors": taken.vectors})
+        # Else it is another one: whoever compares the two recipes refuses it.
     return _with_transforms(recipe, recorded)
 
 
-def _recorded(config: ComponentConfig, former: ComponentConfig) -> ComponentConfig:
-    if not isinstance(config, EmbeddingConfig) or not isinstance(former, EmbeddingConfig):
-        return config
-    if not config.is_open or config.model is None or former.model is None or former.vectors is None:
-        return config
-    (name, _, version), (known, _, recorded) = config.model.partition("@"), former.model.partition("@")
-    if name != known or (version.isdecimal() and version != recorded):
-        return config  # another one: whoever compares the two recipes refuses it
-    return config.model_copy(update={"model": former.model, "vectors": former.vectors})
-
-
 def _with_transforms(recipe: Recipe, transforms: list[ComponentConfig]) -> Recipe:
+    if transforms == list(recipe.preprocess.transforms):
+        return recipe
     preprocess = recipe.preprocess.model_copy(update={"transforms": tuple(transforms)})
     return recipe.model_copy(update={"preprocess": preprocess})
 
@@ -76,19 +82,9 @@ def versions_taken(asked: Recipe, recipe: Recipe) -> list[tuple[str, str]]:
     return [(str(one.model), str(taken.model)) for one, taken in pairs]
 
 
-def _with_version(config: ComponentConfig, home: Home) -> ComponentConfig:
-    if not isinstance(config, EmbeddingConfig) or not config.is_open:
-        return config
-    from tasks.apply.vectors import vectors_key
-
-    with _about(config):
-        published = _published(str(config.model), home)
-        return config.model_copy(update={"model": published.name, "vectors": vectors_key(published)})
-
-
 def _published(reference: str, home: Home) -> Published:
     """Return the files of the model version that a reference means now."""
-    from tasks.apply.published import read_published
+    from tasks.apply.model.published import read_published
     from tasks.publish.tracking.registered import fetch_model, find_version
     from tasks.publish.tracking.registry import open_registry
 
@@ -99,8 +95,8 @@ def _published(reference: str, home: Home) -> Published:
 
 def taken_vectors(parents: Mapping[str, Parent]) -> list[dict[str, Any]]:
     """Return what preprocess noted of the registered models that a run's features come from (`take_vectors`)."""
-    found: list[dict[str, Any]] = parents["preprocess"].manifest.report.get("vectors", [])
-    return found
+    taken: list[dict[str, Any]] = parents["preprocess"].manifest.report.get("vectors", [])
+    return taken
 
 
 def vector_notes(parents: Mapping[str, Parent]) -> list[str]:
@@ -144,15 +140,19 @@ def missing_vectors(recipe: Recipe, home: Home) -> list[EmbeddingConfig]:
 
 
 def _is_there(key: str, home: Home) -> bool:
-    store = ArtifactStore(home)
-    try:
-        found = store.load(VECTORS, key, VectorsManifest)
-    except IntegrityError:
-        return False  # it is made again
-    if found is None:
+    manifest = _load(home, VECTORS, key, VectorsManifest)
+    if manifest is None:
         return False
-    mark_used(store.folder(VECTORS, key))
-    return all(_is_there(source, home) for source in found.sources.values())
+    mark_used(ArtifactStore(home).folder(VECTORS, key))
+    return all(_is_there(source, home) for source in manifest.sources.values())
+
+
+def _load(home: Home, stage: str, key: str, kind: type[M]) -> M | None:
+    """Return an artifact's manifest; None where it is not there, or damaged: it is made again."""
+    try:
+        return ArtifactStore(home).load(stage, key, kind)
+    except IntegrityError:
+        return None
 
 
 def provide_vectors(
@@ -172,10 +172,11 @@ def provide_vectors(
         DataError: the data of the model's training is gone, or has changed.
         StageError: the registry cannot be reached.
     """
-    made, missing = [], missing_vectors(recipe, home)
+    missing = missing_vectors(recipe, home)
     for config in missing if ingest is not None else ():
         with _about(config):
             _refuse_other_nodes(config, home, str(ingest))
+    made = []
     for config in missing:
         with _about(config):
             made.append(_make(config, home, listener or Listener(), map_shards))
@@ -188,23 +189,17 @@ def _refuse_other_nodes(config: EmbeddingConfig, home: Home, ingest: str) -> Non
     Of several types of nodes, and of data that is no longer there, preprocess alone knows. Raises DataError.
     """
     # Here and not above: commands that only look import no numpy.
-    from tasks.preprocess.vectors import refuse_numbers
+    from tasks.preprocess.transforms.vectors import refuse_numbers
     from tasks.storage.ids import has_own_ids, structure_digest
 
     published = _published(str(config.model), home)
-    here, there = _dataset(ingest, home), _dataset(str(published.lineage["ingest"]["key"]), home)
+    keys = ingest, str(published.lineage["ingest"]["key"])
+    here, there = (_load(home, "ingest", key, DatasetManifest) for key in keys)
     if here is None or there is None or structure_digest(here) == structure_digest(there):
         return
     if len(here.node_types) == len(there.node_types) == 1:
-        own = has_own_ids(there, there.node_types[0].name)
-        refuse_numbers(published.name, own, here, here.node_types[0].name)
-
-
-def _dataset(key: str, home: Home) -> DatasetManifest | None:
-    try:
-        return ArtifactStore(home).load("ingest", key, DatasetManifest)
-    except IntegrityError:
-        return None  # who reads it makes it again
+        has_ids = has_own_ids(there, there.node_types[0].name)
+        refuse_numbers(published.name, has_ids, here, here.node_types[0].name)
 
 
 def _make(
@@ -228,17 +223,14 @@ def _make(
 
 def _kept(published: Published, home: Home) -> dict[str, Parent] | None:
     """Return the data and the graph of a model's training as the home has them; None: it has them no more."""
-    store, found = ArtifactStore(home), {}
+    kept = {}
     for name in ("ingest", "partition"):
-        known = published.lineage[name]
-        try:
-            manifest = store.load(name, str(known["key"]), load_stage(name).manifest)
-        except IntegrityError:
+        made = published.lineage[name]
+        manifest = _load(home, name, str(made["key"]), load_stage(name).manifest)
+        if manifest is None or manifest.digest != made["digest"]:
             return None
-        if manifest is None or manifest.digest != known["digest"]:
-            return None
-        found[name] = Parent(manifest, store.folder(name, str(known["key"])))
-    return found
+        kept[name] = Parent(manifest, ArtifactStore(home).folder(name, str(made["key"])))
+    return kept
 
 
 def _made_again(
@@ -246,7 +238,7 @@ def _made_again(
 ) -> dict[str, Parent]:
     """Run the stages before a model's training again. Raises DataError where they come to another graph."""
     parents: dict[str, Parent] = {}
-    inner = _InnerListener(listener, published.name)
+    inner = InnerListener(listener, VECTORS, f"data of {published.name}")
     for name in TO_PARTITION:
         outcome = run_stage(load_stage(name), recipe, parents, home, listener=inner, map_shards=map_shards)
         mark_used(outcome.folder)
@@ -257,19 +249,3 @@ def _made_again(
             f"which vector is whose; train it again: graphmill run {recipe.name}"
         )
     return parents
-
-
-class _InnerListener(Listener):
-    """Passes on how far another model's data is."""
-
-    def __init__(self, outer: Listener, name: str) -> None:
-        self.outer, self.name = outer, name
-
-    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
-        self.outer.progress(VECTORS, done, total, unit, f"data of {self.name}: {stage} {note}".strip())
-
-    def message(self, stage: str, text: str) -> None:
-        """Ignored: its own run said it."""
-
-    def warning(self, stage: str, text: str) -> None:
-        """Ignored, likewise."""

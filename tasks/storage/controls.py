@@ -18,9 +18,9 @@ class Control(NamedTuple):
     """Whether it can be published in place of a model: it scores rows of other data."""
 
 
-FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
+FEATURES_CONTROL = "features"
 LAST_VALUE_CONTROL, OWN_MEAN_CONTROL = "last_value", "own_mean"
-BOOSTED_CONTROL, BOOSTED_NEARBY_CONTROL, BOOSTED_VECTORS_CONTROL = "boosted", "boosted_nearby", "boosted_vectors"
+BOOSTED_CONTROL = "boosted"
 POPULAR_CONTROL, RECENT_CONTROL = "popular", "popular_recent"
 OWN_PAST_CONTROL, TOGETHER_CONTROL = "own_past", "had_together"
 CONSTANT_OF_EACH = "constant"
@@ -34,22 +34,11 @@ CONTROLS = {
     CONSTANT_OF_EACH: Control("constant", "the majority class, or the training split's mean, of each task"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features", serves=True),
     BOOSTED_CONTROL: Control(
-        "boosted rows",
-        "gradient boosting that sees only the entities' own rows as of their moments",
-        gates=False,
-        serves=True,
-    ),
-    BOOSTED_NEARBY_CONTROL: Control(
-        "boosted counts",
+        "boosted",
         "gradient boosting that sees the entities' own rows and counts, ages and means of what is one key away, as of "
         "their moments",
         gates=False,
         serves=True,
-    ),
-    BOOSTED_VECTORS_CONTROL: Control(
-        "boosted vectors",
-        "gradient boosting that sees the same and FastRP vectors of the entities from the graph at their moments",
-        gates=False,
     ),
     POPULAR_CONTROL: Control("popularity", "what was linked to most before the moment", serves=True),
     RECENT_CONTROL: Control(
@@ -67,19 +56,11 @@ CONTROLS = {
     OWN_MEAN_CONTROL: Control("own mean", "the mean of the entity's own earlier values", gates=False, serves=True),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
     "association": Control("association", "what the entities have that share most with the given one", gates=False),
-    PREPARED_CONTROL: Control(
-        "vectors only", "a linear model that sees only the rows' features, vectors among them", gates=False
-    ),
     "degree": Control("degrees", "the product of the ends' degrees", gates=False, serves=True),
     "common_neighbors": Control(
         "common neighbours", "the number of neighbours that both ends have", gates=False, serves=True
     ),
     "edge_bank": Control("EdgeBank", "EdgeBank, whether the pair was an edge in training", gates=False),
-    "edge_bank_recent": Control(
-        "EdgeBank, recent", "EdgeBank, whether the pair was an edge at the end of training", gates=False
-    ),
-    "dot": Control("dot product", "the dot product of the same vectors", gates=False),
-    "cosine": Control("cosine", "the cosine of the same vectors", gates=False),
     "adamic_adar": Control(
         "Adamic-Adar", "Adamic-Adar, common neighbours by the inverse log of degrees", gates=False, serves=True
     ),

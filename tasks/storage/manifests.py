@@ -8,15 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from configs.label_types import LabelType, label_type
 from tasks.storage.file_names import inner_path, joined_name
+from tasks.storage.split_rows import OF_TASK, SplitRows
 
 InnerPath = Annotated[str, AfterValidator(inner_path)]
 """Path below the artifact's own folder; a manifest with any other is damaged, or made to lead elsewhere."""
 
 SPLITS = ("train", "valid", "test")
 """Names of the splits, in their order."""
-PAIR_TASKS = ("link", "triple")
-"""Tasks whose splits are pairs of nodes; those of triples have relations beside them."""
 HELD_OUT = "held_out"
 """Of the tables of a triple task's held-out edges, where triples have times: snapshots split them anew."""
 NEIGHBORS = "neighbors"
@@ -67,14 +67,10 @@ class Manifest(_Frozen):
         {"key", "config", "parents", "code_version", "created_at", "seconds", "peak_bytes", "warnings"}
     )
 
-    # Fields of later versions, which stay out of the digest of what has none of them.
-    later_fields: ClassVar[frozenset[str]] = frozenset()
-
     @property
     def digest(self) -> str:
         """Digest of the content: two artifacts with one digest are interchangeable."""
-        unset = {name for name in self.later_fields if getattr(self, name) == type(self).model_fields[name].default}
-        content = self.model_dump(mode="json", exclude=set(self.incidental) | unset)
+        content = self.model_dump(mode="json", exclude=set(self.incidental))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -168,13 +164,19 @@ class TaskHead(_Frozen):
     weight: float = 1.0
     """Of its mean loss in the sum of all tasks'."""
 
+    @property
+    def label_type(self) -> LabelType:
+        """Of its label."""
+        return label_type(self.task_type)
+
 
 class TaskManifest(Manifest):
     """What is predicted, and on what: the same for a data set and the graphs made of it."""
 
     dataset: str
     """Registered name or OGB name, for people."""
-    task: TaskKind
+    task: str
+    """What is scored: `node`, `link`, `graph`, `triple`, `layout`, or what `tasks.kinds` has besides."""
     task_type: TaskType
     num_classes: int = 0
     """Classes of a multiclass label (2 for binary); 0 for regression and links."""
@@ -209,18 +211,20 @@ class TaskManifest(Manifest):
     """Several tasks (task type several): their labels stand side by side, classes as numbers, NaN for none. The first
     one judges the model."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset(
-        {
-            "num_relations",
-            "keep_known_pairs",
-            "negative_kinds",
-            "relation_feature_dim",
-            "fit_before",
-            "time_unit",
-            "ranking",
-            "heads",
-        }
-    )
+    @property
+    def kind(self) -> str:
+        """Name of the kind of task (`tasks.kinds`): `task`, unless there are several or candidates are ranked."""
+        return "several" if self.heads else "ranking" if self.ranking is not None else self.task
+
+    @property
+    def split_rows(self) -> SplitRows:
+        """What the rows of splits are."""
+        return OF_TASK.get(self.task, OF_TASK["node"])
+
+    @property
+    def label_type(self) -> LabelType:
+        """Of the label; of several tasks, pairs and rankings one that has neither classes nor numbers."""
+        return label_type(self.task_type)
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
         """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""
@@ -245,8 +249,6 @@ class DatasetManifest(TaskManifest):
     """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `relations`, `split/train`, `split/valid`, `split/test`,
     `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split), `held_out/TYPE` (a
     triple task's edges of validation and test)."""
-
-    later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {"foreign_keys"}
 
     @property
     def num_nodes(self) -> int:
@@ -296,7 +298,7 @@ class GraphManifest(TaskManifest):
     edge_categories: tuple[int, ...] = ()
     relation_ends: tuple[tuple[int, int], ...] = ()
     """For each of `edge_types`: numbers of its source's and its target's type. None where there is one type of nodes
-    and of edges, where added self-loops join any type to itself, or where an earlier version wrote the graph."""
+    and of edges, or where added self-loops join any type to itself."""
     own_keys: tuple[int, ...] = ()
     """Numbers of those of `edge_types` whose edges lead to a row from what a foreign key of its own names."""
     type_columns: dict[str, TypeColumns] = {}
@@ -306,13 +308,6 @@ class GraphManifest(TaskManifest):
     arrays: dict[str, ArrayEntry]
     report: dict[str, Any] = {}
     """Facts for people: degree histogram, component sizes, what was dropped, fitted transforms."""
-
-    later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {
-        "relation_ends",
-        "own_keys",
-        "type_columns",
-        "relation_columns",
-    }
 
 
 class PartitionManifest(GraphManifest):
@@ -327,8 +322,6 @@ class PartitionManifest(GraphManifest):
     """Largest part over the mean part, in nodes."""
     train_balance: float
     """The same in training nodes."""
-    halo_sizes: tuple[int, ...] = ()
-    """Nodes outside of part p within the halo's hops."""
 
     def rank_bounds(self, world_size: int) -> tuple[int, ...]:
         """Return the first node of each rank's parts, and the end: (world_size + 1,). Ranks have equally many parts."""
@@ -456,16 +449,54 @@ class EvalReport(Manifest):
     metrics: dict[str, dict[str, float]]
     """Split to metric to value, as the field prints it (RMSE positive, accuracy in 0..1)."""
     controls: dict[str, dict[str, dict[str, float]]] = {}
-    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/evaluate/controls`
+    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/controls`
     says which there are."""
     predictions: InnerPath | None = None
     """Parquet under the users' own ids."""
     layout: InnerPath | None = None
-    """Points of a layout, as Parquet under the users' own ids; `tasks/evaluate/layouts/points_file.py`."""
+    """Points of a layout, as Parquet under the users' own ids; `tasks/kinds/points/points_file.py`."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"layout"})
+
+class GateRecord(BaseModel):
+    """What the gate decided on a model version, and by what: for the report, MLflow, and whoever is told."""
+
+    model_config = ConfigDict(frozen=True)
+
+    promoted: bool = False
+    reason: str = ""
+    short: str = ""
+    """The same in a few words."""
+    loud: bool = False
+    """Whether somebody should look at it."""
+    left_alone: bool = False
+    """Whether the run was not asked to choose a champion."""
+    metric: str = ""
+    """`split/metric`."""
+    higher_is_better: bool = True
+    value: float | None = None
+    """The version's own, as evaluated; None: not a number."""
+    controls: dict[str, float] = {}
+    """Control to its value of the same metric."""
+    control: str = ""
+    """The control that was published in place of the model."""
+    data: str = ""
+    """Which data, for people."""
+    against: str | None = None
+    """Version of the champion that there was; None: there was no other."""
+    drift: dict[str, Any] | None = None
+    """How this data differs from the champion's (`publish.profile.compare`); None where nobody knows."""
+    challenger: float | None = None
+    champion: float | None = None
+    """What both have on the same `rows`; None: they were not compared."""
+    rows: int | None = None
+    recorded: bool = False
+    """Whether both values are those of the evaluations."""
+    trained_on: int | None = None
+    """Validation rows that the champion was trained on; None: not known."""
+    why_not: str = ""
+    """Why the champion could not score the data."""
 
 
 class PublishManifest(Manifest):
@@ -477,14 +508,7 @@ class PublishManifest(Manifest):
     model_version: str
     champion: bool
     """Whether this version became (or stayed) the champion."""
-    gate: dict[str, Any] = {}
-    """What the gate found (`publish.champion.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where
-    there is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
-    `champion` on the same `rows`."""
+    gate: GateRecord
     report_file: InnerPath
     maps: tuple[InnerPath, ...] = ()
     """Where there is a layout: `map.html`, the page, and the same as pictures."""
-    metrics: dict[str, dict[str, float]] = {}
-    """A copy of `EvalReport.metrics` in what an earlier graphmill published; nothing reads it."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"maps"})

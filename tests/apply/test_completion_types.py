@@ -8,7 +8,7 @@ import pytest
 from configs.errors import RecipeError
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED
-from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.ranking.triples import Triples
 from tasks.ranking.types import OF_RELATION, EntityTypes
 from tests.apply.test_completions import MODELS, TREATS, Knowledge, N, expected, query_file
@@ -23,7 +23,7 @@ def test_one_type_of_entities(plain: Knowledge) -> None:
     for query in ((4, 0, ASKED), (ASKED, 3, 17)):
         given = {"queries": query_file(plain, [query], plain.folder / "typed.parquet")}
         for asked, types in (({"type": "drug"}, "d"), ({"type": "gene"}, "g"), ({"any_type": True}, "dg"), ({}, "")):
-            plain.serve(given=given, asked=Asked(k=N, **asked))
+            plain.serve(given=given, asked=CompletionRequest(k=N, **asked))
             wanted = expected(plain, query, N, mark=False, types=types)
             end = completing.ENDS[query.index(ASKED)]
             assert plain.table().column(end).to_pylist() == [plain.name(one[0][query.index(ASKED)]) for one in wanted]
@@ -34,7 +34,7 @@ def test_one_type_of_entities(plain: Knowledge) -> None:
 def test_types_in_a_file_of_queries(plain: Knowledge) -> None:
     path = plain.folder / "types.csv"
     path.write_text("head,relation,type\nd3,next,gene\nd3,next,drug\nd3,treats,\n")
-    plain.serve(given={"queries": path}, asked=Asked(k=5))
+    plain.serve(given={"queries": path}, asked=CompletionRequest(k=5))
     table = plain.table().to_pylist()
     kinds = [{row["tail"].split(":")[0] for row in table if row["query"] == number} for number in range(3)]
     assert kinds == [{"gene"}, {"drug"}, {"gene"}]
@@ -54,7 +54,7 @@ def test_why_nothing_is_left(plain: Knowledge) -> None:
             patch.setattr(
                 EntityTypes, "counted", lambda self, rows, *_, nobody=nobody: [(np.arange(len(rows)), nobody)]
             )
-            [warning] = plain.serve(asked=Asked(**asked, **given), is_shown=True)["warnings"]
+            [warning] = plain.serve(asked=CompletionRequest(**asked, **given), is_shown=True)["warnings"]
         assert message in warning
 
 

@@ -17,11 +17,11 @@ from configs.errors import DataError, RecipeError, UserError
 from models.knowledge.base import KnowledgeModel, made_queries
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
-from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.completion.queries import read_queries
-from tasks.apply.formats import ENDINGS
-from tasks.apply.model_files import load_published, write_model
-from tasks.apply.neighbors import nearest
+from tasks.apply.model.files import load_published, write_model
+from tasks.apply.vector_files.formats import ENDINGS
+from tasks.apply.vector_files.neighbors import nearest
 from tasks.arrays import Array
 from tasks.inference.triples import TripleSplits
 from tasks.stage import Parent
@@ -126,7 +126,7 @@ class Knowledge(Case):
         return found
 
     def ask(self, **given: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.serve(asked=Asked(**given), is_shown=True)["completions"]
+        found: list[dict[str, Any]] = self.serve(asked=CompletionRequest(**given), is_shown=True)["completions"]
         return found
 
 
@@ -178,7 +178,7 @@ def query_file(case: Knowledge, queries: list[tuple[int, int, int]], path: Path)
 @pytest.mark.parametrize("mark", [False, True])
 def test_completions_are_the_best_of_all(case: Knowledge, mark: bool) -> None:
     given = {"queries": query_file(case, QUERIES, case.folder / "q.parquet")}
-    done = case.serve(given=given, asked=Asked(k=9, known="mark" if mark else None))
+    done = case.serve(given=given, asked=CompletionRequest(k=9, known="mark" if mark else None))
     rows = case.table().to_pylist()
     calibration = case.knowledge.calibration.double().numpy()
     assert (calibration != [1, 0]).all()
@@ -257,11 +257,11 @@ def test_an_id_of_two_types_is_told_apart(plain: Knowledge) -> None:
 
 def test_what_training_never_saw_is_warned_of(plain: Knowledge) -> None:
     unseen = plain.name(UNSEEN)
-    done = plain.serve(asked=Asked(head=unseen, relation="next"), is_shown=True)
+    done = plain.serve(asked=CompletionRequest(head=unseen, relation="next"), is_shown=True)
     assert done["warnings"] == [
         f"head {unseen!r} is in no training triple: its row was never learnt, so these completions mean little"
     ]
-    assert plain.serve(asked=Asked(head="d3", relation="next"), is_shown=True)["warnings"] == []
+    assert plain.serve(asked=CompletionRequest(head="d3", relation="next"), is_shown=True)["warnings"] == []
     given = {"queries": query_file(plain, [(4, 0, ASKED), (ASKED, 1, UNSEEN)], plain.folder / "unseen.parquet")}
     assert "tail" in plain.serve(given=given)["warnings"][0]
 
@@ -272,12 +272,12 @@ def test_what_training_never_saw_is_warned_of(plain: Knowledge) -> None:
 def test_forms_of_files(plain: Knowledge) -> None:
     folder = plain.folder
     (folder / "mixed.csv").write_text("tail,note,head,relation\n,1,d3,next\ngene:g4,2,,treats\n")
-    plain.serve(given={"queries": folder / "mixed.csv"}, asked=Asked(k=2))
+    plain.serve(given={"queries": folder / "mixed.csv"}, asked=CompletionRequest(k=2))
     assert plain.table().column("asked").to_pylist() == ["tail"] * 2 + ["head"] * 2
     (folder / "two.tsv").write_text("head\trelation\nd3\tnext\ng4\ttreats\n")
-    plain.serve(given={"queries": folder / "two.tsv"}, asked=Asked(k=2))
+    plain.serve(given={"queries": folder / "two.tsv"}, asked=CompletionRequest(k=2))
     assert plain.table().column("query").to_pylist() == [0, 0, 1, 1]
-    plain.serve(given={"queries": folder / "two.tsv"}, asked=Asked(k=2), format="csv")
+    plain.serve(given={"queries": folder / "two.tsv"}, asked=CompletionRequest(k=2), format="csv")
     told = pc.read_csv(folder / "work" / "predictions.csv")
     assert told.column_names == plain.table().column_names
     for name in ("head", "relation", "tail", "rank", "score"):
@@ -326,7 +326,7 @@ def test_whole_numbers_as_pandas_writes_them(tmp_path: Path) -> None:
     write_model(case.model_folder, tmp_path / "train" / BEST, "demo", {"name": "demo"}, {})
     queries = {"head": [1e12 + 3, None], "relation": ["next", "next"], "tail": [None, 1e12 + 5]}
     pq.write_table(pa.table(queries), tmp_path / "q.parquet")
-    case.serve(given={"queries": tmp_path / "q.parquet"}, asked=Asked(k=1))
+    case.serve(given={"queries": tmp_path / "q.parquet"}, asked=CompletionRequest(k=1))
     table = case.table()
     assert table.column("head")[0].as_py() == 10**12 + 3
     assert table.column("tail")[1].as_py() == 10**12 + 5
@@ -357,7 +357,7 @@ def test_a_registered_model_is_the_checkpoint(case: Knowledge) -> None:
 
 def test_other_data_is_refused(plain: Knowledge) -> None:
     with pytest.raises(RecipeError, match=r"complex learnt a vector for each of its 120 nodes \(encoder\.embedding\)"):
-        plain.serve(asked=Asked(head="d3", relation="next"), own_graph=False)
+        plain.serve(asked=CompletionRequest(head="d3", relation="next"), own_graph=False)
 
 
 # ---- exports

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from configs.errors import RecipeError, StageError
-from flows.commands.neighbors import write_neighbors
-from tasks.apply.formats import ENDINGS
-from tasks.apply.model_files import write_tensors
-from tasks.apply.neighbors import Neighbors
-from tasks.apply.outputs import open_vectors
+from flows.commands.outputs.neighbors import write_neighbors
+from tasks.apply.model.files import write_tensors
+from tasks.apply.vector_files.formats import ENDINGS
+from tasks.apply.vector_files.neighbors import Neighbors
+from tasks.apply.vector_files.writers import open_vectors
 from tasks.storage.artifacts import output_errors
 
 

@@ -14,7 +14,7 @@ import pytest
 from configs.errors import RecipeError
 from models.base import GraphModel
 from tasks.apply.layers import check_keeps, describe_kept, keeping
-from tasks.apply.model_files import write_model
+from tasks.apply.model.files import write_model
 from tasks.apply.worker import ServeJob, Serving
 from tasks.stage import Listener, Parent
 from tasks.storage.artifacts import ArtifactStore, describe_files

@@ -12,11 +12,12 @@ from gensim.models import KeyedVectors
 from safetensors.numpy import save_file
 
 from configs.errors import DataError, RecipeError
-from tasks.apply import neighbors, vector_file, word_rows
-from tasks.apply.formats import ENDINGS
-from tasks.apply.neighbors import nearest
-from tasks.apply.outputs import open_vectors
-from tasks.apply.vector_file import VectorFile
+from tasks.apply.vector_files import neighbors, word_rows
+from tasks.apply.vector_files import reader as vector_file
+from tasks.apply.vector_files.formats import ENDINGS
+from tasks.apply.vector_files.neighbors import nearest
+from tasks.apply.vector_files.reader import VectorFile
+from tasks.apply.vector_files.writers import open_vectors
 from tasks.readers.limits import BATCH_BYTES
 
 N, DIM = 300, 6

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.errors import DataError
-from tasks.apply.formats import refuse_other_ids
+from tasks.apply.vector_files.formats import refuse_other_ids
 
 
 def test_ids_of_another_matrix_are_not_replaced(tmp_path: Path) -> None:

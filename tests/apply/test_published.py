@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from configs.errors import IntegrityError, RecipeError
-from tasks.apply.model_files import load_published, write_tensors
-from tasks.apply.published import model_recipe, read_published
+from tasks.apply.model.files import load_published, write_tensors
+from tasks.apply.model.needs import DataNeeds
+from tasks.apply.model.published import model_recipe, read_published
 from tasks.storage.file_names import beside
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,6 +28,7 @@ def model(tmp_path: Path) -> Path:
     for name in ("recipe.json", "model.json", "lineage.json"):
         (folder / name).write_text("{}")
     write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, ("format", "pt"))
+    DataNeeds("node", "node", (), (), 2, None, {}, ()).write(folder)
     return folder
 
 
@@ -65,7 +67,7 @@ def test_a_folder_with_anything_else_is_not_replaced(model: Path, tmp_path: Path
     published.export(mine, "files")
     kept = {
         "thesis.ipynb": lambda: (mine / "thesis.ipynb").write_text("x"),
-        "data.json": lambda: (mine / "data.json").mkdir(),
+        "profile.json": lambda: (mine / "profile.json").mkdir(),
         "README.md": lambda: (mine / "README.md").symlink_to(tmp_path),
     }
     for name, make in kept.items():
@@ -73,7 +75,7 @@ def test_a_folder_with_anything_else_is_not_replaced(model: Path, tmp_path: Path
         with pytest.raises(RecipeError, match="holds no exported model, or other files too"):
             published.export(mine, "files")
         assert (mine / name).exists()
-        (mine / name).rmdir() if name == "data.json" else (mine / name).unlink()
+        (mine / name).rmdir() if name == "profile.json" else (mine / name).unlink()
     for name in ("model.safetensors", "lineage.json", "model.json"):
         (mine / name).rename(tmp_path / name)
         with pytest.raises(RecipeError, match="holds no exported model"):
@@ -93,7 +95,7 @@ def test_a_folder_with_anything_else_is_not_replaced(model: Path, tmp_path: Path
 _CUT = """
 import resource, signal, sys
 from pathlib import Path
-from tasks.apply.published import read_published
+from tasks.apply.model.published import read_published
 published = read_published(Path(sys.argv[1]), "x@1")
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))

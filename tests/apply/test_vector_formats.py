@@ -13,9 +13,9 @@ from gensim.models import KeyedVectors
 from safetensors.numpy import load_file
 
 from configs.errors import DataError
-from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE, ids_path
-from tasks.apply.outputs import open_vectors
-from tasks.apply.vector_file import VectorFile
+from tasks.apply.vector_files.formats import ENDINGS, HAS_IDS_BESIDE, ids_path
+from tasks.apply.vector_files.reader import VectorFile
+from tasks.apply.vector_files.writers import open_vectors
 from tasks.storage.graph_store import Array
 
 IDS: dict[str, pa.Array] = {

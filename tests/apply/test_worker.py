@@ -12,17 +12,16 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
-from gensim.models import KeyedVectors
-from safetensors.numpy import load_file
 
 from configs.errors import DataError, RecipeError, StageError
 from models.base import GraphModel
-from tasks.apply.model_files import load_published, write_model
+from tasks.apply.model.files import load_published, write_model
 from tasks.apply.threshold import threshold_of
 from tasks.apply.worker import ServeJob, Serving
-from tasks.evaluate.predictions import Threshold
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.predictor import Predictor, evaluating
+from tasks.kinds.judged import Threshold
+from tasks.kinds.of import predict
 from tasks.readers.formulas import unguarded
 from tasks.stage import Parent
 from tasks.storage.csv_output import CsvOutput
@@ -185,7 +184,7 @@ def test_a_list_in_a_cell_becomes_columns_in_csv(tmp_path: Path) -> None:
 
 
 def test_pairs_are_no_matrix(links: Case) -> None:
-    with pytest.raises(RecipeError, match="pairs have a score each"):
+    with pytest.raises(RecipeError, match="pairs have no rows of a matrix"):
         links.serve(format="npy", given={"pairs": links.csv(source=[1003], target=[1007])})
 
 
@@ -269,21 +268,6 @@ def test_vectors_are_what_the_head_reads(nodes: Case, monkeypatch: pytest.Monkey
     np.testing.assert_allclose(few, vectors[[ids.index("user-9"), ids.index("user-3")]], atol=1e-5)
 
 
-@pytest.mark.parametrize("format", ["safetensors", "word2vec", "word2vec-binary"])
-def test_vectors_in_formats_of_others(nodes: Case, format: str) -> None:
-    nodes.serve("embeddings", "npy")
-    matrix = np.load(nodes.folder / "work" / "embeddings.npy")
-    ids = nodes.table("embeddings.ids.parquet").column("id").to_pylist()
-    done = nodes.serve("embeddings", format)
-    found = nodes.folder / "work" / done["files"][0]
-    if format == "safetensors":
-        assert np.array_equal(load_file(found)["embedding"], matrix)
-        assert nodes.table("embeddings.ids.parquet").column("id").to_pylist() == ids
-    else:
-        words = KeyedVectors.load_word2vec_format(str(found), binary=format == "word2vec-binary")
-        assert np.array_equal(words[ids], matrix)
-
-
 def test_pairs_are_scored(links: Case) -> None:
     asked = {"source": [1003, 1007, 1003], "target": [1190, 1000, 1004]}
     done = links.serve(given={"pairs": links.csv(**asked)})
@@ -320,7 +304,7 @@ def test_graphs_and_their_vectors(molecules: Case) -> None:
     molecules.serve(format="npy")
     whole = np.load(molecules.folder / "work" / "predictions.npy")
     store = GraphStore(molecules.graph.folder, molecules.graph.manifest)
-    expected = molecules.predictor.predict(molecules.model, "test").scores
+    expected = predict(molecules.predictor, molecules.model, "test").scores
     assert expected is not None
     np.testing.assert_allclose(whole[np.asarray(store["test_idx"])], 1 / (1 + np.exp(-expected)), atol=1e-5)
     molecules.serve(given={"graphs": molecules.csv(graph_id=["mol-9", "mol-2"])})
@@ -446,7 +430,7 @@ def test_values_that_are_no_numbers_are_refused(
     with torch.no_grad():
         for weight in model.parameters():
             weight.fill_(value)
-    monkeypatch.setattr("tasks.apply.model_files.load_published", lambda _: model)
+    monkeypatch.setattr("tasks.apply.model.files.load_published", lambda _: model)
     with pytest.raises(StageError, match="are no numbers"):
         case.serve(given={"pairs": case.csv(source=[1003], target=[1010])} if kind == "links" else {})
     with pytest.raises(StageError, match="are no numbers"):

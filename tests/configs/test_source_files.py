@@ -12,7 +12,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.source_files import check_file, is_file, is_folder, open_file, read_json, user_path
-from tasks.apply.vector_file import VectorFile
+from tasks.apply.vector_files.reader import VectorFile
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers.npy import NpyFile
 from tasks.readers.parquet import open_parquet

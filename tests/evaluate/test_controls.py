@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.registry import EVALUATORS
-from tasks.evaluate.controls.features import ControlledGraph
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.features import ControlledGraph
+from tasks.controls.suite import Controls
 from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
 from tasks.evaluators.evaluators import Prediction, evaluator_for
 from tasks.evaluators.making import make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
+from tasks.kinds.of import kind_of
 from tasks.stage import Parent
 from tasks.storage.artifacts import describe_files
 from tasks.storage.dataset_store import DatasetStore
@@ -55,7 +56,8 @@ def ingested(folder: Path, graph: Parent, columns: dict[str, Any], sizes: Any = 
 def controls_of(graph: Parent, data: Parent, scratch: Path, num_scores: int) -> tuple[Controls, GraphStore]:
     store, tables = GraphStore(graph.folder, graph.manifest), DatasetStore(data.folder, data.manifest)
     scratch.mkdir(exist_ok=True)
-    return Controls(ControlledGraph(store, tables, IdMap(store, tables), Predictor(store), scratch), num_scores), store
+    controlled = ControlledGraph(store, tables, IdMap(store, tables), Predictor(store), scratch)
+    return kind_of(graph.manifest).controls(controlled, num_scores), store
 
 
 def scored(controls: Controls, store: GraphStore, split: str, labels: str) -> dict[str, Prediction]:
@@ -177,41 +179,6 @@ def test_without_features_there_is_no_linear_control(tmp_path: Path) -> None:
     assert chance.negative.shape == (3, 5)  # type: ignore[union-attr]
 
 
-def with_vectors(graph: Parent, vectors: Any) -> Parent:
-    """The graph with a registered model's vectors as the features of its nodes."""
-    np.save(graph.folder / "feat.npy", vectors.astype(np.float32))
-    about = graph.manifest.arrays["feat"].model_copy(update={"shape": vectors.shape, "dtype": "float32"})
-    changes = {
-        "arrays": graph.manifest.arrays | {"feat": about},
-        "feature_dim": vectors.shape[1],
-        "report": graph.manifest.report | {"vectors": [{"model": "deepwalk@1"}]},
-    }
-    return Parent(graph.manifest.model_copy(update=changes), graph.folder)
-
-
-def test_vectors_as_features_have_a_linear_control(tmp_path: Path) -> None:
-    """The rows of the tables have no features of their own; the vectors tell the classes, and the pairs."""
-    rng = np.random.default_rng(0)
-    graph = node_graph(tmp_path / "graph")
-    label = np.asarray(GraphStore(graph.folder, graph.manifest)["label"]).astype(int)
-    vectors = np.eye(4)[label % 4] + rng.normal(0, 0.1, (len(label), 4))
-    graph = with_vectors(graph, vectors)
-    controls, store = controls_of(graph, dataset(tmp_path / "data", graph), tmp_path / "scratch", 4)
-    found = scored(controls, store, "valid", "label")
-    assert list(found) == ["majority", "prepared"]
-    assert accuracy(found["prepared"]) > 0.9 > accuracy(found["majority"])
-    assert not controls.notes
-
-    links = as_partition(link_graph(tmp_path / "links", dim=8))
-    side = planted_edges(200, 4, 25)[1]
-    links = with_vectors(links, np.eye(4)[side].repeat(2, 1) + rng.normal(0, 0.1, (200, 8)))
-    controls, store = controls_of(links, dataset(tmp_path / "more", links), tmp_path / "scratch", 1)
-    model = Prediction(positive=np.ones(len(store["test_edges"])), negative=np.ones(len(store["test_negative"])))
-    positive, negative = dict(controls.predictions("test", model))["prepared"].pairs()
-    assert (len(positive), negative.shape) == (len(store["test_edges"]), (500,))
-    assert positive.mean() > negative.mean() + 0.5
-
-
 @pytest.mark.parametrize("shape", [(19,), (40, 19)])
 @pytest.mark.parametrize("metric", ["hits@5", "hits@20", "hits@50", "mrr"])
 def test_chance_is_a_random_order_on_average(tmp_path: Path, metric: str, shape: tuple[int, ...]) -> None:
@@ -288,7 +255,7 @@ def test_a_model_that_beats_no_control_is_told_so(own: float, higher: bool, expe
 
 @pytest.mark.parametrize(
     ("rows", "control", "warns"),
-    [(3000, "dot", False), (300_000, "dot", True), (None, "dot", True), (3000, "features", True)],
+    [(3000, "degree", False), (300_000, "degree", True), (None, "degree", True), (3000, "features", True)],
 )
 def test_noise_is_no_word_worth_except_where_a_control_gates(rows: int | None, control: str, warns: bool) -> None:
     report = {
@@ -302,10 +269,10 @@ def test_noise_is_no_word_worth_except_where_a_control_gates(rows: int | None, c
 @pytest.mark.parametrize(
     ("higher", "interval", "control", "warns"),
     [
-        (True, (-0.08, -0.01), "boosted_nearby", True),  # 0.046 is within two standard errors, but surely below
-        (True, (-0.08, 0.01), "boosted_nearby", False),
-        (False, (0.01, 0.08), "boosted_nearby", True),
-        (False, (-0.01, 0.08), "boosted_nearby", False),
+        (True, (-0.08, -0.01), "boosted", True),  # 0.046 is within two standard errors, but surely below
+        (True, (-0.08, 0.01), "boosted", False),
+        (False, (0.01, 0.08), "boosted", True),
+        (False, (-0.01, 0.08), "boosted", False),
         (True, (-0.08, 0.01), "features", True),  # gates
     ],
 )
@@ -370,7 +337,7 @@ def test_noise_goes_by_the_rarer_kind_of_rows() -> None:
             0.96,
             [[90, 0], [10, 0]],
             ["boosted"],
-            "it ranks them (rocauc 0.9600), though not better than gradient boosting that sees only the entities' own",
+            "it ranks them (rocauc 0.9600), though not better than gradient boosting that sees the entities' own",
         ),
         (0.52, [[90, 0], [10, 0]], ["majority"], "learnt nothing beyond the majority"),
         (None, [[90, 0], [10, 0]], [], "learnt nothing beyond the majority"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from configs.label_types import label_type
 from tasks.evaluate.decisions import (
     MOST_ROWS,
     Decisions,
@@ -85,11 +86,11 @@ def test_one_class_has_no_thresholds(label: np.ndarray) -> None:
 @pytest.mark.parametrize("order", [("valid", "test"), ("test", "train", "valid")])
 def test_splits_come_in_any_order(order: tuple[str, ...]) -> None:
     splits = {"train": drawn(90, 2, 1.0, 1), "valid": drawn(100, 2, 2.0), "test": drawn(50, 2, 1.0, 2)}
-    seen = DecisionsSeen("multiclass", "test")
+    seen = DecisionsSeen("test")
     for split in order:
-        seen.see(split, splits[split])
-    assert seen.found == Decisions(splits["valid"]).show(splits["test"])
-    assert {"temperature", "thresholds"} == set(seen.found) - {"positive"}
+        seen.see(split, "", label_type("multiclass"), splits[split])
+    assert seen.record() == Decisions(splits["valid"]).show(splits["test"])
+    assert {"temperature", "thresholds"} == set(seen.record()) - {"positive"}
 
 
 def test_of_two_classes_the_rarer_one_is_looked_for() -> None:
@@ -108,9 +109,9 @@ def test_of_two_classes_the_rarer_one_is_looked_for() -> None:
 
 
 def test_nothing_is_chosen_and_shown_on_the_same_rows() -> None:
-    seen = DecisionsSeen("multiclass", "valid")
-    seen.see("valid", drawn(100, 2, 2.0))
-    assert seen.found == {}
+    seen = DecisionsSeen("valid")
+    seen.see("valid", "", label_type("multiclass"), drawn(100, 2, 2.0))
+    assert seen.record() == {}
 
 
 def test_missing_labels_are_left_out() -> None:
@@ -123,8 +124,8 @@ def test_missing_labels_are_left_out() -> None:
 
 
 def test_which_tasks_decide() -> None:
-    assert can_decide(drawn(5, 3, 1.0), "multiclass")
-    assert can_decide(Prediction(scores=np.zeros((4, 1)), label=np.zeros((4, 1))), "binary")
-    assert not can_decide(Prediction(scores=np.zeros((4, 2)), label=np.zeros((4, 2))), "multilabel")
-    assert not can_decide(Prediction(scores=np.zeros((4, 1)), label=np.zeros((4, 1))), "regression")
+    assert can_decide(drawn(5, 3, 1.0), label_type("multiclass"))
+    assert can_decide(Prediction(scores=np.zeros((4, 1)), label=np.zeros((4, 1))), label_type("binary"))
+    assert not can_decide(Prediction(scores=np.zeros((4, 2)), label=np.zeros((4, 2))), label_type("multilabel"))
+    assert not can_decide(Prediction(scores=np.zeros((4, 1)), label=np.zeros((4, 1))), label_type("regression"))
     assert MOST_ROWS > 0

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.evaluate.controls.edge_bank import EdgeBank
+from tasks.controls.edge_bank import EdgeBank
 
 
 @pytest.mark.parametrize("directed", [True, False])
 def test_what_was_an_edge_will_be_one(directed: bool) -> None:
-    """In all of training, or in its last part, as long as the split; nodes of the graph are in another order."""
+    """Nodes of the graph are in another order."""
     rng = np.random.default_rng(0)
-    columns = {"split/train": rng.integers(0, 20, (2, 90)), "split/test": rng.integers(0, 20, (2, 30))}
-    times = {"split/train": np.arange(90), "split/test": np.arange(90, 120)}
+    columns = {"split/train": rng.integers(0, 20, (2, 90))}
     order = rng.permutation(20)
 
     class Dataset:
@@ -23,16 +22,14 @@ def test_what_was_an_edge_will_be_one(directed: bool) -> None:
 
         @staticmethod
         def column(table: str, column: str) -> np.ndarray:
-            return times[table] if column == "time" else columns[table][int(column == "dst")]
+            return columns[table][int(column == "dst")]
 
     graph: Any = type(
         "Graph", (), {"dataset": Dataset, "ids": type("Ids", (), {"dense": staticmethod(order.__getitem__)})}
     )
     asked = rng.integers(0, 20, (400, 2))
-    found = EdgeBank(graph).scores(asked, "test")
-    for name, first in (("edge_bank", 0), ("edge_bank_recent", 60)):
-        known = {(int(a), int(b)) for a, b in columns["split/train"][:, first:].T}
-        known |= set() if directed else {(b, a) for a, b in known}
-        expected = [(int(a), int(b)) in known for a, b in order[asked]]
-        assert 0 < sum(expected) < 400
-        np.testing.assert_array_equal(found[name], np.array(expected, np.float32))
+    known = {(int(a), int(b)) for a, b in columns["split/train"].T}
+    known |= set() if directed else {(b, a) for a, b in known}
+    expected = [(int(a), int(b)) in known for a, b in order[asked]]
+    assert 0 < sum(expected) < 400
+    np.testing.assert_array_equal(EdgeBank(graph).scores(asked), np.array(expected, np.float32))

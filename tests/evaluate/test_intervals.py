@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError
+from configs.label_types import label_type
 from configs.registry import EVALUATORS
 from tasks.evaluate import intervals
 from tasks.evaluate.intervals import SureMetrics, draw
@@ -197,7 +198,7 @@ def test_an_interval_is_of_values_that_draws_have(
     most_rows: int,
 ) -> None:
     monkeypatch.setattr(intervals, "MOST_ROWS", most_rows)
-    graph: Any = SimpleNamespace(task_type=task_type, dataset="small", ranking=None)
+    graph: Any = SimpleNamespace(task_type=task_type, label_type=label_type(task_type), dataset="small", ranking=None)
     evaluator = EVALUATORS.create(EVALUATORS.config({"name": name}), graph)
     prediction = make()
     drawn = draw(prediction, lambda some: evaluator(some)[evaluator.metric], evaluator(prediction)[evaluator.metric])

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from configs.label_types import label_type
 from tasks.arrays import sample_rows
-from tasks.evaluate.controls import features as own
-from tasks.evaluate.controls import linear
-from tasks.evaluate.controls.features import MOST_CODES, OwnFeatures, read_rows, training_sample
+from tasks.controls import features as own
+from tasks.controls import linear
+from tasks.controls.features import MOST_CODES, OwnFeatures, read_rows, training_sample
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.artifacts import describe_files
 from tasks.storage.dataset_store import DatasetStore
@@ -25,7 +26,7 @@ X = RNG.standard_normal((400, 3)).astype(np.float32)
 def test_ridge_finds_a_line_in_any_unit() -> None:
     values = np.stack([X @ [1.0, 2.0, 0.0] + 7, 1e6 * (X @ [0.0, 0.0, 3.0]) - 5e6], 1)
     values[::3, 1] = np.nan  # missing ones do not count
-    model = linear.fit(X, values, "regression", 2)
+    model = linear.fit(X, values, label_type("regression"), 2)
     truth = np.nan_to_num(1e6 * (X @ [0.0, 0.0, 3.0]) - 5e6)
     np.testing.assert_allclose(model(X)[:, 0], X @ [1.0, 2.0, 0.0] + 7, atol=0.05)
     np.testing.assert_allclose(model(X)[:, 1], truth, atol=5e4)
@@ -36,7 +37,7 @@ def test_classes_that_no_row_has_are_never_predicted(present: tuple[int, ...]) -
     kind = (X[:, 0] > 0) + 2 * (X[:, 1] > 0)
     label = np.asarray(present)[kind % len(present)]
     label[:20] = -1
-    model = linear.fit(X, label, "multiclass", 5)
+    model = linear.fit(X, label, label_type("multiclass"), 5)
     scores = model(X)
     assert scores.shape == (400, 5)
     assert np.isfinite(scores).all()
@@ -47,18 +48,18 @@ def test_classes_that_no_row_has_are_never_predicted(present: tuple[int, ...]) -
 def test_several_labels_are_fitted_one_by_one() -> None:
     label = np.stack([X[:, 0] > 0, X[:, 1] > 0, np.ones(400), np.zeros(400)], 1).astype(np.float32)
     label[::2, 1] = np.nan
-    model = linear.fit(X, label, "multilabel", 4)
+    model = linear.fit(X, label, label_type("multilabel"), 4)
     right = (model(X) > 0) == (np.nan_to_num(label, nan=9) == 1)
     assert right[:, 0].mean() > 0.95
     assert right[1::2, 1].mean() > 0.95
     assert right[:, 2:].all()
-    as_class = linear.fit(X, (X[:, 0] > 0).astype(np.int64), "binary", 1)
+    as_class = linear.fit(X, (X[:, 0] > 0).astype(np.int64), label_type("binary"), 1)
     assert np.mean((as_class(X)[:, 0] > 0) == (X[:, 0] > 0)) > 0.95
 
 
 def test_the_same_rows_give_the_same_bits() -> None:
     label = (X[:, 0] > 0).astype(np.int64)
-    one, two = (linear.fit(X, label, "multiclass", 2) for _ in range(2))
+    one, two = (linear.fit(X, label, label_type("multiclass"), 2) for _ in range(2))
     assert one.weight.tobytes() == two.weight.tobytes()
 
 

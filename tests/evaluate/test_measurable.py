@@ -14,11 +14,13 @@ import pytest
 from configs.errors import DataError, RecipeError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
-from tasks.calls import check_labels, load_stage
-from tasks.evaluate.measuring import secondary_evaluators
+from tasks.calls import load_stage
+from tasks.evaluate.measuring import Measuring
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.making import make_evaluator
-from tasks.evaluators.measurable import check_graph, check_splits, representatives
+from tasks.kinds.measurable import check_graph, representatives
+from tasks.kinds.of import kind_of
+from tasks.kinds.prepared import check_labels
 from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
@@ -29,6 +31,24 @@ from tests.preprocess.ears import Ears
 from tests.support import as_partition, link_graph, multiplex_graph, node_graph
 
 METRICS = ("accuracy", "f1", "rocauc", "ap")
+
+
+class Labels(dict[str, Any]):
+    """A graph that has labels and splits only, rows of one split behind those of the other."""
+
+    def __init__(self, manifest: Any, labels: dict[str, Any]) -> None:
+        first = np.cumsum([0, *map(len, labels.values())])
+        super().__init__(
+            {f"{split}_idx": np.arange(a, b) for split, a, b in zip(labels, first[:-1], first[1:], strict=True)}
+        )
+        self.manifest = manifest
+        self["label"] = np.concatenate(list(labels.values()))
+
+
+def check_splits(config: Any, manifest: Any, labels: Any, warn: Any, names: Any = None) -> None:
+    evaluator = make_evaluator(config.evaluator, manifest)
+    store: Any = Labels(manifest, labels)
+    kind_of(manifest).measurable(evaluator, store, names, config.splits, warn)
 
 
 def column(*values: float) -> np.ndarray:
@@ -183,7 +203,7 @@ def test_a_metric_of_pairs_has_to_fit_before_anything_is_trained(tmp_path: Path)
 
 
 def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.pipeline import _Run
+    from flows.pipeline.train import _Run
 
     done: list[str] = []
     record = SimpleNamespace(stages={}, write=lambda _: None, parent_keys=lambda _: {})
@@ -192,8 +212,8 @@ def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> None:
         raise DataError("no metric")
 
-    monkeypatch.setattr("flows.pipeline.check_labels", refuse)
-    monkeypatch.setattr("flows.pipeline._Run._run", lambda _, name: done.append(name))
+    monkeypatch.setattr("flows.pipeline.train.check_labels", refuse)
+    monkeypatch.setattr("flows.pipeline.train._Run._run", lambda _, name: done.append(name))
     run: Any = _Run.__new__(_Run)
     run._watch, run.listener = SimpleNamespace(look=lambda *_: None), Listener()
     run.home, run.recipe, run.selection, run.record, run.here = None, None, selection, record, None
@@ -236,9 +256,9 @@ def test_relations_that_judge(tmp_path: Path) -> None:
         config = EvaluateConfig(evaluator={"name": "auto", "relations": list(judging)}).evaluator
         evaluator = make_evaluator(config, links)
         assert evaluator(prediction)["rocauc"] == expected
-        assert [
-            extra(prediction)["f1"] for extra in secondary_evaluators(links, evaluator) if extra.metric == "f1"
-        ] == [pytest.approx(expected, abs=0.01)]
+        assert [extra(prediction)["f1"] for extra in Measuring.of(config, links).further if extra.metric == "f1"] == [
+            pytest.approx(expected, abs=0.01)
+        ]
     plain = as_partition(link_graph(tmp_path / "plain")).manifest
     with pytest.raises(RecipeError, match="are not predicted by relation"):
         make_evaluator(EvaluateConfig(evaluator={"name": "rocauc", "relations": ["x"]}).evaluator, plain)

@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from tasks.evaluate.controls import boosting
-from tasks.evaluate.controls.boosting import Goal, Sample
-from tasks.evaluate.controls.entities import EntityRows
-from tasks.evaluate.controls.entity_vectors import DIM, moments_of, vectors_before
-from tasks.evaluate.controls.suite import Controls
+from configs.label_types import label_type
+from tasks.controls import boosting
+from tasks.controls.boosting import Goal, Sample
+from tasks.controls.entities import EntityRows
+from tasks.controls.labels import LabelControls
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
-from tasks.sampling.relational.batches import sorted_edges
 from tasks.stage import Parent
 from tasks.storage.graph_store import ALWAYS, GraphStore
-from tests.shop_graph import DAY, MOMENTS, NODE_TYPES, shop_graph
+from tests.shop_graph import DAY, MOMENTS, shop_graph
 
 RNG = np.random.default_rng(0)
 
@@ -64,44 +62,9 @@ def test_controls_see_nothing_later_than_the_moments(tmp_path: Path) -> None:
     other = rows_of(shop_graph(tmp_path / "b", changed_after=MOMENTS[2]), tmp_path / "scratch-b")
     store = GraphStore(tmp_path / "a", shop_graph(tmp_path / "a").manifest)
     early = np.asarray(store["node_time"])[one.rows] <= MOMENTS[2]
-    for name in ("numbers", "codes", "nearby", "vectors"):
+    for name in ("numbers", "codes", "nearby"):
         np.testing.assert_array_equal(getattr(one, name)[early], getattr(other, name)[early])
     assert not np.array_equal(one.nearby[~early], other.nearby[~early])
-    assert not np.array_equal(one.vectors[~early], other.vectors[~early])
-
-
-def test_vectors_are_those_of_the_edges_before_a_moment(tmp_path: Path) -> None:
-    """FastRP by dense matrices, of the edges whose own and whose source's times are before it."""
-    parent = shop_graph(tmp_path / "graph", num_customers=23, orders_a_customer=9)
-    store = GraphStore(parent.folder, parent.manifest)
-    edges, size, moment = sorted_edges(store), parent.manifest.num_nodes, int(MOMENTS[1])
-    task = NODE_TYPES.index(parent.manifest.target_type)
-    target = np.repeat(np.arange(size), np.diff(store["csc_indptr"]))
-    source, time = (
-        np.asarray(store["csc_indices"]),
-        np.maximum(store["edge_time"], store["node_time"][store["csc_indices"]]),
-    )
-    for name, some in ((moment, time < moment), (None, np.ones(len(time), np.bool_))):
-        some = some & (store["node_type"][source] != task) & (store["node_type"][target] != task)
-        dense = np.zeros((size, size))
-        np.add.at(dense, (target[some], source[some]), 1.0)
-        degree = dense.sum(1)
-        drawn = torch.rand(size, DIM, generator=torch.Generator().manual_seed(1)).numpy()
-        x = (drawn < 1 / 6).astype(np.float64) - (drawn > 5 / 6)
-        x *= np.where(degree > 0, np.maximum(degree, 1e-30) ** -0.9, 0)[:, None]
-        walk, total = dense / np.maximum(degree, 1)[:, None], np.zeros_like(x)
-        for weight in (0, 0, 1, 6):
-            x = walk @ x
-            total += weight * x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
-        np.testing.assert_allclose(vectors_before(edges, name).numpy(), total, atol=1e-4)
-
-
-def test_rows_of_many_moments_have_the_vectors_of_the_moment_before() -> None:
-    cuts = RNG.integers(0, 10**6, 500)
-    moments = moments_of(cuts)
-    assert len(moments) == 12
-    assert moments[0] == cuts.min(), "every row has one that is no later"
-    assert moments_of(cuts[:7]).tolist() == sorted(set(cuts[:7].tolist()))
 
 
 def test_controls_of_tasks_are_fitted_and_measured(tmp_path: Path) -> None:
@@ -114,7 +77,7 @@ def test_controls_of_tasks_are_fitted_and_measured(tmp_path: Path) -> None:
     store._open["label"] = label
     dataset = SimpleNamespace(manifest=SimpleNamespace(tables={}))
     graph: Any = SimpleNamespace(store=store, scratch=tmp_path, entities=None, dataset=dataset)
-    controls = Controls(graph, 1)
+    controls = LabelControls(graph, 1, label)
     test = np.asarray(store["test_idx"])
     prediction = Prediction(scores=np.zeros((len(test), 1), np.float32), label=label[test])
 
@@ -123,10 +86,9 @@ def test_controls_of_tasks_are_fitted_and_measured(tmp_path: Path) -> None:
         return {"rocauc": metrics.rocauc(label[test].reshape(-1, 1), one.scores)}
 
     measured = {name: values["rocauc"] for name, values in controls.measured("test", prediction, measure)}
-    assert set(measured) == {"majority", "features", "boosted", "boosted_nearby", "boosted_vectors"}
-    assert measured["boosted_nearby"] > 0.95
+    assert set(measured) == {"majority", "features", "boosted"}
+    assert measured["boosted"] > 0.95
     assert measured["features"] < 0.7
-    assert measured["boosted"] < 0.7
 
 
 @pytest.mark.parametrize("task_type", ["binary", "multiclass", "regression"])
@@ -141,7 +103,7 @@ def test_trees_find_what_no_line_does(task_type: str) -> None:
     }[task_type]
     label[:100] = -1 if label.dtype.kind == "i" else np.nan
     num_scores = 4 if task_type == "multiclass" else 1
-    goal = Goal(task_type, num_scores, "mae" if task_type == "regression" else "accuracy", threads=1)
+    goal = Goal(label_type(task_type), num_scores, "mae" if task_type == "regression" else "accuracy", threads=1)
     train, valid, rest = slice(0, 2000), slice(2000, 2500), slice(2500, None)
     model = boosting.fit(Sample(x[train], label[train]), Sample(x[valid], label[valid]), [], goal)
     scores = model(x[rest])
@@ -156,10 +118,10 @@ def test_trees_find_what_no_line_does(task_type: str) -> None:
 
 def test_labels_that_are_all_alike_make_no_trees() -> None:
     x = np.zeros((5, 2), np.float32)
-    goal = Goal("binary", 1, "rocauc", 1)
+    goal = Goal(label_type("binary"), 1, "rocauc", 1)
     model = boosting.fit(Sample(x, np.ones((5, 1), np.float32)), Sample(x[:0], np.ones((0, 1), np.float32)), [], goal)
     np.testing.assert_array_equal(model(x[:2]), np.ones((2, 1)))
-    goal = Goal("regression", 1, "mae", 1)
+    goal = Goal(label_type("regression"), 1, "mae", 1)
     model = boosting.fit(Sample(x, np.full((5, 1), 3.0)), Sample(x[:0], np.ones((0, 1))), [], goal)
     np.testing.assert_array_equal(model(x[:2]), np.full((2, 1), 3))
 
@@ -177,7 +139,7 @@ def test_labels_of_one_value_are_predicted_as_that(
     task_type: str, num_scores: int, label: list[float], scores: list[float]
 ) -> None:
     sample = boosting.Sample(np.zeros((len(label), 2), np.float32), np.array(label))
-    found = boosting.fit(sample, sample, [], boosting.Goal(task_type, num_scores, "accuracy", 1))
+    found = boosting.fit(sample, sample, [], boosting.Goal(label_type(task_type), num_scores, "accuracy", 1))
     np.testing.assert_array_equal(found(np.zeros((3, 2), np.float32)), np.tile(np.float32(scores), (3, 1)))
 
 
@@ -187,12 +149,12 @@ def test_trees_of_several_labels_are_those_of_each(task_type: str) -> None:
     label = np.stack([x[:, 0] > 0, x[:, 1] > 0.5], 1).astype(np.float32)
     label[::7, 1] = np.nan
     samples = Sample(x[:600], label[:600]), Sample(x[600:], label[600:])
-    goal = Goal(task_type, 2, "rocauc", threads=1)
+    goal = Goal(label_type(task_type), 2, "rocauc", threads=1)
     found = boosting.fit_columns(*samples, [], goal)(x)
     kind = "binary" if task_type == "multilabel" else task_type
     for column in range(2):
         own = [Sample(sample.x, sample.label[:, column]) for sample in samples]
-        alone = boosting.fit(own[0], own[1], [], Goal(kind, 1, "rocauc", threads=1))
+        alone = boosting.fit(own[0], own[1], [], Goal(label_type(kind), 1, "rocauc", threads=1))
         np.testing.assert_array_equal(found[:, column : column + 1], alone(x))
 
 

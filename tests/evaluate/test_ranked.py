@@ -10,7 +10,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
-from tasks.evaluate.controls.recommendation import RecommendationControls
+from tasks.controls.recommendation import RecommendationControls
 from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
@@ -142,18 +142,19 @@ def test_controls_are_those_of_loops(tmp_path: Path, new_only: bool) -> None:
     np.fill_diagonal(cosine, 0)
     popular = np.tile(count.astype(np.float32), (len(tasks), 1))
     np.testing.assert_array_equal(
-        ranked_by(links, tasks, lambda rows, at: popular[: len(rows)])[0].places, found["popular"].places
+        ranked_by(links, tasks, lambda rows, at: popular[: len(rows)]).places, found["popular"].places
     )
     recent = controls._recent_scores(moment)
     together = (had[entity] @ cosine + 1e-4 * recent).astype(np.float32)
     order = {task: place for place, task in enumerate(tasks.tolist())}
-    wanted, _ = ranked_by(links, tasks, lambda rows, at: together[[order[one] for one in rows.tolist()]])
+    wanted = ranked_by(links, tasks, lambda rows, at: together[[order[one] for one in rows.tolist()]])
     np.testing.assert_allclose(wanted.places[:, 0], found["had_together"].places[:, 0], atol=1)
     own = np.zeros((len(tasks), links.num_candidates))
     for row, one in enumerate(entity.tolist()):
         for product in column[who == one].tolist():
             own[row, product] += 1
-    lists = ranked_by(links, tasks, controls._own_past, 3)[1]
+    lists = ranked_by(links, tasks, controls._own_past, 3).lists
+    assert lists is not None
     for row in range(len(tasks)):
         first = np.flatnonzero(np.isin(links.candidates, lists.candidates[row][lists.candidates[row] >= 0]))
         if new_only:
@@ -185,7 +186,9 @@ def test_lists_hold_the_first_candidates_and_who_is_right(tmp_path: Path) -> Non
     tasks = np.concatenate([store["test_idx"], store["valid_idx"][:5]]).astype(np.int64)
     scores = np.random.default_rng(0).standard_normal((len(tasks), links.num_candidates)).astype(np.float32)
     place = {task: row for row, task in enumerate(tasks.tolist())}
-    ranked, lists = ranked_by(links, tasks, lambda rows, _: scores[[place[one] for one in rows.tolist()]], 4)
+    ranked = ranked_by(links, tasks, lambda rows, _: scores[[place[one] for one in rows.tolist()]], 4)
+    lists = ranked.lists
+    assert lists is not None
     indptr, right = links.right(tasks)
     for row in range(len(tasks)):
         there = links.there(int(links.moments(tasks)[row]))

@@ -19,6 +19,7 @@ from tasks import supervise
 from tasks.evaluate import worker
 from tasks.evaluate.stage import STAGE, build
 from tasks.inference.predictor import Predictor
+from tasks.kinds.of import predict
 from tasks.processes.children import ROOT
 from tasks.stage import Listener, Parent, PickleCache, StageContext
 from tasks.storage.artifacts import describe_files
@@ -79,7 +80,7 @@ def test_node_metrics_and_predictions_under_the_users_ids(tmp_path: Path, home: 
     report, work, heard = evaluate(home, Recipe(splits="valid,test"), parents)
 
     store = GraphStore(graph.folder, graph.manifest)
-    expected = Predictor(store).predict(load_model(train.folder / "best.pt"), "test")
+    expected = predict(Predictor(store), load_model(train.folder / "best.pt"), "test")
     predicted = expected.scores.argmax(1)
     assert report.metric == "accuracy"
     assert list(report.metrics) == ["valid", "test"]

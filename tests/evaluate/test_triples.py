@@ -12,11 +12,11 @@ import torch
 from configs.registry import MODELS
 from models.facts import GraphFacts
 from models.knowledge.base import KnowledgeModel
-from tasks.evaluate.controls.association import AssociationControl
-from tasks.evaluate.controls.triples import FrequencyControl
-from tasks.evaluate.triples import CATEGORIES, categories, diagnose_triples
+from tasks.controls.association import AssociationControl
+from tasks.controls.triples import FrequencyControl
 from tasks.evaluate.verdicts import secondary_below_controls
 from tasks.inference.triples import TripleSplits
+from tasks.kinds.diagnosis.triples import CATEGORIES, categories, diagnose_triples
 from tasks.ranking.triples import SIDES, Triples
 from tasks.storage.graph_store import GraphStore
 from tests.knowledge_graphs import triple_graph

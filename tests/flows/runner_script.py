@@ -21,7 +21,7 @@ def refuse_three(number: int) -> int:
 
 def main() -> None:
     from flows.services.environment import prepare_environment
-    from flows.services.temporary_server import embedded_server
+    from flows.web.temporary_server import embedded_server
     from tasks.storage.home import Home
 
     home = Home.open(sys.argv[1])
@@ -31,8 +31,8 @@ def main() -> None:
         from prefect.task_runners import ProcessPoolTaskRunner
 
         from configs.schema import PreprocessConfig
-        from flows.commands.run import _flush_prefect
-        from flows.shards import RunnerMap, end_with_parent, make_map_shards
+        from flows.commands.recipes.run import _flush_prefect
+        from flows.pipeline.shards import RunnerMap, end_with_parent, make_map_shards
 
         server.wait()
         runner = RunnerMap(lambda: ProcessPoolTaskRunner(max_workers=2, initializer=end_with_parent), 2, at_once=True)

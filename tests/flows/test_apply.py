@@ -13,13 +13,14 @@ import pytest
 import yaml
 
 from configs.errors import RecipeError, UserError
-from flows.commands.neighbors import find_neighbors, write_neighbors
-from flows.commands.runs import RunFilter, find_run, list_runs, metric_of
-from flows.commands.versions import list_versions, promote, roll_back
-from flows.model_use import requested_use
-from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
-from tasks.apply.model_files import MODEL, WEIGHTS, load_published, read_tensors
-from tasks.apply.published import read_published
+from flows.commands.outputs.neighbors import find_neighbors, write_neighbors
+from flows.commands.outputs.use import UseRequest, requested_use
+from flows.commands.runs.runs import RunFilter, find_run, list_runs, metric_of
+from flows.commands.runs.versions import list_versions, promote, roll_back
+from flows.records.use_options import UseOptions
+from tasks.apply.model.files import MODEL, WEIGHTS, load_published, read_tensors
+from tasks.apply.model.published import read_published
+from tasks.apply.vector_files.formats import ENDINGS, HAS_IDS_BESIDE
 from tasks.storage.home import Home
 from tests.apply.test_needs import EVERY_TRANSFORM, N, write_tables
 from tests.apply.test_vector_formats import read as read_vectors
@@ -105,9 +106,6 @@ def test_predictions_for_the_training_data(trained: Trained) -> None:
     folder = Path(trained.first["artifacts"]["evaluate"])
     evaluated = pq.read_table(folder / "predictions.parquet").to_pandas().set_index("id")
     np.testing.assert_allclose(own.score[evaluated.index], evaluated.score, atol=1e-6)
-    with sqlite3.connect(trained.home / "prefect" / "prefect.db") as prefect:
-        states = dict(prefect.execute("select name, state_name from flow_run").fetchall())
-    assert states["predictions of papers@champion"] == "Completed"
 
 
 def test_predictions_for_newer_data(trained: Trained) -> None:
@@ -246,9 +244,10 @@ def test_the_champion_moves_by_hand_and_back(trained: Trained) -> None:
 )
 def test_mistakes_are_found_before_anything_runs(trained: Trained, wanted: dict[str, Any], message: str) -> None:
 
-    asked = {"model": "papers@1", "home": str(trained.home), "recipe": None, "overrides": [], **wanted}
+    options = {name: wanted.pop(name) for name in set(UseOptions.model_fields) & set(wanted)}
+    request = UseRequest(**{"model": "papers@1", **wanted}, options=UseOptions(**options))
     with pytest.raises(UserError, match=message):
-        requested_use(asked)
+        requested_use(Home(trained.home), request)
 
 
 def test_a_mistake_exits_with_2_and_leaves_no_failed_run(trained: Trained) -> None:

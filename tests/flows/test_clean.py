@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from configs.schema import STAGES
-from flows.commands.clean import clean_home, needed_artifacts, show_removed
-from flows.run_records import RunRecord, lock_path, record_path, recorded
+from flows.commands.installation.clean import clean_home, needed_artifacts, show_removed
+from flows.records.run_record import RunRecord, lock_path, record_path, recorded
 from tasks.storage.home import Home
 from tests.support import stage_entry
 

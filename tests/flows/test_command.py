@@ -19,7 +19,7 @@ import pytest
 
 from configs.registry import REGISTRIES
 from configs.schema import STAGES
-from flows.run_records import all_runs
+from flows.records.run_record import all_runs
 from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, command, environment, graphmill, write_recipe
 
@@ -89,7 +89,7 @@ def test_the_one_artifact_has_metrics_report_and_the_main_picture(done: Done) ->
     with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
         (data,) = prefect.execute("select data from artifact where key = 'result' order by created").fetchone()
     text = json.loads(data)
-    assert text.startswith("| | accuracy | f1_macro |")
+    assert text.startswith("| split | accuracy | f1_macro |")
     assert f"| test | {done.outcome['metrics']['test']['accuracy']:.4f} |" in text
     assert f"`{done.outcome['report']}`" in text
     assert "![train-validation](data:image/png;base64,iVBOR" in text
@@ -119,11 +119,13 @@ def test_second_run_finds_everything_and_imports_nothing_heavy(done: Done) -> No
     said, imported = imports_of(done, "run", str(done.recipe), "--json")
     assert not imported & HEAVY
     outcome = json.loads(said)
-    with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
-        found = prefect.execute("select state_type from flow_run where id = ?", [outcome["prefect_flow_run_id"]])
-        assert found.fetchall() == [("COMPLETED",)], "it is in Prefect's history"
-    assert outcome["prefect_flow_run_id"] != done.outcome["prefect_flow_run_id"]
-    assert all_runs(Home(done.home))[0].id == outcome["prefect_flow_run_id"]
+    assert outcome["prefect_flow_run_id"] is None, "Prefect does not hear of it"
+    assert outcome["run_id"] != done.outcome["run_id"]
+    (record,) = (one for one in all_runs(Home(done.home)) if one.id == outcome["run_id"])
+    assert record.cached
+    assert (record.in_prefect, record.overrides, record.metrics) == (False, [], outcome["metrics"])
+    (listed,) = (run for run in json.loads(done("runs", "--json").stdout)["runs"] if run["id"] == record.id)
+    assert (listed["status"], listed["cached"]) == ("completed", True)
     assert {stage["status"] for stage in outcome["stages"]} == {"cached"}
     for name in ("metrics", "artifacts", "mlflow_run_id", "report"):
         assert outcome[name] == done.outcome[name]
@@ -355,22 +357,21 @@ def test_doctor_is_content(done: Done) -> None:
 
 
 def test_doctor_sees_a_key_that_others_may_read(tmp_path: Path) -> None:
-    from flows.commands.doctor import _home_folder
+    from flows.commands.installation.doctor import _home_folder
 
     home = Home.open(tmp_path / "home")
     home.secret_key()
-    assert [line.level for line in _home_folder(home)] == ["ok", "ok"]
+    assert [level for level, *_ in _home_folder(home)] == ["ok", "ok"]
     (home.root / "secret.key").chmod(0o644)
-    bad = [line for line in _home_folder(home) if line.level == "broken"]
-    assert [line.subject for line in bad] == ["secret.key"]
-    assert "mend it with: rm -r" in bad[0].text
+    ((_, subject, text),) = [line for line in _home_folder(home) if line[0] == "broken"]
+    assert subject == "secret.key"
+    assert "mend it with: rm -r" in text
     home.root.chmod(0o777)
-    assert "chmod 700" in next(iter(_home_folder(home))).text
+    assert "chmod 700" in next(iter(_home_folder(home)))[2]
 
 
 PRIVATE = {
     "prefect": 0o700,
-    "prefect/results": 0o700,
     "services": 0o700,
     "services/logs": 0o700,
     "services/settings.json": 0o600,
@@ -382,7 +383,7 @@ PRIVATE = {
 @pytest.mark.parametrize("name", [*PRIVATE, "."])
 @pytest.mark.parametrize("extra", [0o040, 0o002])
 def test_doctor_sees_what_others_may_look_into(tmp_path: Path, name: str, extra: int) -> None:
-    from flows.commands.doctor import _home_folder
+    from flows.commands.installation.doctor import _home_folder
 
     home = Home.open(tmp_path / "home")
     for one, mode in PRIVATE.items():
@@ -392,15 +393,15 @@ def test_doctor_sees_what_others_may_look_into(tmp_path: Path, name: str, extra:
         else:
             path.touch()
         path.chmod(mode)
-    assert [line for line in _home_folder(home) if line.level != "ok"] == []
+    assert [text for level, _, text in _home_folder(home) if level != "ok"] == []
     path = home.root / name
     mode = stat.S_IMODE(path.stat().st_mode)
     path.chmod(mode | extra)
-    (bad,) = [line for line in _home_folder(home) if line.level != "ok"]
-    assert bad.level == "broken"
-    subprocess.run(bad.text.rpartition("mend it with: ")[2].split(), check=True)
+    ((level, _, bad),) = [line for line in _home_folder(home) if line[0] != "ok"]
+    assert level == "broken"
+    subprocess.run(bad.rpartition("mend it with: ")[2].split(), check=True)
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    assert [line for line in _home_folder(home) if line.level != "ok"] == []
+    assert [text for level, _, text in _home_folder(home) if level != "ok"] == []
 
 
 def test_a_number_of_lines_that_no_program_takes(tmp_path: Path) -> None:
@@ -520,10 +521,17 @@ def test_prefect_s_own_retry_skips_what_was_completed(done: Done) -> None:
     wrong = done("run", str(done.recipe), "tracking.gate_metric=valid/other", "--json")
     assert wrong.returncode == 2
     run_id = json.loads(wrong.stdout)["prefect_flow_run_id"]
-    results = done.home / "prefect" / "results"
-    assert results.stat().st_mode & 0o777 == 0o700
     subprocess.run(
-        [sys.executable, "-m", "prefect", "flow-run", "retry", run_id, "--entrypoint", "flows.pipeline:train_graph"],
+        [
+            sys.executable,
+            "-m",
+            "prefect",
+            "flow-run",
+            "retry",
+            run_id,
+            "--entrypoint",
+            "flows.pipeline.train:train_graph",
+        ],
         env={**environment(), "PREFECT_HOME": str(done.home / "prefect"), "GRAPHMILL_HOME": str(done.home)},
         cwd=ROOT,
         capture_output=True,
@@ -531,7 +539,7 @@ def test_prefect_s_own_retry_skips_what_was_completed(done: Done) -> None:
     )
     with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
         states = prefect.execute("select name, state_name from task_run where flow_run_id = ?", [run_id]).fetchall()
-    assert sorted(name for name, state in states if state == "Cached") == sorted(STAGES[:-1])
+    assert not list((done.home / "prefect").glob("results/*")), "artifacts are the only results that are kept"
     assert sorted(state for name, state in states if name == "publish") == ["Failed", "Failed"]
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows.commands.completions import show_completions
-from tasks.apply.completion.asked import Asked
+from flows.commands.outputs.completions import show_completions
+from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.run import OutputRequest
 from tests.flows.conftest import Shell
 from tests.ingest.triple_files import lines
@@ -128,19 +128,21 @@ def test_rows_of_entities_and_relations(ring: Trained) -> None:
 )
 def test_options_that_do_not_fit(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        OutputRequest("predictions", asked=Asked(**given)).placed("demo", "triple")
+        OutputRequest("predictions", asked=CompletionRequest(**given)).placed("demo", "triple")
 
 
 def test_other_models_complete_nothing(tmp_path: Path) -> None:
     for given, option in ({"head": "a"}, "--head"), ({"k": 3}, "-k"):
         with pytest.raises(ValueError, match=f"{option} is for models of knowledge graphs; this is a model of nodes"):
-            OutputRequest("predictions", asked=Asked(**given)).placed("demo", "node")
+            OutputRequest("predictions", asked=CompletionRequest(**given)).placed("demo", "node")
     with pytest.raises(ValueError, match="relations have rows in models of knowledge graphs"):
         OutputRequest("relations").placed("demo", "node")
     queries = tmp_path / "q.csv"
     queries.write_text("head,relation\na,r\n")
     with pytest.raises(ValueError, match="--queries and --head: the queries are in the file"):
-        OutputRequest("predictions", given={"queries": str(queries)}, asked=Asked(head="a")).placed("demo", "triple")
+        OutputRequest("predictions", given={"queries": str(queries)}, asked=CompletionRequest(head="a")).placed(
+            "demo", "triple"
+        )
     with pytest.raises(ValueError, match="--pairs: this is a model of triples; give --queries"):
         OutputRequest("predictions", "x.csv", given={"pairs": str(queries)}).placed("demo", "triple")
     with pytest.raises(ValueError, match=r"must end with \.parquet or \.csv"):

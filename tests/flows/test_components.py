@@ -9,7 +9,7 @@ import yaml
 
 from configs.errors import RecipeError
 from configs.registry import REGISTRIES
-from flows.commands.components import components_json, show_component, show_components
+from flows.commands.recipes.components import components_json, show_component, show_components
 
 
 @pytest.mark.parametrize("plural", REGISTRIES)

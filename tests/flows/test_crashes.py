@@ -24,7 +24,7 @@ import psutil
 import pytest
 import torch
 
-from configs.load import dump_recipe, load_recipe
+from configs.load import load_recipe
 from configs.schema import STAGES
 from tasks.calls import call_stage, load_stage
 from tasks.storage.artifacts import ArtifactStore, is_locked
@@ -37,7 +37,7 @@ from tests.warm_python import forked_processes
 STAGES_KILLED = ("train", "evaluate", "publish")
 MEMBERS = ("leader", "server", "starter", "rank", "worker", "group", "tree")
 _WORDS = {
-    "server": "flows.services.temporary_server",
+    "server": "flows.web.temporary_server",
     "starter": "tasks.train.ranks.one_machine",
     "rank": "tasks.train.worker",
     "worker": "tasks.evaluate.worker",
@@ -128,11 +128,11 @@ def _of_torch(names: set[str]) -> set[str]:
 
 def undisturbed(home: Path, arguments: list[str]) -> dict[str, str]:
     """Run the stages up to the evaluation here, and return their artifacts' keys."""
-    recipe = dump_recipe(load_recipe(arguments[1], arguments[2:]))
+    recipe = load_recipe(arguments[1], arguments[2:])
     keys: dict[str, str] = {}
     for stage in STAGES[:-1]:
         parents = {name: keys[name] for name in load_stage(stage).parents}
-        keys[stage] = call_stage(stage, recipe, str(home), parents)["key"]
+        keys[stage] = call_stage(stage, recipe, Home.open(home), parents).key
     return keys
 
 

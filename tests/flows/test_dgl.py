@@ -13,8 +13,8 @@ import yaml
 
 from configs.errors import RecipeError
 from configs.load import load_own_recipe
-from flows.commands.graph_export import export_graph
-from flows.run_records import all_runs
+from flows.commands.outputs.graph_export import export_graph
+from flows.records.run_record import all_runs
 from tasks.calls import load_stage
 from tasks.stage import run_stage
 from tasks.storage.home import Home

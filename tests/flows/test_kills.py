@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from configs.schema import STAGES
-from flows.run_records import all_runs
+from flows.records.run_record import all_runs
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home

@@ -13,8 +13,9 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
-from flows.commands.layouts import check_method, copy_of, is_vector_file, name_of, places, recipe_of
-from flows.model_use import layout_options, refuse_other_layout, refuse_other_neighbors
+from flows.apply.model_use import refuse_other_layout, refuse_other_neighbors
+from flows.commands.outputs.layouts import check_method, copy_of, is_vector_file, name_of, places, recipe_of
+from flows.records.use_options import layout_options
 from tests.flows.conftest import graphmill
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as lon
 
 EXPECTED = {
     "flows.cli": "the socket of the run's own Prefect server: the run opens it, and keeps it where a server is killed",
-    "flows.services.temporary_server": "the run's own Prefect server, which asks for a password",
+    "flows.web.temporary_server": "the run's own Prefect server, which asks for a password",
     "tasks.train.worker": "gloo: a rank waits here for the others (only where there are several)",
     "tasks.evaluate.worker": "the same, where ranks that hold parts of a graph evaluate together",
 }

@@ -10,9 +10,9 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from flows.commands.data_check import check_data
-from flows.commands.plan import make_plan
-from flows.run_records import RunRecord, now_text
+from flows.commands.recipes.data_check import check_data
+from flows.commands.recipes.plan import make_plan
+from flows.records.run_record import RunRecord, now_text
 from flows.terminal.selection import select_stages
 from tasks.calls import load_stage
 from tasks.stage import Listener, run_stage

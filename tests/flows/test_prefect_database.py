@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from configs.errors import StageError
-from flows.services.prefect_database import PrefectDatabase
-from flows.services.temporary_server import EmbeddedServer, prepare_database
+from flows.web.prefect_database import PrefectDatabase
+from flows.web.temporary_server import EmbeddedServer, prepare_database
 from tasks.storage.home import Home
 from tests.raw_requests import ask, basic
 

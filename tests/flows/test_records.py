@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from configs.errors import DataError, StageError
-from flows.commands.clean import clean_home
-from flows.commands.run import outcome_json, show_outcome
-from flows.hooks import mark_killed_runs, metrics_table, use_seen
-from flows.run_records import (
+from flows.commands.installation.clean import clean_home
+from flows.commands.recipes.outcome import outcome_json, show_outcome
+from flows.pipeline.run_endings import mark_killed_runs, reported_metrics, use_seen
+from flows.records.run_record import (
     KILLED,
     RunRecord,
     all_runs,
@@ -27,11 +27,11 @@ from flows.run_records import (
     recorded,
     settled,
 )
+from flows.records.tables import metric_table
 from tasks.processes import ending
-from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import EvalReport, rows_text
-from tests.support import COMMON, stage_entry
+from tasks.storage.manifests import rows_text
+from tests.support import stage_entry
 
 
 def new_record() -> RunRecord:
@@ -85,9 +85,10 @@ def test_controls_stand_below_the_split_that_they_were_measured_on(capsys: pytes
         "features": {"valid": {"rmse": 0.875, "r2": 0.25}},
     }
     rows = ["valid", "valid · mean", "valid · features only", "test", "test · mean"]
-    assert [row for row, _ in record.scores()] == rows
-    assert "| | rmse | r2 |\n" in metrics_table(record)
-    assert "\n| valid · features only | 0.8750 | 0.2500 |\n" in metrics_table(record)
+    shown = metric_table("", record.metrics, record.controls)
+    assert [row for row, *_ in shown.rows] == rows
+    assert "|  | rmse | r2 |\n" in shown.markdown()
+    assert "\n| valid · features only | 0.8750 | 0.2500 |\n" in shown.markdown()
     assert outcome_json(record)["controls"] == record.controls
     show_outcome(Console(), Home(Path()), record)
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
@@ -96,20 +97,8 @@ def test_controls_stand_below_the_split_that_they_were_measured_on(capsys: pytes
 
 def test_f1_by_which_papers_compare_is_printed(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     shares = [{"share": 0.1, "micro": 0.25, "macro": 0.125}, {"share": 0.05, "micro": 0.5, "macro": 0.375}]
-    manifest = EvalReport(
-        **COMMON | {"key": "k"},
-        stage="evaluate",
-        files={},
-        evaluator="auto",
-        metric="f1_macro",
-        metrics={},
-        report={"vectors": {"label_shares": {"shares": shares}}},
-    )
-    folder = ArtifactStore(home).folder("evaluate", "k")
-    folder.mkdir(parents=True)
-    (folder / "manifest.json").write_text(manifest.model_dump_json())
     record = new_record()
-    record.stages = {"evaluate": stage_entry("evaluate")}
+    record.reported = reported_metrics({"vectors": {"label_shares": {"shares": shares}}}, {})
     show_outcome(Console(), home, record)
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["labels", "known", "10", "%", "5", "%"] in shown

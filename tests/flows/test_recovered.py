@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.notifications.events import RECOVERED, happenings
-from flows.run_records import KILLED, RunRecord, Status, earlier_failure, recorded
+from flows.records.run_record import KILLED, RunRecord, Status, earlier_failure, recorded
 from tasks.storage.home import Home
 
 NIGHTLY, HOURLY = "d-nightly", "d-hourly"

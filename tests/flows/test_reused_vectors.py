@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.load import build_recipe, dump_recipe
-from flows.pipeline import _as_begun
+from flows.pipeline.train import _as_begun
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.storage.home import Home
 from tests.flows.conftest import Shell

@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 
 from configs.errors import RecipeError, StageError
 from configs.load import build_recipe
-from flows.run_records import RunRecord, all_runs, now_text, recorded
-from flows.services.temporary_server import EmbeddedServer
+from flows.records.run_record import RunRecord, all_runs, now_text, recorded
 from flows.terminal.room import check_home
+from flows.web.temporary_server import EmbeddedServer
 from tasks.processes.memory import available_bytes
 from tasks.sizes import need_disk
 from tasks.stage import run_stage

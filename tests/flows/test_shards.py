@@ -15,7 +15,7 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.schema import PreprocessConfig
-from flows.shards import make_map_shards, split_evenly
+from flows.pipeline.shards import make_map_shards, split_evenly
 from tasks.stage import map_in_process
 from tests.flows.conftest import ROOT, environment
 
@@ -79,7 +79,7 @@ def test_workers_end_with_a_killed_parent() -> None:
     code = """
 import multiprocessing, sys, time
 from concurrent.futures import ProcessPoolExecutor
-from flows.shards import end_with_parent
+from flows.pipeline.shards import end_with_parent
 if __name__ == "__main__":
     pool = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), end_with_parent)
     futures = [pool.submit(time.sleep, 600) for _ in range(2)]

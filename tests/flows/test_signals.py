@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import STAGES
-from flows.run_records import all_runs
+from flows.records.run_record import all_runs
 from tasks.storage.home import Home
 from tests.flows.conftest import write_recipe
 from tests.flows.test_crashes import Run, left_behind

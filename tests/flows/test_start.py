@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from configs.errors import StageError
-from flows.commands import start
+from flows.commands.runs import start
 from tests.ports import free_port
 
 

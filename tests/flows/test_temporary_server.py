@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from configs.errors import StageError
-from flows.services import temporary_server
-from flows.services.temporary_server import EmbeddedServer
+from flows.web import temporary_server
+from flows.web.temporary_server import EmbeddedServer
 from tasks.processes import ending
 from tasks.storage.home import Home
 
@@ -116,7 +116,7 @@ def test_a_lasting_server_that_went_away_is_named(
 ) -> None:
     import httpx
 
-    from flows.commands.run import call_flow
+    from flows.commands.recipes.run import call_flow
 
     monkeypatch.setenv("PREFECT_API_URL", "http://user:secret@127.0.0.1:9/api")
     request = httpx.Request("GET", "http://127.0.0.1:9/api")

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from configs.errors import GraphmillError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import MODELS
-from flows.commands.clean import clean_home
-from flows.commands.runs import RunFilter, list_runs, show_runs
-from flows.run_records import RunRecord, now_text
-from tasks.apply.model_files import load_published, read_tensors, tensor_shapes, write_model
-from tasks.apply.published import read_published
-from tasks.apply.states import write_values
-from tasks.publish.champion.history import read_history
+from flows.commands.installation.clean import clean_home
+from flows.commands.runs.runs import RunFilter, list_runs, show_runs
+from flows.records.run_record import RunRecord, now_text
+from tasks.apply.model.files import load_published, read_tensors, tensor_shapes, write_model
+from tasks.apply.model.needs import DataNeeds
+from tasks.apply.model.published import read_published
+from tasks.publish.gate.history import read_history
 from tasks.publish.tracking.version_tags import candidate_of
 from tasks.storage.artifacts import MANIFEST_NAME, ArtifactStore
 from tasks.storage.graph_facts import graph_facts
@@ -99,7 +99,7 @@ def model_folder(folder: Path) -> Path:
     model = MODELS.create(recipe.model, graph_facts(graph.manifest))
     checkpoint.save_atomic(checkpoint.best_state(model, "digest", 1, 0.5), folder / "best.pt")
     write_model(folder / "model", folder / "best.pt", "tiny", dump_recipe(recipe), {"preprocess": {"key": "k"}})
-    write_values(folder / "model", "data", {"task": "node", "node_types": [], "edge_types": [], "learned": []})
+    DataNeeds("node", "node", (), (), 2, None, {}, ()).write(folder / "model")
     return folder / "model"
 
 

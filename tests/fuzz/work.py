@@ -110,7 +110,7 @@ def torch_file(path: str) -> Any:
 
 def vectors(path: str) -> Any:
     """Return the nearest of the first row of a file of vectors."""
-    from tasks.apply.vector_file import VectorFile
+    from tasks.apply.vector_files.reader import VectorFile
 
     file = VectorFile(Path(path))
     return repr([(ids.to_pylist(), rows.tolist()) for _, ids, rows in file.chunks()])
@@ -145,7 +145,7 @@ def prepare_data_sets() -> None:
             importlib.import_module(module)
     for module in ("apply.given", "apply.completion.queries", "ingest.database.proposal.recipe", "preprocess.build"):
         importlib.import_module(f"tasks.{module}")
-    importlib.import_module("flows.commands.data_check")
+    importlib.import_module("flows.commands.recipes.data_check")
     for name in DATASETS.names():
         DATASETS.get(name)
     logging.disable(logging.WARNING)
@@ -156,7 +156,7 @@ def dataset(section: Any, model: str) -> Any:
     """Check a data set, as `graphmill check` does; returns how many nodes and edges it has."""
     from configs.errors import DataError
     from configs.load import build_recipe
-    from flows.commands.data_check import check_data
+    from flows.commands.recipes.data_check import check_data
     from tasks.ingest.stage import STAGE
     from tasks.readers.table_formats.opened import OPENED
     from tasks.stage import Listener

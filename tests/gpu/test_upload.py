@@ -8,7 +8,7 @@ from torch import Tensor
 
 from models.block import Batch, Inputs
 from models.kernels.memory import recycled
-from tasks.train.pipeline import Pipeline
+from tasks.train.gradients.pipeline import Pipeline
 from tests.gpu.where import DEVICE, HAS_GPU, MARKS
 
 pytestmark = MARKS

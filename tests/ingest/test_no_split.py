@@ -13,8 +13,8 @@ import pytest
 from configs.errors import GraphmillError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from flows.model_use import without_splits
-from tasks.evaluators.measurable import check_graph
+from flows.apply.model_use import without_splits
+from tasks.kinds.measurable import check_graph
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home

@@ -15,7 +15,7 @@ import pytest
 from configs.errors import DataError
 from configs.load import build_recipe
 from configs.registry import DATASETS
-from flows.commands.plan import make_plan
+from flows.commands.recipes.plan import make_plan
 from flows.terminal.selection import select_stages
 from tasks.ingest.graph_tables import ingest as table_ingest
 from tasks.ingest.stage import STAGE

@@ -110,7 +110,7 @@ def check(folder: Path, recipe: Recipe) -> LeakCheck:
 def test_a_clean_database_is_clean(tmp_path: Path, ending: str) -> None:
     found = check(tmp_path, database(tmp_path / "data", ending))
     assert found.ok, found
-    assert (found.own_files, found.moments, found.seeds) == (True, [MOMENT, 360], 24)
+    assert (found.moments, found.seeds) == ([MOMENT, 360], 24)
 
 
 def test_dates_of_other_forms_stay_dates_and_copies_are_read_without_a_word(tmp_path: Path) -> None:

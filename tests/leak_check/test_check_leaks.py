@@ -17,7 +17,6 @@ from configs.load import build_recipe, load_recipe
 from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.calls import load_stage
-from tasks.leak_check.changed_data import change_from
 from tasks.leak_check.check import LeakCheck, check_leaks
 from tasks.leak_check.inputs import differences
 from tasks.leak_check.telling_columns import telling_columns
@@ -29,6 +28,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.temporary import PREFIX
+from tests.ingest.test_relbench import write_formula
 
 SIZES = ["dataset.num_customers=500", "dataset.num_products=60", "dataset.reviews_a_quarter=400"]
 DAY = 86_400
@@ -274,28 +274,12 @@ def test_a_model_that_reads_labels_is_found(tmp_path: Path, monkeypatch: pytest.
     assert set(found.changed) == {"ages of payments"}
 
 
-def test_everything_from_the_moment_on_is_changed_and_nothing_before(home: Home, shop: Recipe, tmp_path: Path) -> None:
-    data = run_stage(load_stage("ingest"), shop, {}, home).parent
-    moment = int(np.median(DatasetStore(data.folder, data.manifest).column("nodes/reviews", "time")))
-    other = change_from(data, moment, tmp_path / "other")
-    before, after = (DatasetStore(parent.folder, parent.manifest) for parent in (data, other))
-    late_columns = 0
-    for name, table in data.manifest.tables.items():
-        one, two = before.read(name), after.read(name)
-        assert one.schema.equals(two.schema)
-        if "time" not in table.columns or name == "edges/task__of__customers":
-            assert one.equals(two)
-            continue
-        late = np.asarray(one["time"]) >= moment
-        for column in table.columns:  # NaN, an empty cell, is equal to itself here
-            assert one[column].filter(pa.array(~late)).to_pylist().__repr__() == (
-                two[column].filter(pa.array(~late)).to_pylist().__repr__()
-            ), (name, column)
-        for column in set(table.columns) - {"node_id", "time", "src"}:
-            same = one.filter(pa.array(late))[column].equals(two.filter(pa.array(late))[column])
-            assert not same, (name, column)
-            late_columns += 1
-    assert late_columns > 8
+def test_a_task_of_relbench_is_clean(tmp_path: Path) -> None:
+    dataset = {"name": "relbench", "folder": str(write_formula(tmp_path)), "predict": "driver-dnf"}
+    model = {"name": "heterosage", "num_layers": 2}
+    recipe = build_recipe({"name": "f1", "dataset": dataset, "model": model, "train": {"loader": "relational"}})
+    found = check_leaks(recipe, Home.open(tmp_path / "home"), 8)
+    assert (found.changed, found.seeds, found.timeless) == ({}, 16, ["drivers"])
 
 
 def test_other_data_sets_and_models_are_refused(home: Home) -> None:
@@ -314,7 +298,7 @@ def test_bits_count_and_rows_that_are_gone_hide_what_they_carried() -> None:
 def test_a_run_that_checks_ends_where_something_leaks(
     home: Home, shop: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from flows.commands.leaks import refuse_leaks
+    from flows.commands.recipes.leaks import refuse_leaks
 
     refuse_leaks(home, shop, 4, quiet=True)
     refuse_leaks(home, load_recipe("quickstart", ["dataset.num_nodes=500", "dataset.num_edges=2000"]), 4, quiet=True)
@@ -331,7 +315,7 @@ def test_a_run_that_checks_ends_where_something_leaks(
 
 
 def test_the_command(home: Home, shop: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
-    from flows.commands.leaks import find_leaks, show_leaks
+    from flows.commands.recipes.leaks import find_leaks, show_leaks
 
     assert find_leaks(home, shop, 4, as_json=True)
     told = json.loads(capsys.readouterr().out)

@@ -23,7 +23,7 @@ from models.dgl.adapter import convolution_options, load_dgl
 from models.dgl.convolutions import CONVOLUTIONS, REFUSED, find_convolution
 from models.facts import GraphFacts
 from models.losses import LOSSES
-from tasks.apply.published import model_recipe
+from tasks.apply.model.published import model_recipe
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.stage import Parent

@@ -17,7 +17,7 @@ from configs.registry import MODELS
 from configs.schema import Recipe
 from configs.trust import own_files
 from models.facts import GraphFacts
-from tasks.apply.model_files import load_published, write_model
+from tasks.apply.model.files import load_published, write_model
 from tasks.stage import run_stage
 from tasks.storage.home import Home
 from tasks.train.job import Job

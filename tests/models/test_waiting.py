@@ -15,7 +15,7 @@ from models.gnn.rgcn import by_relation, relation_shares
 from models.kernels.sparse.adjacency import transpose_by_sorting
 from models.layers.node_types import TypedLinear
 from models.losses import LOSSES
-from tasks.train.optimization.steps import Optimization
+from tasks.train.gradients.steps import Optimization
 from tasks.train.strategies.base import Ranks
 from tests.kernels.graphs import random_graph
 from tests.models.test_contract import LOADERS, NAMES, build

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as lon
 EXPECTED = {
     "prefect": "a worker that has started a run, which knows a token that is good once: Prefect's channel to end it",
     "flows.cli": "the socket of Prefect's own server by which `up` makes a new home's database: it asks for a password",
-    "flows.services.temporary_server": "that server",
+    "flows.web.temporary_server": "that server",
     "flows.web.prefect_server": "Prefect's API and pages",
     "mlflow": "MLflow's API and pages: its server holds the socket for ...",
     "uvicorn": "... the process that answers",

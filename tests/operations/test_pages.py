@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.parameters import requested_overrides
+from flows.records.parameters import requested_overrides
 from tests.browser import needs_chromium, open_page
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy, deployment_id

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.run_records import all_runs
+from flows.records.run_record import all_runs
 from tasks.storage.home import Home
 from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation, bring_up
@@ -147,7 +147,7 @@ def _go_through(installation: Installation, name: str, number: int, key: str = "
     assert runs == number
     records = [record for record in all_runs(Home(installation.home)) if f"backfill:{name}" in record.tags]
     assert Counter(record.status for record in records) == {"completed": number}
-    assert len({record.stages[stage]["key"] for record in records}) == number
+    assert len({record.stages[stage].key for record in records}) == number
     for path in (installation.home / "services" / "logs").glob("*.log"):
         text = path.read_text()
         assert "database is locked" not in text, path

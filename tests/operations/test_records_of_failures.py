@@ -88,14 +88,14 @@ def test_a_recipe_that_is_gone_is_told_in_a_line(installation: Installation, nig
 
 
 def test_a_prediction_without_its_model_is_told_in_a_line(installation: Installation, nightly: Path) -> None:
-    flow = installation.api("flows/", {"name": "predict_nodes"})["id"]
+    flow = installation.api("flows/", {"name": "use_model"})["id"]
     parameters = {"model": "nosuch@champion", "home": str(installation.home)}
     deployment = installation.api(
         "deployments/",
         {
             "name": "no-model",
             "flow_id": flow,
-            "entrypoint": "flows.apply.predict_nodes",
+            "entrypoint": "flows.apply.flows.use_model",
             "work_pool_name": "graphmill",
             "tags": ["graphmill"],
             "job_variables": {"working_dir": str(nightly)},

@@ -13,7 +13,7 @@ import requests
 
 from flows import recovery
 from flows.backfill.actions import MAX_STARTS
-from flows.run_records import RunRecord, now_text, recorded
+from flows.records.run_record import RunRecord, now_text, recorded
 from tasks.storage.home import Home
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy, deployment_id, start

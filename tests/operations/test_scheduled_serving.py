@@ -20,16 +20,20 @@ def test_a_schedule_predicts_with_whoever_is_champion(installation: Installation
     versions = installation.json("versions", "tiny")["models"]["tiny"]["versions"]  # other tests train this model too
     (champion,) = (one["version"] for one in versions if one["champion"])
     output = installation.home.parent / "nightly.parquet"
-    flow_id = installation.api("flows/", {"name": "predict_nodes"})["id"]
+    flow_id = installation.api("flows/", {"name": "use_model"})["id"]
     deployment = installation.api(
         "deployments/",
         {
             "name": "nightly",
             "flow_id": flow_id,
-            "entrypoint": "flows.apply.predict_nodes",
+            "entrypoint": "flows.apply.flows.use_model",
             "work_pool_name": "graphmill",
             "job_variables": {"working_dir": str(ROOT)},
-            "parameters": {"model": "tiny@champion", "output": str(output), "home": str(installation.home)},
+            "parameters": {
+                "model": "tiny@champion",
+                "options": {"output": str(output)},
+                "home": str(installation.home),
+            },
             "schedules": [{"schedule": {"cron": "* * * * *", "timezone": "UTC"}, "active": True}],
         },
     )
@@ -77,7 +81,7 @@ def test_predictions_are_deployed_by_command(installation: Installation) -> None
     installation.run("start", "mornings", f"output={other}", "--watch", cwd=folder)
     assert other.exists()
     for arguments, words in (
-        (["start", "mornings", "model=other@1"], "the form of mornings refuses that"),
+        (["start", "mornings", "model=other@1"], "no parameter 'model'"),
         (["start", "mornings", "outptu=x.parquet"], "did you mean 'output'"),
         (["backfill", "create", "mornings", "--grid", "seed=0..1"], "a backfill is of a recipe's deployment"),
         (["deploy", str(installation.recipe), "--name", "mornings"], "predictions of tiny@champion"),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from configs.load import build_recipe
-from flows.commands.check import show_check
-from flows.commands.data_check import check_data
+from flows.commands.recipes.check import show_check
+from flows.commands.recipes.data_check import check_data
 from tasks.stage import Listener
 from tasks.storage.home import Home
 from tests.ingest.test_edge_ends import ITEMS, USERS, crosses, purchases, save, turned

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.schema import Recipe
-from flows.commands.versions import champion_history
+from flows.commands.runs.versions import champion_history
 from tasks.storage.home import Home
 from tests.publish.line import customers
 from tests.publish.test_same_rows import publish_both
@@ -54,13 +54,13 @@ def test_the_champion_is_compared(tracked_home: Home, tmp_path: Path, day: str, 
     second = recipe_of(write_day(tmp_path / "second", 2, DAYS[day], cities), model, **columns)
     case = publish_both(tracked_home, first, second)
     gate = case.gate
-    assert gate["why_not"] == ""
-    assert gate["champion"] is not None
-    assert "both measured on the same" in gate["reason"]
+    assert gate.why_not == ""
+    assert gate.champion is not None
+    assert "both measured on the same" in gate.reason
     table = case.served(tmp_path).to_pandas()
     rows = table[table.split == "valid"]
     known = case.parents[0]["ingest"].manifest.splits["train"]
-    assert 0 < gate["rows"] + gate["trained_on"] == len(rows) < known
+    assert 0 < gate.rows + gate.trained_on == len(rows) < known
     assert np.isfinite(table.score).all()
 
 

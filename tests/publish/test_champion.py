@@ -12,8 +12,9 @@ from tasks.apply.run import OutputRequest, write_outputs
 from tasks.publish import profile
 from tasks.publish.champion import comparison
 from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.registered import ModelVersion, find_version
+from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.home import Home
 from tasks.storage.manifests import PublishManifest
 from tests.publish.line import Line, customers, in_this_process, write_customers
@@ -64,26 +65,26 @@ def test_the_model_that_is_right_about_today_ends_champion(line: Line, data: Pat
     found = {}
     for year in ("2023", "2024", "2025"):
         found[year] = publish(line, customers(data, f"snapshot.as_of={year}"))
-    own = [manifest.gate["value"] for manifest in found.values()]
+    own = [manifest.gate.value for manifest in found.values()]
     assert own[0] > max(own[1:]), "else this test would show nothing"
     assert [manifest.champion for manifest in found.values()] == [True, True, True]
     gate = found["2024"].gate
-    assert (gate["against"], gate["rows"], gate["recorded"], gate["trained_on"]) == ("1", 34, False, 0)
-    assert gate["challenger"] == own[1] > 0.5 > gate["champion"]
-    assert gate["reason"] == (
-        f"valid/accuracy {own[1]:.4f} beats version 1's {gate['champion']:.4f}, both measured on the same 34 "
+    assert (gate.against, gate.rows, gate.recorded, gate.trained_on) == ("1", 34, False, 0)
+    assert gate.challenger == own[1] > 0.5 > gate.champion
+    assert gate.reason == (
+        f"valid/accuracy {own[1]:.4f} beats version 1's {gate.champion:.4f}, both measured on the same 34 "
         "validation rows of the data of customers as of 2024"
     )
     version = champion(line)
-    assert (version.version, version.reason) == ("3", found["2025"].gate["reason"])
+    assert (version.version, version.reason) == ("3", found["2025"].gate.reason)
     assert export(line, version, customers(data, "snapshot.as_of=2025"), tmp_path) == 600
-    growth = found["2025"].gate["drift"]["growth"]["nodes"]
+    growth = found["2025"].gate.drift["growth"]["nodes"]
     assert growth == [345, 600]
-    assert profile.text(found["2025"].gate["drift"]) in line.ears.messages
+    assert profile.text(found["2025"].gate.drift) in line.ears.messages
     older = publish(line, customers(data, "snapshot.as_of=2023", "seed=1")).gate
-    assert (older["promoted"], older["loud"], found["2025"].gate["loud"]) == (True, True, False)
-    assert f"; only {older['rows']} rows: chance decides as much as the models" in older["reason"]
-    assert "; version 3's data is newer (as of 2025, this one's 2023)" in older["reason"]
+    assert (older.promoted, older.loud, found["2025"].gate.loud) == (True, True, False)
+    assert f"; only {older.rows} rows: chance decides as much as the models" in older.reason
+    assert "; version 3's data is newer (as of 2025, this one's 2023)" in older.reason
 
 
 def test_an_error_of_a_regression_is_better_when_it_is_lower(line: Line, data: Path) -> None:
@@ -92,6 +93,6 @@ def test_an_error_of_a_regression_is_better_when_it_is_lower(line: Line, data: P
         for year in ("2023", "2025")
     )
     gate = second.gate
-    assert (first.champion, second.champion) == (True, gate["challenger"] < gate["champion"])
-    assert (gate["metric"], gate["higher_is_better"]) == ("valid/rmse", False)
-    assert f"valid/rmse {gate['challenger']:.4f}" in gate["reason"]
+    assert (first.champion, second.champion) == (True, gate.challenger < gate.champion)
+    assert (gate.metric, gate.higher_is_better) == ("valid/rmse", False)
+    assert f"valid/rmse {gate.challenger:.4f}" in gate.reason

@@ -11,13 +11,13 @@ import pytest
 from configs import trust
 from configs.errors import IntegrityError, RecipeError, StageError
 from configs.registry import MODELS
-from flows.commands.versions import list_versions, promote, version_json
-from tasks.apply.model_files import WEIGHTS
+from flows.commands.runs.versions import list_versions, promote, version_json
+from tasks.apply.model.files import WEIGHTS
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish import build as publish_build
 from tasks.publish.champion import comparison
 from tasks.publish.champion.comparison import Challenge
-from tasks.publish.champion.gate import Candidate, Compared
+from tasks.publish.gate.rules import Candidate, Compared
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.registered import fetch_model, find_version, model_versions
 from tasks.publish.tracking.registry import open_tracker
@@ -151,8 +151,8 @@ def test_a_model_that_knows_its_own_nodes_only_gives_way_with_a_warning(tracked_
     assert (first.manifest.champion, second.manifest.champion) == (True, True)
     (warning,) = second.manifest.warnings
     assert "version 1 is of another graph; this one takes over: " in warning
-    assert "customers@1 learnt a vector for each of its" in second.manifest.gate["why_not"]
-    assert second.manifest.gate["short"] == "v1 is of another graph"
+    assert "customers@1 learnt a vector for each of its" in second.manifest.gate.why_not
+    assert second.manifest.gate.short == "v1 is of another graph"
     assert find_version(open_tracker(tracked_home), "customers@champion").version == "2"
 
 
@@ -162,12 +162,12 @@ def test_a_model_of_computed_vectors_gives_way_to_one_of_another_snapshot(tracke
     options = ("preprocess.transforms=[standardize, {name: embedding, method: fastrp, dim: 8}]", "snapshot.as_of=null")
     line.run(year(data, 2023, *options))
     again = line.run(year(data, 2023, *options, split={"seed": 5}))["publish"].manifest.gate
-    assert (again["why_not"], again["champion"] is None) == ("", False)
+    assert (again.why_not, again.champion is None) == ("", False)
     better = find_version(open_tracker(tracked_home), "customers@champion").version  # of so few rows, by the machine
     newest = line.run(year(data, 2024, options[0]))["publish"].manifest
     assert newest.champion
     assert f"version {better} is of another graph; this one takes over" in newest.warnings[0]
-    assert newest.gate["why_not"].startswith("the model was trained on vectors that")
+    assert newest.gate.why_not.startswith("the model was trained on vectors that")
 
 
 def test_a_champion_whose_code_may_not_run_stays_until_somebody_allows_it(
@@ -183,10 +183,10 @@ def test_a_champion_whose_code_may_not_run_stays_until_somebody_allows_it(
     (warning,) = second.warnings
     assert "version 1 stays champion, not compared" in warning
     assert f"graphmill trust {file_digest(EXAMPLE)}" in warning
-    assert (second.champion, second.gate["short"]) == (False, "v1 is not trusted")
+    assert (second.champion, second.gate.short) == (False, "v1 is not trusted")
     trust.allow([file_digest(EXAMPLE)])
     third = line.run(year(data, 2025))["publish"].manifest
-    assert third.gate["champion"] is not None
+    assert third.gate.champion is not None
 
 
 class KilledError(BaseException):
@@ -206,11 +206,11 @@ def test_a_publication_that_was_killed_moved_nothing_and_a_rerun_decides_the_sam
     tracker = open_tracker(tracked_home)
     assert find_version(tracker, "customers@champion").version == "1"
     gate = line.run(recipe)["publish"].manifest.gate
-    assert gate["promoted"]
+    assert gate.promoted
     assert [one.version for one in model_versions(tracker, "customers")] == ["2", "1"]
     again = line.run(recipe, force=True)["publish"].manifest.gate
-    assert (again["promoted"], again["reason"]) == (True, gate["reason"])
-    assert find_version(tracker, "customers@champion").reason == gate["reason"]
+    assert (again.promoted, again.reason) == (True, gate.reason)
+    assert find_version(tracker, "customers@champion").reason == gate.reason
     assert [move.version for move in ModelRegistry(tracker, "customers").history()][-1] == "2"
 
 
@@ -220,16 +220,16 @@ def test_a_backfill_leaves_the_champion_alone_and_a_run_that_asks_decides(tracke
         made = line.run(recipe)["publish"].manifest
         assert line.run(recipe)["publish"].manifest.key == made.key
     assert not made.champion
-    assert made.gate["left_alone"]
-    assert "leaves the champion alone, and so does a backfill" in made.gate["reason"]
+    assert made.gate.left_alone
+    assert "leaves the champion alone, and so does a backfill" in made.gate.reason
     with pytest.raises(RecipeError, match="no version or alias 'champion'"):
         find_version(open_tracker(tracked_home), "customers@champion")
     asked = line.run(recipe)["publish"].manifest
     assert (asked.champion, asked.model_version) == (True, made.model_version)
     with publishing_from(RunContext(leave_champion=True)):
         later = line.run(year(data, 2025))["publish"].manifest
-    assert (later.champion, later.gate["against"]) == (False, "1")
-    assert later.gate["drift"] is not None
+    assert (later.champion, later.gate.against) == (False, "1")
+    assert later.gate.drift is not None
 
 
 def below(folder: Path, controls: dict[str, Any]) -> dict[str, Parent]:

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from configs.errors import RecipeError
-from tasks.publish.champion.gate import (
+from tasks.publish.gate.rules import (
     Candidate,
     Compared,
     controls_of,
     counts,
     decide,
-    gate_name,
     higher_is_better,
     recorded_value,
 )
@@ -34,8 +33,6 @@ def scored(new: float, old: float | None, rows: int = 40, telling: int | None = 
 
 
 def test_the_gate_reads_the_validation_split_alone() -> None:
-    assert gate_name(None, "rmse") == "valid/rmse"
-    assert gate_name("valid/mae", "rmse") == "valid/mae"
     assert recorded_value("valid/mae", METRICS) == 1.0
     assert recorded_value("valid/rmse", {"test": {"rmse": 1.7}}) is None
     with pytest.raises(RecipeError, match=r"gate_metric=valid/hits was not measured; there are valid/rmse, valid/mae$"):

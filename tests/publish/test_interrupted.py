@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from configs.schema import Recipe
-from flows.commands.versions import champion_history
-from flows.hooks import note_champion, settle_champion
-from flows.run_records import RunRecord, now_text
+from flows.commands.runs.versions import champion_history
+from flows.pipeline.tracking import note_champion, settle_champion
+from flows.records.run_record import RunRecord, now_text
 from tasks.processes.ending import TerminatedError, held_back
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.publish.champion.gate import Decision
 from tasks.publish.champion.judge import Judge
+from tasks.publish.gate.rules import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import model_versions
 from tasks.publish.tracking.registry import open_registry

@@ -14,18 +14,17 @@ import pytest
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.evaluate.layouts.columns import told, type_names
-from tasks.evaluate.layouts.points_file import write_points
-from tasks.publish.layouts import cannot_color, edges_of, first_color, map_points, write_maps
+from tasks.kinds.points.columns import told, type_names
+from tasks.kinds.points.points_file import write_points
 from tasks.publish.map.columns import MAX_CATEGORIES
+from tasks.publish.map.of_run import cannot_color, edges_of, first_color, map_points, write_maps
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
-from tasks.train.job import BEST, Job
+from tasks.train.job import BEST, Job, WarmStart
 from tasks.train.state.checkpoint import load_model
-from tasks.train.warm.warm_start import WarmStart
 from tests.publish.line import Line, customers, in_this_process, write_customers
 from tests.train.test_tables import train
 
@@ -80,8 +79,8 @@ def test_a_newer_layout_takes_over_and_an_older_does_not(tmp_path: Path, tracked
     for year in (2024, 2025, 2023):
         found[year] = line.run(layout_recipe(tmp_path, f"snapshot.as_of={year}"))["publish"].manifest
     assert [found[year].champion for year in (2024, 2025, 2023)] == [True, True, False]
-    assert found[2025].gate["reason"].startswith("the newest layout")
-    assert "of newer data (as of 2025" in found[2023].gate["reason"]
+    assert found[2025].gate.reason.startswith("the newest layout")
+    assert "of newer data (as of 2025" in found[2023].gate.reason
 
 
 def test_a_nightly_layout_does_not_jump(tmp_path: Path, tracked_home: Home) -> None:
@@ -211,7 +210,7 @@ def test_an_evaluation_stands_without_a_map(tmp_path: Path, home: Home, monkeypa
     def refuses(*_: Any) -> None:
         raise DataError("vectors: the largest number is 1e+30")
 
-    monkeypatch.setattr("tasks.evaluate.layouts.of_model.layout_of_vectors", refuses)
+    monkeypatch.setattr("tasks.evaluate.model_layout.layout_of_vectors", refuses)
     write_customers(tmp_path)
     options = ["evaluate.layout.method=umap", "train.epochs=1"]
     evaluation = Line(home).run(customers(tmp_path, *options), until="evaluate")["evaluate"].manifest

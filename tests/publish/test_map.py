@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tasks.publish.map.columns import MAX_CATEGORIES, pack_column, packed_ids, quantized
-from tasks.publish.map.page import Points, render, write_map
+from tasks.publish.map.page import MapPoints, render, write_map
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[2]
@@ -35,9 +35,9 @@ def page_data(page: str) -> dict[str, Any]:
     return json.loads(found[1])
 
 
-def some_points(**changed: Any) -> Points:
+def some_points(**changed: Any) -> MapPoints:
     given = {"coordinates": np.array([[0.0, 0], [4, 1], [2, 2]]), "ids": ["a", "b", HOSTILE], "title": "Small"}
-    return Points(**(given | changed))
+    return MapPoints(**(given | changed))
 
 
 def test_coordinates_come_back_within_half_a_step_and_keep_their_shape() -> None:

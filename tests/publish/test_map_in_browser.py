@@ -16,7 +16,7 @@ import pytest
 
 from tasks.ingest.tables.files import TableFiles
 from tasks.publish.map.colors import CATEGORIES, rgb
-from tasks.publish.map.page import Points, write_map
+from tasks.publish.map.page import MapPoints, write_map
 from tests.browser import SOFTWARE_WEBGL, needs_chromium, open_page
 from tests.publish.test_map import HOSTILE
 
@@ -28,7 +28,7 @@ COUNT = 301
 ALONE = 7  # this point lies apart, so that the pointer meets no other
 
 
-def points(dimensions: int = 2, count: int = COUNT) -> Points:
+def points(dimensions: int = 2, count: int = COUNT) -> MapPoints:
     generator = np.random.default_rng(0)
     coordinates_ND = generator.uniform(-1, 1, (count, dimensions))
     coordinates_ND[ALONE] = [3, *[0] * (dimensions - 1)]
@@ -39,7 +39,7 @@ def points(dimensions: int = 2, count: int = COUNT) -> Points:
         "note": [2**60 + i for i in range(count)],  # text, as JavaScript would round such numbers
     }
     edges = np.array([[ALONE, 8], [9, ALONE], [1, 2]])
-    return Points(HOSTILE, coordinates_ND, [f"id-{i}" for i in range(count)], columns, edges, "topic")
+    return MapPoints(HOSTILE, coordinates_ND, [f"id-{i}" for i in range(count)], columns, edges, "topic")
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_each_point_has_its_own_colour(browser: Browser, tmp_path: Path) -> None
     """A grid of points far from each other: what is drawn at each one's place is its own category's colour."""
     grid = np.stack(np.meshgrid(np.arange(7), np.arange(7)), axis=-1).reshape(-1, 2)
     topics = np.random.default_rng(0).choice(["a", "a", "b", "c"], len(grid))
-    write_map(Points("Grid", grid, range(len(grid)), {"topic": topics}), tmp_path / "map.html")
+    write_map(MapPoints("Grid", grid, range(len(grid)), {"topic": topics}), tmp_path / "map.html")
     order = sorted(set(topics.tolist()))
     for shown in _open(browser, tmp_path / "map.html"):
         for row, topic in list(enumerate(topics))[::5]:
@@ -423,7 +423,7 @@ def test_fingers_on_a_phone(browser: Browser, folder: Path) -> None:
 @pytest.mark.slow
 def test_a_million_rows(browser: Browser, tmp_path: Path) -> None:
     count = 1_000_000
-    given = Points("Many", np.random.default_rng(0).normal(size=(count, 2)), range(count), {"n": np.arange(count)})
+    given = MapPoints("Many", np.random.default_rng(0).normal(size=(count, 2)), range(count), {"n": np.arange(count)})
     assert write_map(given, tmp_path / "map.html") < 15e6
     for shown in _open(browser, tmp_path / "map.html", "#id=999999"):
         page, lines = shown.page, shown.page.locator("#table tbody tr")
@@ -447,7 +447,7 @@ def test_saved_rows_hold_no_formulas_and_come_back(browser: Browser, tmp_path: P
     ids = ["=1+1", "+cmd", "-5", "@x", "\tx", "'=1", "plain", "-x"]
     columns = {"=name": [f"={i}" for i in range(8)], "n": np.linspace(-1, 1, 8), "text": [*ids[1:], ids[0]]}
     edges, place = np.zeros((0, 2), np.int64), tmp_path / "map.html"
-    write_map(Points("map", np.random.default_rng(0).uniform(-1, 1, (8, 2)), ids, columns, edges, "n"), place)
+    write_map(MapPoints("map", np.random.default_rng(0).uniform(-1, 1, (8, 2)), ids, columns, edges, "n"), place)
     shown = Map(browser, place.as_uri())
     shown.page.keyboard.press("b")
     with shown.page.expect_download() as saving:

@@ -7,8 +7,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from flows.commands.clean import clean_home
-from tasks.publish.champion.gate import Decision
+from flows.commands.installation.clean import clean_home
+from tasks.publish.gate.rules import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.old_versions import remove_old_versions

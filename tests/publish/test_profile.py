@@ -122,30 +122,26 @@ def test_a_profile_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 
 
 def test_training_rows_are_known_by_their_ids(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Published up to a number of rows, else from the artifacts while they are there; numbers mean their own data."""
+    """Published up to a number of rows; of more nobody knows."""
     write_customers(tmp_path / "old", count=100)
     write_customers(tmp_path / "new", count=150, seed=1)
     old, new = (
         prepared(home, customers(tmp_path / name, f"dataset.split.seed={len(name)}")) for name in ("old", "new")
     )
     newer = prepared(home, customers(tmp_path / "new", "dataset.split.seed=9"))
-    lineage = {name: {"key": old[name].manifest.key, "digest": old[name].manifest.digest} for name in old}
     mask = np.isin(
         row_hashes(newer["partition"], newer["ingest"], "valid"), row_hashes(old["partition"], old["ingest"], "train")
     )
     assert 0 < mask.sum() < len(mask)
 
-    def found(files: Path, known: dict[str, Any] = lineage) -> Any:
-        return trained_on(files, known, home, newer["partition"], newer["ingest"])
-
     files = tmp_path / "files"
     files.mkdir()
     write_trained(files, old["partition"], old["ingest"])
-    assert (found(files, {}) == mask).all()
+    seen = trained_on(files, newer["partition"], newer["ingest"])
+    assert seen is not None
+    assert (seen == mask).all()
     (files / HASHES).write_bytes(b"rubbish")
-    assert found(files, {}) is None
-    assert found(files, {**lineage, "ingest": {"key": lineage["ingest"]["key"], "digest": "another"}}) is None
-    assert (found(files) == mask).all(), "from the artifacts"
+    assert trained_on(files, newer["partition"], newer["ingest"]) is None
     monkeypatch.setattr(trained, "MOST_ROWS", 3)
     (tmp_path / "large").mkdir()
     write_trained(tmp_path / "large", old["partition"], old["ingest"])
@@ -201,13 +197,9 @@ def test_a_link_and_its_reverse_are_one_unless_both_trainings_told_them_apart(
         made[name] = prepared(home, recipe)
     write_trained(tmp_path, made["there"]["partition"], made["there"]["ingest"])
     for name, expected in (("again", True), ("back", together)):
-        found = trained_on(tmp_path, {}, home, made[name]["partition"], made[name]["ingest"])
+        found = trained_on(tmp_path, made[name]["partition"], made[name]["ingest"])
         assert found is not None
         assert found.tolist() == [expected] * 3, name
-    (tmp_path / FACTS).write_text('{"rows": 9, "names": "ids"}')  # as an earlier graphmill left it
-    found = trained_on(tmp_path, {}, home, made["back"]["partition"], made["back"]["ingest"])
-    assert found is not None
-    assert found.all(), "either way counts"
 
 
 @pytest.mark.parametrize("own", ["id", "count", "edges", None])
@@ -231,6 +223,6 @@ def test_row_numbers_of_a_table_without_ids_name_nothing_elsewhere(tmp_path: Pat
         made.append(prepared(home, customers(folder, "preprocess.transforms=[]", nodes=tables, **more)))
     old, new = made
     write_trained(tmp_path, old["partition"], old["ingest"])
-    found = trained_on(tmp_path, {}, home, new["partition"], new["ingest"])
+    found = trained_on(tmp_path, new["partition"], new["ingest"])
     assert (found is None) == (own is None)
-    assert trained_on(tmp_path, {}, home, old["partition"], old["ingest"]) is not None
+    assert trained_on(tmp_path, old["partition"], old["ingest"]) is not None

@@ -14,10 +14,10 @@ from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.apply.prepare import prepare_for
 from tasks.apply.run import OutputRequest, write_outputs
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.suite import Controls
 from tasks.publish.champion import judge
 from tasks.publish.champion.comparison import champion_files
-from tasks.publish.champion.gate import best_control
+from tasks.publish.gate.rules import best_control
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
@@ -75,7 +75,7 @@ CASES = {
     "numbers": (of_tables, {"task_type": "regression"}, {"mean", "features"}),
     "links": (of_links, {}, {"degree", "common_neighbors", "adamic_adar"}),
     "graphs": (of_graphs, {}, {"majority", "features"}),
-    "shop": (of_shop, {}, {"majority", "features", "boosted", "boosted_nearby", "last_value", "own_mean"}),
+    "shop": (of_shop, {}, {"majority", "features", "boosted", "last_value", "own_mean"}),
     "lists": (of_shop, {"predict": "products"}, {"popular", "popular_recent", "own_past", "had_together"}),
 }
 
@@ -97,8 +97,8 @@ def test_each_control_scores_as_it_was_measured_and_other_data(
         monkeypatch.setattr(judge, "best_control", lambda *_, name=name, **__: (name, []))
         gate = line.run(recipe, force=True)["publish"].manifest.gate
         bar = evaluated.controls[name]["valid"][evaluated.metric]
-        assert gate["value"] == pytest.approx(bar, abs=1e-6), name
-        assert gate["control"] == name
+        assert gate.value == pytest.approx(bar, abs=1e-6), name
+        assert gate.control == name
         predict(line, recipe, other, data, tmp_path / f"{name}.parquet", name)
 
 
@@ -135,19 +135,19 @@ def test_the_better_one_is_published_and_compared(
     first = line.run(of_tables(tmp_path, 1))["publish"].manifest
     assert first.champion
     assert (
-        first.gate["reason"].startswith("the first version with valid/accuracy 0.6")
-        or "of a linear model that sees only the rows' own features, published in place" in first.gate["reason"]
+        first.gate.reason.startswith("the first version with valid/accuracy 0.6")
+        or "of a linear model that sees only the rows' own features, published in place" in first.gate.reason
     )
-    assert (first.gate["control"], "graphsage" in first.gate["controls"]) == ("features", True)
+    assert (first.gate.control, "graphsage" in first.gate.controls) == ("features", True)
     second = line.run(of_tables(tmp_path, 2))["publish"].manifest
-    assert second.gate["champion"] is not None, "both scored the same rows"
-    assert second.gate["why_not"] == ""
+    assert second.gate.champion is not None, "both scored the same rows"
+    assert second.gate.why_not == ""
 
 
 def test_which_control_is_the_best() -> None:
-    controls = {"boosted_vectors": 0.9, "boosted": 0.8, "features": 0.85, "majority": 0.5}
-    assert best_control("valid/rocauc", True, 0.7, controls, is_link=False) == ("features", ["boosted_vectors"])
+    controls = {"edge_bank": 0.9, "boosted": 0.8, "features": 0.85, "majority": 0.5}
+    assert best_control("valid/rocauc", True, 0.7, controls, is_link=False) == ("features", ["edge_bank"])
     of_pairs = best_control("valid/rocauc", True, 0.7, controls, is_link=True)
-    assert of_pairs == ("boosted", ["boosted_vectors", "features"])
+    assert of_pairs == ("boosted", ["edge_bank", "features"])
     assert best_control("valid/rocauc", True, 0.95, controls, is_link=False) == (None, [])
     assert best_control("valid/mae", False, 0.7, {"mean": 0.5, "features": 0.9}, is_link=False) == ("mean", [])

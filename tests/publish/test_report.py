@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from configs.label_types import label_type
 from configs.metric_names import telling
-from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
+from tasks.kinds.diagnosis.classes import diagnose, ranking
 from tasks.publish.plots import eval_plots
 from tasks.publish.plots import run_plots as plots
-from tasks.publish.report import Published, recipe_rows, render, result_table, stage_rows
-from tasks.publish.report_sections import data_section, training_section
+from tasks.publish.report import sections
+from tasks.publish.report.page import recipe_rows, render, result_table
+from tasks.publish.report.parts import Publication, ReportedRun, Section
+from tasks.publish.report.sections import costs, data, training
 from tasks.stage import Parent
 from tasks.storage.home import Home
-from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
+from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, GateRecord, NodeType, RunResult
 from tests.browser import CHROMIUM, needs_chromium
 from tests.publish.line import Line, customers
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
@@ -90,7 +93,7 @@ def ingest(graph: Any, folder: Path) -> Parent:
     return Parent(manifest, folder)
 
 
-def training(folder: Path) -> Parent:
+def trained(folder: Path) -> Parent:
     folder.mkdir()
     lines = [{"step": 3 * e, "epoch": e, "seconds": e, "loss": 1 / e, "valid/accuracy": 1 - 1 / e} for e in range(1, 9)]
     (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n")
@@ -117,8 +120,16 @@ def training(folder: Path) -> Parent:
     return Parent(manifest, folder)
 
 
+def diagnosed(prediction: Prediction, kind: str, names: list[str] | None = None) -> dict[str, Any]:
+    if kind == "link":
+        assert prediction.positive is not None
+        assert prediction.negative is not None
+        return {"ranking": ranking(prediction.positive, prediction.negative)}
+    return diagnose(prediction, label_type(kind), names)
+
+
 def evaluation(prediction: Prediction, kind: str, metric: str, names: list[str] | None = None) -> Parent:
-    report = {"split": "test", **diagnose(prediction, kind, names)}
+    report = {"split": "test", **diagnosed(prediction, kind, names)}
     manifest = EvalReport(
         **COMMON,
         stage="evaluate",
@@ -137,7 +148,7 @@ def everything(tmp_path: Path) -> dict[str, Parent]:
     rng = np.random.default_rng(0)
     prediction = Prediction(rng.standard_normal((200, 4)).astype(np.float32), rng.integers(0, 4, 200))
     fields = graph.manifest.model_dump()
-    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "halo_sizes": (5, 7), "edge_cut": 0.25}
+    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "edge_cut": 0.25}
     fields["report"] = {
         "degrees": {"log2_bins": [3, 0, 50, 200, 47], "mean": 6.5, "max": 15, "isolated": 3},
         "components": {"count": 4, "largest": 297, "log2_sizes": [3, 0, 0, 0, 0, 0, 0, 0, 1], "kept": 4},
@@ -146,34 +157,43 @@ def everything(tmp_path: Path) -> dict[str, Parent]:
     return {
         "ingest": ingest(graph.manifest, tmp_path),
         "partition": Parent(type(graph.manifest)(**fields), graph.folder),
-        "train": training(tmp_path / "train"),
+        "train": trained(tmp_path / "train"),
         "evaluate": evaluation(prediction, "multiclass", "accuracy", [NASTY, "b&b", "$c$", "d"]),
     }
 
 
-def gate() -> dict[str, Any]:
+def page_of(parents: dict[str, Parent]) -> Page:
+    return Page(render(ReportedRun(recipe(), parents)))
+
+
+def section_of(module: Any, parents: dict[str, Parent]) -> Section:
+    made: Section | None = module.section(ReportedRun(recipe(), parents))
+    assert made is not None
+    return made
+
+
+def gate(**changed: Any) -> GateRecord:
     """What the gate told of version 3 against version 2."""
     features = {f"node/{NASTY}": {"psi": 0.3, "tvd": 0.2, "mean": [1.0, 2.0]}}
-    return {
-        "promoted": True,
-        "reason": NASTY,
-        "metric": "valid/accuracy",
-        "controls": {"majority": 0.125},
-        "data": NASTY,
-        "against": "2",
-        "challenger": 0.5,
-        "champion": 0.375,
-        "rows": 1234,
-        "drift": {
-            "growth": {"nodes": [100, 150]},
-            "drift": {"degrees": {"psi": 0.01, "tvd": 0.02}, "labels": None, "features": features},
-        },
-    }
+    drift = {"degrees": {"psi": 0.01, "tvd": 0.02}, "labels": None, "features": features}
+    record = GateRecord(
+        promoted=True,
+        reason=NASTY,
+        metric="valid/accuracy",
+        controls={"majority": 0.125},
+        data=NASTY,
+        against="2",
+        challenger=0.5,
+        champion=0.375,
+        rows=1234,
+        drift={"growth": {"nodes": [100, 150]}, "drift": drift},
+    )
+    return record.model_copy(update=changed)
 
 
 def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
-    published = Published("run", "url", "open it", NASTY, "3", True, gate(), "flow", 'javascript:alert("x")')
-    html = render(recipe(description=NASTY), everything(tmp_path), published)
+    published = Publication("run", "url", NASTY, "3", gate(), "flow", 'javascript:alert("x")')
+    html = render(ReportedRun(recipe(description=NASTY), everything(tmp_path), published))
     page = Page(html)
     assert page.open == []
     assert page.loads == []
@@ -207,8 +227,23 @@ def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) 
     assert page.tags.count("h1") == 1
 
 
+def test_a_file_in_the_folder_is_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page on changing the report shows it."""
+    page = (Path(__file__).parents[2] / "docs" / "pages" / "report.md").read_text()
+    ((title, code),) = re.findall(r'^```python title="([^"]+)"\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "code" / Path(title).name
+    file.parent.mkdir()
+    file.write_text(code)
+    assert Path(title).parent == Path(sections.__file__).parent.relative_to(Path.cwd())
+    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(file.parent)])
+    text = page_of(everything(tmp_path)).text
+    monkeypatch.delitem(sys.modules, f"{sections.__name__}.splits")
+    assert text.index("The data") < text.index("The splits") < text.index("Edges between each pair of parts")
+    assert "rows of all splits" in text
+
+
 def test_figures_follow_the_pages_colours(tmp_path: Path) -> None:
-    html = render(recipe(), everything(tmp_path), Published())
+    html = render(ReportedRun(recipe(), everything(tmp_path)))
     assert "currentColor" in html
     assert "#0a0b0c" not in html
     assert "prefers-color-scheme: dark" in html
@@ -224,7 +259,7 @@ def test_figures_follow_the_pages_colours(tmp_path: Path) -> None:
 def test_missing_pieces_are_left_out(tmp_path: Path, left: str) -> None:
     parents = everything(tmp_path)
     parents = {} if left == "all" else {name: parent for name, parent in parents.items() if name != left}
-    page = Page(render(recipe(), parents, Published()))
+    page = page_of(parents)
     assert page.open == []
     assert ("The data" in page.text) == ("ingest" in parents)
     assert ("Metrics of the best checkpoint" in page.text) == ("evaluate" in parents)
@@ -236,14 +271,14 @@ def test_link_and_graph_tasks_have_their_own_pictures(tmp_path: Path) -> None:
     graph = as_partition(link_graph(tmp_path / "links"))
     parents = {"ingest": ingest(graph.manifest, tmp_path), "partition": graph}
     parents["evaluate"] = evaluation(links, "link", "hits@20")
-    page = Page(render(recipe(), parents, Published()))
+    page = page_of(parents)
     assert "Rank of each true edge" in page.text
     graph = as_partition(molecule_graph(tmp_path / "graphs"))
     scores = rng.standard_normal((40, 1)).astype(np.float32)
     binary = Prediction(scores, (scores > 0.3).astype(np.float32))
     parents = {"ingest": ingest(graph.manifest, tmp_path), "partition": graph}
     parents["evaluate"] = evaluation(binary, "binary", "rocauc")
-    page = Page(render(recipe(), parents, Published()))
+    page = page_of(parents)
     assert "ROC curve" in page.text
     assert "Class balance" in page.text
 
@@ -258,7 +293,7 @@ def test_every_picture_of_every_task_is_drawn() -> None:
         "link": (Prediction(positive=scores[:, 0], negative=scores[:, 1:]), {"scores", "ranks"}),
     }
     for kind, (prediction, expected) in cases.items():
-        report = {"split": "test", **diagnose(prediction, kind)}
+        report = {"split": "test", **diagnosed(prediction, kind)}
         json.dumps(report, allow_nan=False)
         drawn = {name for name, _, canvas in eval_plots.all_of(report) if canvas is not None}
         assert drawn == expected
@@ -288,15 +323,15 @@ def test_names_below_a_figure_do_not_overlap(bins: int) -> None:
 
 def test_edges_of_a_link_task_are_those_of_all_splits(tmp_path: Path) -> None:
     graph = as_partition(link_graph(tmp_path))
-    data = ingest(graph.manifest, tmp_path)
-    splits = {"train": data.manifest.num_edges, "valid": 700, "test": 502}
-    data = Parent(data.manifest.model_copy(update={"splits": splits}), tmp_path)
-    total = data.manifest.num_edges + 1202
-    page = Page(render(recipe(), {"ingest": data, "partition": graph}, Published()))
+    made = ingest(graph.manifest, tmp_path)
+    splits = {"train": made.manifest.num_edges, "valid": 700, "test": 502}
+    made = Parent(made.manifest.model_copy(update={"splits": splits}), tmp_path)
+    total = made.manifest.num_edges + 1202
+    page = page_of({"ingest": made, "partition": graph})
     assert f"edges{total:,} as given, 1,202 of them held out by the data set's own split" in page.text
     report = {**graph.manifest.report, "snapshot": {}}
     later = Parent(graph.manifest.model_copy(update={"report": report}), graph.folder)
-    page = Page(render(recipe(), {"ingest": data, "partition": later}, Published()))
+    page = page_of({"ingest": made, "partition": later})
     assert f"edges{total:,} of all times" in page.text
 
 
@@ -314,7 +349,7 @@ def test_splits_are_those_of_the_graph_and_held_out_pairs_are_counted_once(home:
         split = by if files_of_split else {"by": "ratio"}
         made = customers(tmp_path, "preprocess.transforms=[]", "preprocess.workers=1", **dataset, split=split)
         parents = Line(home).run(made, until="preprocess")
-        facts = dict(data_section(parents).facts)
+        facts = dict(section_of(data, parents).facts)
         if not files_of_split:
             assert facts["edges"].startswith("20 as given, ")
             assert facts["edges"].endswith(" of them held out by the data set's own split")
@@ -325,31 +360,33 @@ def test_splits_are_those_of_the_graph_and_held_out_pairs_are_counted_once(home:
             "7 pairs, an edge and its copies or reverse counted once; 6 of them stood among the edges that train or "
             "carry messages, and do no more; edges that left a split: train 6, valid 1"
         )
-    data = parents["ingest"].manifest
-    alone = dict(data_section({"ingest": parents["ingest"]}).facts)
-    assert alone["split"] == ", ".join(f"{split} {data.splits[split]}" for split in ("train", "valid", "test"))
+    splits = parents["ingest"].manifest.splits
+    alone = dict(section_of(data, {"ingest": parents["ingest"]}).facts)
+    assert alone["split"] == ", ".join(f"{split} {splits[split]}" for split in ("train", "valid", "test"))
     kept = {"rule": "keep", "pairs": 9, "in_train": 2, "taken_out": 0, "left_out": {"train": 0, "valid": 0, "test": 0}}
     graph = parents["preprocess"]
     changed = Parent(graph.manifest.model_copy(update={"report": {"held_out": kept}}), graph.folder)
-    facts = dict(data_section({**parents, "preprocess": changed}).facts)
+    facts = dict(section_of(data, {**parents, "preprocess": changed}).facts)
     assert facts["held-out pairs"] == "9 pairs, an edge and its copies or reverse counted once; 2 of them train too"
 
 
 def test_what_is_computed_at_once_has_no_epochs_and_no_strategy(tmp_path: Path) -> None:
-    run = training(tmp_path / "train")
+    run = trained(tmp_path / "train")
     at_once = Parent(run.manifest.model_copy(update={"strategy": "", "world_size": 1, "epochs_run": 1}), run.folder)
-    found = [dict(training_section({"train": one}).facts) for one in (run, at_once)]
+    found = [dict(section_of(training, {"train": one}).facts) for one in (run, at_once)]
     assert [facts["ranks"] for facts in found] == ["2 (data_parallel)", "1"]
     assert [facts["epochs"] for facts in found] == ["8, the best was 8", "none: computed at once"]
-    rows = [stage_rows({"train": one, "partition": one})[0]["rows"] for one in (run, at_once)]
-    assert rows == ["100 samples", "100 nodes"]
-    assert stage_rows({"partition": run})[0]["rows"] == "100 directed edges"
+    rows = [section_of(costs, {"train": one, "partition": run}).tables[0].rows for one in (run, at_once)]
+    assert [[row[3] for row in found] for found in rows] == [
+        ["100 samples", "100 directed edges"],
+        ["100 nodes", "100 directed edges"],
+    ]
 
 
 def test_label_columns_are_no_classes(tmp_path: Path) -> None:
-    data = ingest(node_graph(tmp_path / "graph").manifest, tmp_path / "data")
+    made = ingest(node_graph(tmp_path / "graph").manifest, tmp_path / "data")
     changes = {"task_type": "multilabel", "num_classes": 2, "num_tasks": 60}
-    facts = dict(data_section({"ingest": Parent(data.manifest.model_copy(update=changes), data.folder)}).facts)
+    facts = dict(section_of(data, {"ingest": Parent(made.manifest.model_copy(update=changes), made.folder)}).facts)
     assert facts["label columns"] == "60, each yes or no"
     assert "classes" not in facts
 
@@ -362,7 +399,7 @@ def test_tables_of_pairs_have_metrics_that_say_something() -> None:
         assert telling([judge, *every]) == [judge, *every]
     manifest = evaluation(Prediction(positive=np.ones(4), negative=np.zeros(9)), "link", "rocauc").manifest
     measured = manifest.model_copy(update={"metrics": {"valid": every}})
-    shown = result_table(measured, {})
+    shown = result_table(measured, None)
     assert shown is not None
     assert shown.columns == ("split", "scored by", "rocauc", "ap")
 
@@ -382,8 +419,7 @@ def test_what_was_compared_on_fewer_rows_stands_beside_what_the_model_has_on_the
     measured = everything(tmp_path)["evaluate"].manifest
     own = measured.metrics["valid"]["accuracy"]
     for challenger, where in ((own, ""), (0.3125, ", on the 853 rows that both were compared on")):
-        told = gate() | {"champion": 0.4, "challenger": challenger, "rows": 853}
-        shown = result_table(measured, told)
+        shown = result_table(measured, gate(champion=0.4, challenger=challenger, rows=853))
         assert shown is not None
         found = {row[1]: row[2] for row in shown.rows if row[0] == "valid"}
         assert found["this model"] == f"{own:.4f}"
@@ -393,7 +429,7 @@ def test_what_was_compared_on_fewer_rows_stands_beside_what_the_model_has_on_the
 
 def test_what_differs_from_the_defaults_comes_first_and_the_rest_is_folded(tmp_path: Path) -> None:
     given = recipe(train={"epochs": 7}, preprocess={"symmetrize": False, "transforms": ["degree"]})
-    html = render(given, everything(tmp_path), Published())
+    html = render(ReportedRun(given, everything(tmp_path)))
     first, folded = html.split("All options, defaults included", 1)
     for option in (
         "train.epochs",
@@ -410,20 +446,20 @@ def test_what_differs_from_the_defaults_comes_first_and_the_rest_is_folded(tmp_p
 
 def test_types_and_relations_have_rows_of_their_own(tmp_path: Path) -> None:
     graph = as_partition(node_graph(tmp_path / "graph"))
-    data = ingest(graph.manifest, tmp_path)
-    assert data_section({"ingest": data}).tables == [], "one type says no more than the facts above"
+    made = ingest(graph.manifest, tmp_path)
+    assert section_of(data, {"ingest": made}).tables == [], "one type says no more than the facts above"
     types = (NodeType(name="node", num_nodes=100), NodeType(name="author", num_nodes=40))
     relations = (
         EdgeType(source="author", relation="writes", target="node", num_edges=250),
         EdgeType(source="node", relation="cites", target="node", num_edges=300),
     )
-    several = data.manifest.model_copy(update={"node_types": types, "edge_types": relations})
-    nodes, edges = data_section({"ingest": Parent(several, tmp_path)}).tables
+    several = made.manifest.model_copy(update={"node_types": types, "edge_types": relations})
+    nodes, edges = section_of(data, {"ingest": Parent(several, tmp_path)}).tables
     assert nodes.rows == [("node (is predicted)", "", "100"), ("author", "", "40")]
     assert edges.rows == [("author", "writes", "node", "250", "2.50"), ("node", "cites", "node", "300", "3.00")]
 
 
-def test_a_chart_stands_only_where_it_says_something() -> None:
+def test_a_chart_stands_only_where_it_says_something(tmp_path: Path) -> None:
     one_point = [{"step": 3, "epoch": 1, "seconds": 1.0, "loss": 0.5, "valid/accuracy": 0.5}]
     assert plots.loss_curves(one_point) is None
     assert plots.metric_curves(one_point) is None
@@ -432,7 +468,7 @@ def test_a_chart_stands_only_where_it_says_something() -> None:
     assert plots.component_sizes({"components": {"log2_sizes": [0, 0, 0, 1]}}) is None
     assert plots.class_balance({"train": [0, 90], "test": [0, 10]}, ["a", "b"]) is None
     assert plots.label_histogram({"train": np.full(9, 2.0)}) is None
-    assert plots.stage_cost([{"name": "train", "seconds": 1.0, "peak_bytes": 1}], next(iter(plots.COSTS))) is None
+    assert plots.stage_cost({"train": trained(tmp_path / "train").manifest}, next(iter(plots.COSTS))) is None
 
 
 @needs_chromium
@@ -440,8 +476,8 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(tmp_path: Path) -> No
     from playwright.sync_api import sync_playwright
 
     place = tmp_path / "report.html"
-    published = Published("f" * 32, "url", f"http://host/{'f' * 90}", "demo", "3", True, gate(), "flow")
-    place.write_text(render(recipe(name="a-name-" + "x" * 80), everything(tmp_path), published))
+    published = Publication("f" * 32, f"http://host/{'f' * 90}", "demo", "3", gate(), "flow")
+    place.write_text(render(ReportedRun(recipe(name="a-name-" + "x" * 80), everything(tmp_path), published)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 390, "height": 800})
@@ -469,7 +505,7 @@ def test_all_that_was_asked_is_shown() -> None:
 def test_confusion_of_many_classes_is_pooled_and_loses_no_row() -> None:
     rng = np.random.default_rng(3)
     prediction = Prediction(rng.standard_normal((900, 58)).astype(np.float32), rng.integers(0, 58, 900))
-    confusion = diagnose(prediction, "multiclass")["confusion"]
+    confusion = diagnosed(prediction, "multiclass")["confusion"]
     assert len(confusion["classes"]) == 31
     assert confusion["classes"][-1] == "other"
     assert np.sum(confusion["counts"]) == 900
@@ -494,4 +530,3 @@ def test_pictures_of_an_artifact_are_written_as_png(tmp_path: Path) -> None:
         "evaluate-calibration.png",
     ]
     assert plots.loss_curves([]) is None
-    assert dataclasses.is_dataclass(Published)

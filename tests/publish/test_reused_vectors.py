@@ -18,10 +18,10 @@ import pytest
 from configs.errors import DataError, IntegrityError, RecipeError, StageError
 from configs.load import build_recipe, load_recipe
 from configs.schema import Recipe
-from flows.commands.clean import needed_artifacts
-from flows.run_records import new_record
+from flows.commands.installation.clean import needed_artifacts
+from flows.records.run_record import new_record
+from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
-from tasks.apply.published import Published, read_published
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.registered import fetch_model, find_version
@@ -368,7 +368,7 @@ def test_pairs_are_found_by_their_ids(line: Reuse, folder: Path) -> None:
 
 
 def test_a_leak_that_is_wanted_is_shown(line: Reuse, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.publish import report
+    from tasks.publish.report.page import page as report
 
     monkeypatch.setattr("tasks.publish.build.render", report.render)
     made = line.run(link(folder, embedding("walks@1", allow_leak=True)))
@@ -512,8 +512,8 @@ def test_champion_and_challenger_read_their_own_versions(line: Reuse, folder: Pa
     line.moved("walks", "2")
     shutil.rmtree(line.home.artifacts / VECTORS)
     gate = line.run(asked)["publish"].manifest.gate
-    assert (gate["against"], gate["why_not"]) == ("1", "")
-    assert gate["champion"] is not None
+    assert (gate.against, gate.why_not) == ("1", "")
+    assert gate.champion is not None
 
 
 def test_clean_keeps_the_vectors_of_needed_runs(line: Reuse, folder: Path) -> None:

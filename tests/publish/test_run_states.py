@@ -11,8 +11,8 @@ import pytest
 
 from flows.backfill.actions import MAX_STARTS, settle_tracking, tracked_state
 from flows.backfill.spec import Backfill
-from flows.hooks import close_tracking, end_killed_tracking, end_tracking, log_cached_publication
-from flows.run_records import RunRecord, now_text
+from flows.pipeline.tracking import close_tracking, end_killed_tracking, end_tracking, log_cached_publication
+from flows.records.run_record import RunRecord, now_text
 from flows.terminal.progress import RunListener
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
@@ -107,7 +107,7 @@ def test_a_night_that_finds_everything_is_a_run_too(
         stages={**stages, "publish": stage_entry("publish", key=first.key, status="cached")},
         mlflow_run_id=first.mlflow_run_id,
     )
-    monkeypatch.setattr("flows.hooks.load_parents", lambda *_: parents)
+    monkeypatch.setattr("flows.pipeline.tracking.load_parents", lambda *_: parents)
     with publishing_from(RunContext("night-2", "url")):
         log_cached_publication(tracked_home, recipe(), record)
         record.mlflow_run_id = first.mlflow_run_id

@@ -16,10 +16,11 @@ import pytest
 from configs.errors import DataError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.apply.measure import Rows, as_classes, predict
+from tasks.apply.measure import as_classes, predict
 from tasks.apply.prepare import prepare_for
 from tasks.apply.run import OutputRequest, write_outputs
-from tasks.evaluate.controls.suite import Controls
+from tasks.controls.suite import Controls
+from tasks.kinds.base import TaskRows
 from tasks.publish.champion.comparison import Challenge, champion_files
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
@@ -59,7 +60,7 @@ class Case:
 
     def challenge(self, number: int, folder: Path) -> Challenge:
         recipe, parents = self.recipes[number], self.parents[number]
-        return Challenge(self.context(folder), recipe, parents, self.files(number).folder, self.gate["metric"])
+        return Challenge(self.context(folder), recipe, parents, self.files(number).folder, self.gate.metric)
 
     def served(self, folder: Path, pairs: Path | None = None) -> pa.Table:
         """What serving says of the second one's data with the first model."""
@@ -111,10 +112,10 @@ def test_nodes(tracked_home: Home, tmp_path: Path) -> None:
     known = IdMap(*_opened(case.parents[0])).lookup(np.asarray(_opened(case.parents[0])[0]["train_idx"])).to_pylist()
     fresh = rows[~rows.id.isin(known)]
     gate = case.gate
-    assert gate["champion"] == pytest.approx((fresh.label == fresh.prediction).mean())
-    assert (gate["rows"], gate["trained_on"]) == (len(fresh), len(rows) - len(fresh))
-    assert 0 < gate["trained_on"] < len(rows)
-    assert f"without {gate['trained_on']:,} that the champion was trained on" in gate["reason"]
+    assert gate.champion == pytest.approx((fresh.label == fresh.prediction).mean())
+    assert (gate.rows, gate.trained_on) == (len(fresh), len(rows) - len(fresh))
+    assert 0 < gate.trained_on < len(rows)
+    assert f"without {gate.trained_on:,} that the champion was trained on" in gate.reason
 
 
 def test_a_champion_that_knows_all_rows_is_compared_on_them_with_a_word(tracked_home: Home, tmp_path: Path) -> None:
@@ -126,8 +127,8 @@ def test_a_champion_that_knows_all_rows_is_compared_on_them_with_a_word(tracked_
     pq.write_table(table, tmp_path / "customers.parquet")
     recipes = [customers(tmp_path, split={"by": "column", "column": name}) for name in ("first", "second")]
     case = publish_both(tracked_home, *recipes)
-    assert (case.gate["rows"], case.gate["trained_on"]) == (40, 40)
-    assert "of which the champion was trained on 40: that favours it" in case.gate["reason"]
+    assert (case.gate.rows, case.gate.trained_on) == (40, 40)
+    assert "of which the champion was trained on 40: that favours it" in case.gate.reason
 
 
 def test_links(tracked_home: Home, tmp_path: Path) -> None:
@@ -143,10 +144,10 @@ def test_links(tracked_home: Home, tmp_path: Path) -> None:
     scores = case.served(tmp_path, tmp_path / "pairs.csv").column("score").to_numpy()
     positive, negative = np.split(scores, [len(store["valid_edges"])])
     gate = case.gate
-    k = int(gate["metric"].removeprefix("valid/hits@"))
-    assert gate["champion"] == pytest.approx((positive > np.sort(negative)[-k]).mean())
-    assert (gate["rows"], gate["trained_on"]) == (len(positive), None)
-    assert "which of them the champion was trained on is not known" in gate["reason"], "numbers of other data"
+    k = int(gate.metric.removeprefix("valid/hits@"))
+    assert gate.champion == pytest.approx((positive > np.sort(negative)[-k]).mean())
+    assert (gate.rows, gate.trained_on) == (len(positive), None)
+    assert "which of them the champion was trained on is not known" in gate.reason, "numbers of other data"
 
 
 def molecules(folder: Path, seed: int) -> None:
@@ -176,8 +177,8 @@ def test_graphs(tracked_home: Home, tmp_path: Path) -> None:
     table = case.served(tmp_path).to_pandas()
     rows = table[table.split == "valid"]
     ones, others = rows.score[rows.label == 1], rows.score[rows.label == 0]
-    assert case.gate["champion"] == pytest.approx(np.mean([(one > others).mean() for one in ones]), abs=1e-9)
-    assert (case.gate["rows"], case.gate["recorded"]) == (15, False)
+    assert case.gate.champion == pytest.approx(np.mean([(one > others).mean() for one in ones]), abs=1e-9)
+    assert (case.gate.rows, case.gate.recorded) == (15, False)
 
 
 @pytest.mark.parametrize("kind", ["multiclass", "regression"])
@@ -186,14 +187,14 @@ def test_recorded_values_are_what_serving_measures(tracked_home: Home, tmp_path:
     write_customers(tmp_path / "data", count=200)
     case = publish_both(tracked_home, *(customers(tmp_path / "data", f"seed={s}", task_type=kind) for s in (0, 1)))
     gate = case.gate
-    assert (gate["recorded"], gate["rows"]) == (True, 40)
-    assert "as recorded on the same 40 validation rows" in gate["reason"]
+    assert (gate.recorded, gate.rows) == (True, 40)
+    assert "as recorded on the same 40 validation rows" in gate.reason
     challenge = case.challenge(1, tmp_path)
     both = [challenge.own(), replace(challenge.own(), model=str(case.files(0).folder))]
     measured = challenge.measure(both, None)
-    assert [one["value"] for one in measured["models"]] == [gate["challenger"], gate["champion"]]
+    assert [one["value"] for one in measured["models"]] == [gate.challenger, gate.champion]
     low, high = measured["models"][1]["interval"]
-    assert low < gate["champion"] < high
+    assert low < gate.champion < high
     assert measured["telling"] == measured["rows"] == 40
     if kind == "multiclass":
         by_class = replace(challenge, metric="valid/f1_macro").measure(both, None)
@@ -211,9 +212,9 @@ def test_the_gate_measures_the_validation_split_where_only_test_was_evaluated(
     first, second = (parents["publish"].manifest for parents in case.parents)
     evaluated = [parents["evaluate"].manifest.metrics for parents in case.parents]
     assert set(evaluated[0]) == {"test"}
-    assert first.gate["metric"] == "valid/accuracy"
-    assert first.gate["value"] == evaluated[1]["valid"]["accuracy"]
-    assert second.gate["short"] == "is champion", "the same model, evaluated otherwise"
+    assert first.gate.metric == "valid/accuracy"
+    assert first.gate.value == evaluated[1]["valid"]["accuracy"]
+    assert second.gate.short == "is champion", "the same model, evaluated otherwise"
 
 
 @pytest.mark.parametrize("task", ["node", "link"])
@@ -233,9 +234,9 @@ def test_so_it_does_the_controls_there(
     both = line.run(recipes[1], until="evaluate")["evaluate"].manifest
     assert sum(CONTROLS[name].gates for name in both.controls) == 2
     assert len(both.controls) == (2 if task == "node" else 5)
-    assert first["controls"] == {name: splits["valid"][both.metric] for name, splits in both.controls.items()}
-    assert not first["promoted"]
-    assert "does not beat a linear model" in first["reason"]
+    assert first.controls == {name: splits["valid"][both.metric] for name, splits in both.controls.items()}
+    assert not first.promoted
+    assert "does not beat a linear model" in first.reason
 
 
 def test_classes_go_by_their_names() -> None:
@@ -275,15 +276,15 @@ def test_label_columns_go_by_their_names(tracked_home: Home, tmp_path: Path, tas
     ]
     case = publish_both(tracked_home, *recipes[:2])
     gate = case.gate
-    assert gate["champion"] > 0.85
-    assert not gate["promoted"]
+    assert gate.champion > 0.85
+    assert not gate.promoted
     served = case.served(tmp_path / "served")
     label, found = (np.array(served.column(name).to_pylist()) for name in ("label", "prediction"))
     right = (label == found) if task_type == "multilabel" else np.abs(label - found) < np.abs(label - found[:, ::-1])
     assert right.mean() > 0.7, "each prediction stands where its label does"
     gate = Line(tracked_home).run(recipes[2])["publish"].manifest.gate
     said = "it predicts the label columns one, other, and those of this data are other, third"
-    assert (gate["champion"], gate["why_not"]) == (None, said)
+    assert (gate.champion, gate.why_not) == (None, said)
     case.parents[1] = Line(tracked_home).run(recipes[2])
     case.recipes[1] = recipes[2]
     with pytest.raises(DataError, match=said):
@@ -299,7 +300,7 @@ def test_classes_that_the_data_has_not_are_told_from_its_own(names: list[str] | 
     opened: Any = SimpleNamespace(
         model=None, store=store, predictor=SimpleNamespace(node_scores=lambda model, nodes: scores[nodes])
     )
-    found = predict(opened, Rows(np.array([1, 0]), np.array([1, 0]), None), names and [*names, "c"], names)
+    found = predict(opened, TaskRows(np.array([1, 0]), None, np.array([1, 0])), names and [*names, "c"], names)
     assert found.num_classes == 2
     _, logit = found.columns()
     assert logit.tolist() == [[2.0], [-2.0]]

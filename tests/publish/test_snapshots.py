@@ -13,7 +13,8 @@ import pytest
 from configs.load import build_recipe, dump_recipe
 from tasks.publish import snapshots
 from tasks.publish.plots import snapshot_plots
-from tasks.publish.report import Published, render
+from tasks.publish.report.page import render
+from tasks.publish.report.parts import ReportedRun
 from tasks.storage.home import Home
 from tests.publish.test_report import NASTY, Page
 
@@ -198,7 +199,7 @@ def test_the_page_shows_the_comparison(tmp_path: Path) -> None:
     now = told("2023", nodes=150, labels={"kind": "classes", "rows": 150, "counts": [120, 30]})
     written = snapshots.write_snapshot(tmp_path / snapshots.FILE_NAME, now, told("2021"))
     assert json.loads((tmp_path / snapshots.FILE_NAME).read_text()) == written
-    text = render(recipe("2023"), {}, Published(), written)
+    text = render(ReportedRun(recipe("2023"), {}, snapshot=written))
     page = Page(text)
     assert not page.loads
     assert "As of 2023, against 2021" in page.text
@@ -207,9 +208,10 @@ def test_the_page_shows_the_comparison(tmp_path: Path) -> None:
     assert text.count("<figure>") == 3
     assert "<script" not in text
     assert "snapshot" in page.text  # among what was asked
-    alone = Page(render(recipe("2023"), {}, Published(), snapshots.write_snapshot(tmp_path / "a", now, None)))
+    first = snapshots.write_snapshot(tmp_path / "a", now, None)
+    alone = Page(render(ReportedRun(recipe("2023"), {}, snapshot=first)))
     assert "none of this recipe in this home yet" in alone.text
-    without = Page(render(recipe(None), {}, Published()))
+    without = Page(render(ReportedRun(recipe(None), {})))
     assert "As of" not in without.text
     cold = told("2023", warm_start={"as_of": "2021", "key": "k", "used": False, "why_not": "shapes"})
     assert (

@@ -13,7 +13,7 @@ import pytest
 
 from configs.errors import StageError
 from tasks.processes.run_context import RunContext, current_run, publishing_from
-from tasks.publish.champion.gate import Candidate, Compared, Decision, decide
+from tasks.publish.gate.rules import Candidate, Compared, Decision, decide
 from tasks.publish.tracking import live as live_tracking
 from tasks.publish.tracking import mlflow_registry as tracking
 from tasks.publish.tracking.live import LiveTracker

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError
-from tasks.apply.vector_file import VectorFile
+from tasks.apply.vector_files.reader import VectorFile
 from tasks.ingest.ogb.splits import link_split
 from tasks.ingest.raw_rows import NpyRows
 from tasks.ingest.writer import DatasetWriter

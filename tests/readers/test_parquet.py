@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError
-from tasks.apply.neighbors import nearest
+from tasks.apply.vector_files.neighbors import nearest
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers import parquet
 from tasks.readers.limits import MAX_CELL_BYTES

@@ -13,12 +13,13 @@ from configs.errors import DataError
 from configs.load import build_recipe
 from configs.registry import MODELS as MODEL_CLASSES
 from configs.schema import Recipe
-from flows.commands.data_check import check_data
-from tasks.apply.fit import check_facts
+from flows.commands.recipes.data_check import check_data
+from tasks.apply.model.fit import check_facts
 from tasks.components.stage import STAGE as COMPONENTS
 from tasks.evaluators.metrics import average_precision
 from tasks.inference.predictor import Predictor
 from tasks.ingest.stage import STAGE as INGEST
+from tasks.kinds.of import predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import Listener, run_stage
@@ -28,7 +29,7 @@ from tasks.storage.home import Home
 from tasks.train.families import unread_edge_features
 from tasks.train.job import BEST
 from tasks.train.state.checkpoint import load_model
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 NODES, EDGES = 1000, 4000
 MODELS = ("graphsage", "gcn", "gat", "gatv2", "gin")
@@ -90,8 +91,8 @@ def test_average_precision(graph: Any, tmp_path: Path) -> None:
         recipe = recipe_of({"name": "synthetic"}, model, **options)
         with own_settings():
             job = make_job(recipe, graph, tmp_path / f"{model}{options}")
-            make_trainer(job).run()
-        found = Predictor(store).predict(load_model(job.work / BEST), "test")
+            run_engine(make_engine(job))
+        found = predict(Predictor(store), load_model(job.work / BEST), "test")
         assert found.label is not None
         assert found.scores is not None
         return average_precision(found.label[:, 0], found.scores[:, 0])

@@ -12,13 +12,13 @@ import torch
 
 from models.block import Block
 from tasks.edge_ends import find_ends, write_ends
+from tasks.sampling.links.negatives import NegativeSampler
 from tasks.sampling.neighborhoods.lookup import without_pairs
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.loaders.links.negatives import NegativeSampler
 from tasks.train.loaders.links.part_negatives import PartNegatives
 from tests.loaders import make_loader
 from tests.support import finish, link_graph

@@ -15,6 +15,7 @@ from models.base import GraphModel
 from models.block import Batch
 from tasks.inference import layerwise
 from tasks.inference.predictor import Predictor
+from tasks.kinds.of import predict
 from tasks.processes.device import use_threads
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
@@ -100,7 +101,7 @@ def test_layer_by_layer_equals_the_whole_graph(tmp_path: Path, option: dict[str,
         model = make_model(store, option)
         whole = Predictor(store, batch_size=3)
         chunked = Predictor(store, batch_size=5, whole_graph_bytes=0, chunk_edges=chunk_edges, scratch=tmp_path)
-        expected, got = whole.predict(model, "test"), chunked.predict(model, "test")
+        expected, got = predict(whole, model, "test"), predict(chunked, model, "test")
         assert expected.scores is not None
         np.testing.assert_allclose(got.scores, expected.scores, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(got.label, store["label"][store["test_idx"]])
@@ -132,9 +133,9 @@ def test_nodes_may_come_in_any_order_and_none_at_all(tmp_path: Path) -> None:
 def test_one_predictor_serves_models_with_and_without_edge_features(tmp_path: Path) -> None:
     store = rich_graph(tmp_path, features=True, edges=True)
     predictor = Predictor(store)
-    predictor.predict(make_model(store, {"name": "gcn"}), "test")
+    predict(predictor, make_model(store, {"name": "gcn"}), "test")
     gin = make_model(store, {"name": "gin"})
-    assert np.array_equal(predictor.predict(gin, "test").scores, Predictor(store).predict(gin, "test").scores)
+    assert np.array_equal(predict(predictor, gin, "test").scores, predict(Predictor(store), gin, "test").scores)
 
 
 @pytest.mark.parametrize("dim", [0, 8])
@@ -143,8 +144,8 @@ def test_links_layer_by_layer(tmp_path: Path, dim: int, decoder: str) -> None:
     parent = link_graph(tmp_path, dim=dim)
     store = GraphStore(parent.folder, parent.manifest)
     model = make_model(store, {"name": "graphsage", "decoder": decoder, "num_layers": 2})
-    expected = Predictor(store).predict(model, "valid")
-    got = Predictor(store, batch_size=7, whole_graph_bytes=0, chunk_edges=64).predict(model, "valid")
+    expected = predict(Predictor(store), model, "valid")
+    got = predict(Predictor(store, batch_size=7, whole_graph_bytes=0, chunk_edges=64), model, "valid")
     assert expected.positive is not None
     assert expected.positive.shape == (len(store["valid_edges"]),)
     np.testing.assert_allclose(got.positive, expected.positive, rtol=1e-4, atol=1e-5)
@@ -158,7 +159,7 @@ def test_links_take_given_negatives_of_either_shape(tmp_path: Path) -> None:
     positive = np.asarray(store["valid_edges"])
     store._open["valid_negative"] = np.repeat(positive[:, None, :], 4, axis=1)  # every candidate is the positive
     store.manifest.arrays["valid_negative"] = store.manifest.arrays["valid_edges"]
-    given = Predictor(store).predict(model, "valid")
+    given = predict(Predictor(store), model, "valid")
     assert given.positive is not None
     np.testing.assert_array_equal(given.negative, np.repeat(given.positive[:, None], 4, axis=1))
 
@@ -169,7 +170,7 @@ def test_drawn_negatives_are_the_same_each_time_and_edges_of_no_split(tmp_path: 
     for split in ("valid", "test"):
         del store.manifest.arrays[f"{split}_negative"]
     model = make_model(store, {"name": "gcn", "num_layers": 1})
-    scores = [Predictor(store).predict(model, "test").negative for _ in range(2)]
+    scores = [predict(Predictor(store), model, "test").negative for _ in range(2)]
     assert np.array_equal(scores[0], scores[1])
     drawn = [Predictor(store)._drawn_negatives(split, 3000) for split in ("valid", "test", "test", "train")]
     assert np.array_equal(drawn[1], drawn[2])
@@ -188,8 +189,8 @@ def test_graphs_score_alike_alone_and_in_batches(tmp_path: Path, name: str, virt
     parent = molecule_graph(tmp_path)
     store = GraphStore(parent.folder, parent.manifest)
     model = make_model(store, {"name": name, "virtual_node": virtual_node})
-    together, alone = Predictor(store).predict(model, "test"), Predictor(store, batch_size=1).predict(model, "test")
-    few = Predictor(store, chunk_edges=50).predict(model, "test")
+    together, alone = predict(Predictor(store), model, "test"), predict(Predictor(store, batch_size=1), model, "test")
+    few = predict(Predictor(store, chunk_edges=50), model, "test")
     assert together.scores is not None
     assert together.scores.shape == (len(store["test_idx"]), 1)
     np.testing.assert_allclose(alone.scores, together.scores, rtol=1e-4, atol=1e-5)
@@ -202,7 +203,7 @@ def test_the_mode_of_training_comes_back_and_dropout_is_off(tmp_path: Path) -> N
     store = GraphStore(parent.folder, parent.manifest)
     model = make_model(store, {"name": "graphsage"}).train()
     statistics = model.layers[0].norm.running_mean.clone()  # type: ignore[union-attr,operator]
-    first, second = (Predictor(store).predict(model, "valid").scores for _ in range(2))
+    first, second = (predict(Predictor(store), model, "valid").scores for _ in range(2))
     assert model.training
     assert np.array_equal(first, second)
     assert torch.equal(statistics, model.layers[0].norm.running_mean)  # type: ignore[arg-type,union-attr]
@@ -211,7 +212,7 @@ def test_the_mode_of_training_comes_back_and_dropout_is_off(tmp_path: Path) -> N
 def test_a_missing_split_says_what_to_do(tmp_path: Path) -> None:
     store = rich_graph(tmp_path, features=True, edges=False)
     with pytest.raises(DataError, match=r"no valid_idx; leave that split out of evaluate\.splits"):
-        Predictor(store).predict(make_model(store, {"name": "gcn"}), "valid")
+        predict(Predictor(store), make_model(store, {"name": "gcn"}), "valid")
 
 
 def test_scratch_files_leave_nothing_behind(tmp_path: Path) -> None:

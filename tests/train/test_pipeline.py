@@ -28,7 +28,7 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.rows.gather import gather_side_by_side
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train.pipeline import THREAD_NAME, Pipeline, Upload, pipeline_sizes
+from tasks.train.gradients.pipeline import THREAD_NAME, Pipeline, Upload, pipeline_sizes
 from tests.loaders import make_loader
 from tests.support import node_graph
 
@@ -342,5 +342,5 @@ def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
 def test_a_gpu_gets_as_many_threads_as_there_are_cores_for(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], device: str, expected: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr("tasks.train.pipeline.cores", lambda: 16)
+    monkeypatch.setattr("tasks.train.gradients.pipeline.cores", lambda: 16)
     assert pipeline_sizes(TrainConfig(**options), torch.device(device)) == expected

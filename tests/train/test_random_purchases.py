@@ -8,10 +8,11 @@ import pytest
 
 from configs.load import build_recipe
 from tasks.components.stage import STAGE as COMPONENTS
-from tasks.evaluate.degree_rule import DegreeRule
+from tasks.controls.degree_rule import DegreeRule
 from tasks.evaluators.metrics import rocauc_of_pairs
 from tasks.inference.predictor import Predictor
 from tasks.ingest.stage import STAGE as INGEST
+from tasks.kinds.of import predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import run_stage
@@ -20,7 +21,7 @@ from tasks.storage.home import Home
 from tasks.train.job import BEST
 from tasks.train.state.checkpoint import load_model
 from tests.ingest.test_edge_ends import purchases, save, turned
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 
 @pytest.mark.parametrize("turn", [False, True])
@@ -39,11 +40,11 @@ def test_a_model_of_random_purchases_is_as_good_as_chance(
         done = run_stage(stage, recipe, {stage.parents[0]: done.parent}, home)
     with own_settings():
         job = make_job(recipe, done.parent, tmp_path / "work")
-        make_trainer(job).run()
+        run_engine(make_engine(job))
     store = GraphStore(done.parent.folder, done.parent.manifest)
     predictor, rule = Predictor(store), DegreeRule(store)
     for split in ("valid", "test"):
-        area = rocauc_of_pairs(*predictor.predict(load_model(job.work / BEST), split).pairs())
+        area = rocauc_of_pairs(*predict(predictor, load_model(job.work / BEST), split).pairs())
         assert abs(area - 0.5) < 0.06
         assert abs(rule.rocauc(*predictor.link_pairs(split)) - 0.5) < 0.06
     [text] = store.manifest.report["negatives"]

@@ -16,11 +16,11 @@ from numba import njit
 
 from configs.errors import DataError
 from tasks.edge_ends import ANY
+from tasks.sampling.links.negatives import draw_negatives
 from tasks.sampling.neighborhoods.fast_random import STEP, below_and_rest, output, stream, unit
 from tasks.sampling.neighborhoods.in_edges import Method, Sample
 from tasks.sampling.neighborhoods.lookup import find_edge
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
-from tasks.train.loaders.links.negatives import draw_negatives
 
 METHODS: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
 

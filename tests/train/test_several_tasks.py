@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -16,24 +15,28 @@ from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.registry import EVALUATORS
 from models.losses import LOSSES, loss_of_several
-from tasks.evaluate.controls.features import ControlledGraph
-from tasks.evaluate.controls.several import SeveralControls
-from tasks.evaluate.measuring import measure, secondary_evaluators
-from tasks.evaluate.predictions import PredictionWriter
+from tasks.controls.features import ControlledGraph
+from tasks.controls.several import SeveralControls
+from tasks.evaluate.measuring import Measuring
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.predictor import Predictor, evaluating
+from tasks.kinds.base import TaskRows
+from tasks.kinds.judged import Deciding
+from tasks.kinds.of import predict
+from tasks.kinds.several import KIND
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.heads import head_manifest, head_views
+from tasks.storage.ids import IdMap
 from tasks.storage.manifests import TaskHead
 from tasks.train.job import BEST
-from tasks.train.label_scale import training_facts
+from tasks.train.labels.scale import training_facts
 from tasks.train.stage import _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
 from tests.shop_graph import shop_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 HEADS = (
     TaskHead(name="good", task_type="binary", num_classes=2, metric="rocauc"),
@@ -104,15 +107,14 @@ def test_metrics_are_those_of_each_alone(tmp_path: Path) -> None:
     evaluator = make_evaluator(auto, store.manifest)
     assert (evaluator.metric, evaluator.higher_is_better) == ("good.rocauc", True)
     prediction = prediction_of(store)
-    values = measure(evaluator, secondary_evaluators(store.manifest, evaluator), prediction)
+    values = Measuring.of({"name": "auto"}, store.manifest).measure(prediction)
     assert list(values)[:1] == ["good.rocauc"]
     for view in head_views(store.manifest):
         own = head_manifest(store.manifest, view.head)
-        alone = make_evaluator(auto, own)
         assert prediction.scores is not None
         assert prediction.label is not None
         part = Prediction(scores=prediction.scores[:, view.scores], label=view.label_of(prediction.label))
-        for name, value in measure(alone, secondary_evaluators(own, alone), part).items():
+        for name, value in Measuring.of({"name": "auto"}, own).measure(part).items():
             assert values[f"{view.head.name}.{name}"] == value
     tasks = [name.partition(".")[0] for name in values]
     assert tasks == sorted(tasks, key=["good", "kind", "sizes"].index)
@@ -125,10 +127,10 @@ def test_predictions_have_columns_by_task(tmp_path: Path) -> None:
     prediction = prediction_of(store)
     assert prediction.scores is not None
     assert prediction.label is not None
-    ids = {"id": pa.array(np.arange(len(prediction.scores)))}
-    with PredictionWriter(tmp_path, "several", heads=head_views(store.manifest)) as writer:
-        writer.items(ids, "test", prediction.label, prediction.scores)
-    table = pq.read_table(writer.path)
+    opened: Any = SimpleNamespace(store=store, ids=IdMap(store, None))
+    rows = TaskRows(np.asarray(store["test_idx"], np.int64), "test", prediction.label)
+    [columns] = KIND.columns(opened, rows, prediction, Deciding())
+    table = pa.table(columns)
     assert table.column_names == [
         *("id", "split", "good_label", "good_prediction", "good_score", "kind_label", "kind_prediction", "kind_score"),
         *("sizes_label", "sizes_prediction"),
@@ -148,7 +150,7 @@ def test_controls_of_several_tasks(tmp_path: Path) -> None:
     graph = ControlledGraph(store, dataset, nothing, nothing, tmp_path)  # type: ignore[arg-type]
     controls = SeveralControls(graph)
     found = dict(controls.measured("test", prediction_of(store), evaluator))
-    assert set(found) == {"constant", "features", "boosted", "boosted_nearby", "boosted_vectors"}
+    assert set(found) == {"constant", "features", "boosted"}
     assert all(set(values) == {"good.rocauc", "kind.accuracy", "sizes.rmse"} for values in found.values())
     assert found["constant"]["good.rocauc"] == 0.5
     assert found["constant"]["sizes.rmse"] > 5
@@ -158,8 +160,8 @@ def test_the_constant_of_an_absolute_error_is_the_median(tmp_path: Path, monkeyp
     parent = graph_of_several(tmp_path)
     heads = (*HEADS[:2], HEADS[2].model_copy(update={"metric": "mae"}))
     store = GraphStore(parent.folder, parent.manifest.model_copy(update={"heads": heads}))
-    monkeypatch.setattr("tasks.evaluate.controls.suite.fit_controls", lambda *_: {})
-    monkeypatch.setattr("tasks.evaluate.controls.several.EntityRows", lambda *_: None)
+    monkeypatch.setattr("tasks.controls.labels.moment_controls", lambda *_: {})
+    monkeypatch.setattr("tasks.controls.several.EntityRows", lambda *_: None)
     nothing: Any = None
     dataset = SimpleNamespace(manifest=SimpleNamespace(tables={}))
     controls = SeveralControls(ControlledGraph(store, dataset, nothing, nothing, tmp_path))  # type: ignore[arg-type]
@@ -186,11 +188,11 @@ def test_a_model_of_several_tasks_learns_them(tmp_path: Path) -> None:
     store = store_of(parent)
     job = make_job(recipe("train.epochs=12"), parent, tmp_path / "work")
     with own_settings():
-        make_trainer(job).run()
+        run_engine(make_engine(job))
         model = load_model(job.work / BEST)
         with evaluating(model):
             predictor = Predictor(store, scratch=tmp_path)
-            prediction = predictor.predict(model, "test")
+            prediction = predict(predictor, model, "test")
     evaluator = make_evaluator(EVALUATORS.config({"name": "auto"}), store.manifest)
     values = evaluator(prediction)
     assert values["good.rocauc"] > 0.8

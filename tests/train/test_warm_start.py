@@ -16,8 +16,8 @@ import torch
 
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from flows.commands.clean import needed_artifacts
-from flows.run_records import RunRecord, now_text
+from flows.commands.installation.clean import needed_artifacts
+from flows.records.run_record import RunRecord, now_text
 from tasks.calls import call_stage, expected_key, load_parents, load_stage
 from tasks.stage import Parent, stage_key
 from tasks.storage.artifacts import ArtifactStore, file_digest
@@ -27,14 +27,15 @@ from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import RunResult
 from tasks.storage.snapshots import earlier_snapshots
-from tasks.train.job import BEST, LAST, Job
+from tasks.train import stage
+from tasks.train.job import BEST, LAST, Job, WarmStart
 from tasks.train.ranks.agreement import difference
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
-from tasks.train.warm.warm_weights import DoesNotFitError, begin_warm, refuse_held_out_knowledge
+from tasks.train.warm.earlier import DoesNotFitError, begin_warm, refuse_held_out_knowledge
+from tasks.train.warm.start import PARENT, earlier_training, warm_start
 from tests.support import link_graph
-from tests.train.in_process import make_trainer, own_settings, run_job
+from tests.train.in_process import make_engine, own_settings, run_engine, run_job
 
 STILL = "train.learning_rate=1e-12"  # what training begins with is what it ends with
 EARLIER = ("ingest", "preprocess", "components", "partition", "train")
@@ -49,7 +50,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of its own spends seconds on imports; one test has real ones."""
-    monkeypatch.setattr("tasks.train.stage.run_job", run_job)
+    monkeypatch.setattr("tasks.train.stage.run_training", run_job)
 
 
 def write_data(first: int = 0, last: int = 120) -> None:
@@ -84,14 +85,14 @@ def recipe(as_of: int, *overrides: str, features: bool = True) -> Recipe:
 
 
 def keys_of(stages: dict[str, Any], name: str) -> dict[str, str]:
-    return {parent: stages[parent]["key"] for parent in load_stage(name).parents}
+    return {parent: stages[parent].key for parent in load_stage(name).parents}
 
 
 def run(home: Home, chosen: Recipe, *names: str) -> SimpleNamespace:
     """Run the stages up to training and leave a run's record, as the flow does."""
     stages: dict[str, Any] = {}
     for name in names or EARLIER:
-        stages[name] = call_stage(name, dump_recipe(chosen), str(home.root), keys_of(stages, name))
+        stages[name] = call_stage(name, chosen, home, keys_of(stages, name))
     place = ArtifactStore(home)
     run_id = f"run-{chosen.snapshot.as_of}-{len(list(home.runs.glob('*')))}"
     config = dump_recipe(chosen)
@@ -101,7 +102,7 @@ def run(home: Home, chosen: Recipe, *names: str) -> SimpleNamespace:
     ).write(home)
     if "train" not in stages:
         return SimpleNamespace(stages=stages)
-    key = stages["train"]["key"]
+    key = stages["train"].key
     manifest = place.load("train", key, RunResult)
     folder = place.folder("train", key)
     assert manifest is not None
@@ -135,7 +136,7 @@ def test_a_snapshot_begins_with_the_newest_earlier_ones_weights(home: Home) -> N
     for name, tensor in warm.weights.items():
         torch.testing.assert_close(tensor, cold.weights[name], rtol=0, atol=1e-6)
     again = run(home, recipe(2, STILL))
-    assert again.stages["train"]["status"] == "cached"
+    assert again.stages["train"].status == "cached"
 
     # Without the option nothing of it is in the key, whatever ran before.
     plain = recipe(2, STILL, "snapshot.warm_start=false")
@@ -208,7 +209,7 @@ def names_of(home: Home, found: SimpleNamespace) -> list[str]:
     store = ArtifactStore(home)
     opened = {}
     for name, kind in (("partition", GraphStore), ("ingest", DatasetStore)):
-        key = found.stages[name]["key"]
+        key = found.stages[name].key
         opened[name] = kind(store.folder(name, key), store.load(name, key, load_stage(name).manifest))
     ids = IdMap(opened["partition"], opened["ingest"])
     return ids.lookup(np.arange(opened["partition"].manifest.num_nodes)).to_pylist()
@@ -229,14 +230,14 @@ def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: P
     job.work.mkdir()
     assert Job.load(job.save()).warm == warm
     with own_settings():
-        trainer = make_trainer(job)
-        for name, tensor in trainer.model.state_dict().items():
+        engine = make_engine(job)
+        for name, tensor in engine.model.state_dict().items():
             assert torch.equal(tensor, earlier.weights[name])
-        assert trainer.progress.cold_because == ""
-        trainer.run()
+        assert engine.progress.cold_because == ""
+        run_engine(engine)
         last = checkpoint.load(job.work / LAST)["model"]
         assert not any(torch.equal(last[name], earlier.weights[name]) for name in last)
-        resumed = make_trainer(job)
+        resumed = make_engine(job)
         for name, tensor in resumed.model.state_dict().items():
             assert torch.equal(tensor, last[name])
         assert resumed.progress.cold_because == ""
@@ -257,9 +258,9 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     assert parent.manifest.key == earlier.key
     job = Job.make(later, Path(graph["folder"]), graph["digest"], tmp_path, warm_start(later, home, parent))
     with own_settings():
-        trainer = make_trainer(dataclasses.replace(job, warm=None))
+        engine = make_engine(dataclasses.replace(job, warm=None))
         assert job.warm is not None
-        why = begin_warm(trainer.model, job.warm, GraphStore.open(job.graph), Ranks())
+        why = begin_warm(engine.model, job.warm, GraphStore.open(job.graph), Ranks())
     assert why.startswith("classes are other ones")
 
 
@@ -282,8 +283,9 @@ def test_a_training_is_the_same_where_it_begins_with_the_same_weights(tmp_path: 
     there, other = dataclasses.replace(first, key="of another home"), dataclasses.replace(first, weights="bbbb")
     jobs = [Job.make(recipe(2), tmp_path, "graph", tmp_path, warm) for warm in (first, there, other)]
     assert jobs[0].digest == jobs[1].digest != jobs[2].digest
-    assert jobs[0].facts == jobs[1].facts
-    said = difference(jobs[0].facts, jobs[2].facts, 1)
+    facts = [stage._facts(recipe(2), job, "graph") for job in jobs]
+    assert facts[0] == facts[1]
+    said = difference(facts[0], facts[2], 1)
     assert said is not None
     assert "the weights that training begins with is 'aaaa' on machine 0 and 'bbbb' on machine 1" in said
 
@@ -306,7 +308,7 @@ def test_pairs_that_an_earlier_model_learnt_from_are_known_both_ways(tmp_path: P
 
 def test_earlier_snapshots_are_listed_newest_first(home: Home) -> None:
     made = [run(home, recipe(t), "ingest") for t in (2, 0, 1)]
-    assert len({one.stages["ingest"]["key"] for one in made}) == 1  # ingest runs once for all snapshots
+    assert len({one.stages["ingest"].key for one in made}) == 1  # ingest runs once for all snapshots
     assert [r.as_of for r in earlier_snapshots(home, recipe(3), "ingest")] == ["2", "1", "0"]
     assert [r.as_of for r in earlier_snapshots(home, recipe(2), "ingest")] == ["1", "0"]
     assert earlier_snapshots(home, recipe(3), "train") == []

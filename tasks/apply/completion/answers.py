@@ -102,13 +102,14 @@ class Completer:
         parts = []
         for place, name in enumerate(ENDS):
             rows = np.flatnonzero(queries[:, place] == ASKED)
-            if len(rows):
-                own = queries[rows]
-                if name == "relation":
-                    found, scores = self._relations(own)
-                else:
-                    found, scores = self._ends(own, kinds[rows], name)  # type: ignore[arg-type]
-                parts.append(self._made(own, rows + first, place, found, scores))
+            if not len(rows):
+                continue
+            some = queries[rows]
+            if name == "relation":
+                best, scores = self._relations(some)
+            else:
+                best, scores = self._ends(some, kinds[rows], name)  # type: ignore[arg-type]
+            parts.append(self._made(some, rows + first, place, best, scores))
         return Answers.joined(parts)
 
     def _ends(
@@ -128,16 +129,15 @@ class Completer:
         count, width = self._num_relations, max(self._model.config.relation_width, self._model.config.dim)
         heads, tails = self._rows(queries[:, 0]), self._rows(queries[:, 2])
         scores = np.empty((len(queries) * count, 1), np.float32)
+        pair, relation = np.divmod(np.arange(len(scores)), count)
         for part in blocks(len(scores), max(1, _PAIR_BYTES // (16 * width))):
-            pair, relation = np.divmod(np.arange(part.start, part.stop), count)
-            made = self._made_queries(heads[pair], relation, "tail")
-            made.score_own(float_rows(tails[pair]), scores[part])
+            made = self._made_queries(heads[pair[part]], relation[part], "tail")
+            made.score_own(float_rows(tails[pair[part]]), scores[part])
             scores[part] = made.printed(scores[part])
         check_finite(int(np.count_nonzero(~np.isfinite(scores))), len(scores))
         table = scores.reshape(-1, count)
         numbers = np.broadcast_to(np.arange(count), table.shape)
         if self._left_out is not None:
-            pair, relation = np.divmod(np.arange(table.size), count)
             known = self._left_out.contain(queries[pair, 0], relation, queries[pair, 2]).reshape(table.shape)
             table, numbers = np.where(known, -np.inf, table), np.where(known, NOBODY, numbers)
         order = np.argsort(-table, axis=1, kind="stable")[:, : self._k]  # ties by the smaller number
@@ -157,13 +157,13 @@ class Completer:
         queries: NDArray[np.int64],
         numbers: NDArray[np.int64],
         place: int,
-        found: NDArray[np.int64],
+        best: NDArray[np.int64],
         scores: NDArray[np.float32],
     ) -> Answers:
         """Return the answers that are there."""
-        row, rank = np.nonzero(found != NOBODY)
+        row, rank = np.nonzero(best != NOBODY)
         triples = queries[row]
-        triples[:, place] = found[row, rank]
+        triples[:, place] = best[row, rank]
         known = np.full(len(row), len(SPLITS), np.int64)
         for code, split in reversed(list(enumerate(self._marked))):
             known[split.contain(*triples.T)] = code

@@ -19,7 +19,7 @@ FORMS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class CompletionRequest:
     """A query on the command line, and how its answers, or those of a file's queries, are to be."""
 
     head: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -18,33 +18,26 @@ from tasks.storage.ids import IdMap
 
 Refusal = Callable[[int, str], UserError]
 """Makes an error of a text's row and what is wrong with it."""
+RELATIONS, TYPES = "relation", "entity type"
 _UNKNOWN, _LEFT_OUT = -1, -2
 _MOST_NAMED = 5
 _ALIKE = 3
 """Letters at a name's beginning or end that a near one shares, where there are many names to look through."""
 
 
-def find_relations(texts: pa.Array, names: pa.Array, refusal: Refusal) -> NDArray[np.int64]:
-    """Return the numbers of relations, int64 (n,). Raises UserError naming one that is not there."""
-    found = np.asarray(compute.fill_null(compute.index_in(texts, value_set=names), _UNKNOWN), np.int64)
-    missing = np.flatnonzero(found < 0)
-    if len(missing):
-        row = int(missing[0])
-        near = did_you_mean(texts[row].as_py(), names.to_pylist())
-        there = f"there are {len(names):,}, such as {names[0].as_py()!r}"
-        raise refusal(row, f"is no relation of this graph{near}; {there}{_others(texts, missing)}")
-    return found
+def find_names(texts: pa.Array, names: pa.Array, what: str, refusal: Refusal) -> NDArray[np.int64]:
+    """Return the numbers of relations or entity types, which `what` says, int64 (n,).
 
-
-def find_types(texts: pa.Array, types: Sequence[str], refusal: Refusal) -> NDArray[np.int64]:
-    """Return the numbers of entity types, int64 (n,). Raises UserError naming one that is not there."""
-    found = np.asarray(compute.fill_null(compute.index_in(texts, value_set=pa.array(types)), _UNKNOWN), np.int64)
-    missing = np.flatnonzero(found < 0)
+    Raises UserError naming one that is not there.
+    """
+    numbers = np.asarray(compute.fill_null(compute.index_in(texts, value_set=names), _UNKNOWN), np.int64)
+    missing = np.flatnonzero(numbers < 0)
     if len(missing):
-        row = int(missing[0])
-        near = did_you_mean(texts[row].as_py(), types)
-        raise refusal(row, f"is no entity type of this graph{near}; there are {listed(types)}{_others(texts, missing)}")
-    return found
+        row, every = int(missing[0]), names.to_pylist()
+        near = did_you_mean(texts[row].as_py(), every)
+        there = listed(every) if what == TYPES else f"{len(every):,}, such as {every[0]!r}"
+        raise refusal(row, f"is no {what} of this graph{near}; there are {there}{_others(texts, missing)}")
+    return numbers
 
 
 def _others(texts: pa.Array, wrong: Array) -> str:
@@ -102,35 +95,29 @@ class EntityNames:
     @staticmethod
     def _without_type(texts: pa.Array, kind: str) -> pa.Array:
         """Return what stands behind `KIND:`, null where that does not stand there."""
-        has = compute.starts_with(texts, f"{kind}:")
         rest = compute.utf8_slice_codeunits(texts, len(kind) + 1)
-        return compute.if_else(has, rest, pa.scalar(None, pa.string()))
+        return compute.if_else(compute.starts_with(texts, f"{kind}:"), rest, pa.scalar(None, pa.string()))
 
-    def _missing(self, text: str, found: int) -> str:
-        if found == _LEFT_OUT:
+    def _missing(self, text: str, node: int) -> str:
+        if node == _LEFT_OUT:
             return "is left out of the graph (components.keep, snapshot.as_of); ask about another entity"
-        names = self._near(text)
-        if names is None:
+        kinds = [kind for kind in self.types if ids_are_texts(self._dataset, f"ids/{kind}")]
+        if not kinds:
             return "is no entity of this graph; its ids are whole numbers"
-        return f"is no entity of this graph{did_you_mean(text, names)}"
+        named = [kind for kind in kinds if self.are_typed and text.startswith(f"{kind}:")]
+        return f"is no entity of this graph{did_you_mean(text, self._alike(text, named or kinds, bool(named)))}"
 
-    def _ambiguous(self, text: str, found: int) -> str:
-        del found
+    def _ambiguous(self, text: str, _: int) -> str:
         kinds = [kind for kind in self.types if self._of_type(pa.array([text]), kind)[0] != _UNKNOWN]
         return f"is an entity of several types; say which: {' or '.join(f'{kind}:{text}' for kind in kinds)}"
 
-    def _near(self, text: str) -> Iterator[str] | None:
-        """Return names that begin or end alike; None where no ids are texts."""
-        kinds = [kind for kind in self.types if ids_are_texts(self._dataset, f"ids/{kind}")]
-        named = [kind for kind in kinds if self.are_typed and text.startswith(f"{kind}:")]
-        return self._alike(text, named or kinds, bool(named)) if kinds else None
-
     def _alike(self, text: str, kinds: list[str], with_type: bool) -> Iterator[str]:
+        """Yield names that begin or end alike: of millions the others are too many to compare."""
         for kind in kinds:
             before = f"{kind}:" if with_type else ""
-            own = text[len(before) :]
+            name = text[len(before) :]
             for _, group in self._dataset.row_groups(f"ids/{kind}", ["original_id"]):
                 names = group.column(0)
-                begins = compute.starts_with(names, own[:_ALIKE], ignore_case=True)
-                ends = compute.ends_with(names, own[-_ALIKE:], ignore_case=True)
-                yield from (f"{before}{name}" for name in names.filter(compute.or_(begins, ends)).to_pylist())
+                begins = compute.starts_with(names, name[:_ALIKE], ignore_case=True)
+                ends = compute.ends_with(names, name[-_ALIKE:], ignore_case=True)
+                yield from (f"{before}{one}" for one in names.filter(compute.or_(begins, ends)).to_pylist())

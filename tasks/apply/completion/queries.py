@@ -1,7 +1,8 @@
-"""Queries as their users write them: a file's, or one on the command line."""
+"""QueryTexts as their users write them: a file's, or one on the command line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +13,15 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError, RecipeError, UserError
 from configs.matching import listed
-from tasks.apply.completion.asked import ENDS, Asked
+from tasks.apply.completion.asked import ENDS, CompletionRequest
+from tasks.arrays import Array
 from tasks.ingest.tables.files import TableFiles
 
 TYPE = "type"
 
 
 @dataclass(frozen=True)
-class Queries:
+class QueryTexts:
     """Texts (n,) of heads, relations and tails; null is what is asked for, one of the three in each row."""
 
     columns: dict[str, pa.Array]
@@ -40,14 +42,18 @@ class Queries:
             return RecipeError(f"--{name} {text}")
         return DataError(text, path=self.path, row=row, column=name)
 
+    def refusals(self, name: str, rows: Array) -> Callable[[int, str], UserError]:
+        """Return what makes an error about one of some queries, `rows`, by its place among them."""
+        return lambda place, message: self.refusal(name, int(rows[place]), message)
 
-def asked_query(asked: Asked) -> Queries:
+
+def asked_query(asked: CompletionRequest) -> QueryTexts:
     """Return the query on the command line."""
     columns = {name: pa.array([getattr(asked, name)], pa.string()) for name in ENDS}
-    return Queries(columns, pa.nulls(1, pa.string()))
+    return QueryTexts(columns, pa.nulls(1, pa.string()))
 
 
-def read_queries(path: Path) -> Queries:
+def read_queries(path: Path) -> QueryTexts:
     """Read queries from Parquet, CSV or TSV.
 
     Raises DataError: a row has not exactly one of head, relation and tail empty, or asks for a relation of some type.
@@ -60,10 +66,10 @@ def read_queries(path: Path) -> Queries:
             "that is asked for is empty, or one of them is missing",
             path=path,
         )
-    wanted = [*there, *({TYPE} & set(files.column_names()))]
-    parts: dict[str, list[pa.Array]] = {name: [] for name in wanted}
-    for batch in files.batches(wanted, wanted):
-        for name in wanted:
+    read = [*there, *({TYPE} & set(files.column_names()))]
+    parts: dict[str, list[pa.Array]] = {name: [] for name in read}
+    for batch in files.batches(read, read):
+        for name in read:
             parts[name].append(_texts(batch.column(name), path, name))
     columns = {name: pa.concat_arrays(part) if part else pa.nulls(0, pa.string()) for name, part in parts.items()}
     count = len(columns[there[0]])
@@ -80,7 +86,7 @@ def read_queries(path: Path) -> Queries:
     wrong = np.flatnonzero(np.asarray(compute.and_(types.is_valid(), columns["relation"].is_null())))
     if len(wrong):
         raise DataError("has a type, and a relation is asked for", path=path, row=int(wrong[0]), column=TYPE)
-    return Queries(columns, types, path)
+    return QueryTexts(columns, types, path)
 
 
 def _texts(cells: pa.Array, path: Path, column: str) -> pa.Array:

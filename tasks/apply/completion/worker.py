@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from configs.errors import RecipeError
 from models.knowledge.base import KnowledgeModel
 from tasks.apply.completion.answers import ASKED, Answers, Completer
-from tasks.apply.completion.asked import ENDS, Asked
-from tasks.apply.completion.names import EntityNames, Refusal, find_relations, find_types
-from tasks.apply.completion.queries import TYPE, Queries, asked_query, read_queries
+from tasks.apply.completion.asked import ENDS, CompletionRequest
+from tasks.apply.completion.names import RELATIONS, TYPES, EntityNames, Refusal, find_names
+from tasks.apply.completion.queries import TYPE, QueryTexts, asked_query, read_queries
 from tasks.arrays import blocks
 from tasks.evaluators.metrics import sigmoid
 from tasks.inference.opened import Opened
@@ -46,7 +46,7 @@ _KNOWN = pa.array([*SPLITS, None], pa.string())
 class Completion:
     """Answers what is asked of one model on its graph."""
 
-    def __init__(self, opened: Opened, asked: Asked, queries: Path | None) -> None:
+    def __init__(self, opened: Opened, asked: CompletionRequest, queries: Path | None) -> None:
         """Look up what the queries name. Raises UserError: it is not in the graph."""
         assert isinstance(opened.model, KnowledgeModel)
         self._model, self._manifest = opened.model, opened.store.manifest
@@ -62,37 +62,28 @@ class Completion:
             types = EntityTypes(opened.ids.type_numbers(), count, train, self._manifest.num_relations)
         self._completer = Completer(self._model, self._splits, asked.most, marks_known=asked.marks_known, types=types)
 
-    def _numbers(self, texts: Queries) -> NDArray[np.int64]:
+    def _numbers(self, texts: QueryTexts) -> NDArray[np.int64]:
         """Return the queries as numbers, (n, 3)."""
-        found = np.full((len(texts), len(ENDS)), ASKED, np.int64)
+        numbers = np.full((len(texts), len(ENDS)), ASKED, np.int64)
         for place, name in enumerate(ENDS):
-            given = texts.columns[name]
-            rows = np.flatnonzero(np.asarray(given.is_valid()))
-            own = given.take(pa.array(rows))
-
-            def refusal(row: int, message: str, name: str = name, rows: Any = rows) -> Exception:
-                return texts.refusal(name, int(rows[row]), message)
-
+            rows = np.flatnonzero(np.asarray(texts.columns[name].is_valid()))
+            given, refusal = texts.columns[name].take(pa.array(rows)), texts.refusals(name, rows)
             if name == "relation":
-                found[rows, place] = find_relations(own, self._relations, refusal)  # type: ignore[arg-type]
+                numbers[rows, place] = find_names(given, self._relations, RELATIONS, refusal)
             else:
-                found[rows, place] = self._entities.find(own, refusal)  # type: ignore[arg-type]
-        return found
+                numbers[rows, place] = self._entities.find(given, refusal)
+        return numbers
 
-    def _kinds_of(self, texts: Queries) -> NDArray[np.int64]:
+    def _kinds_of(self, texts: QueryTexts) -> NDArray[np.int64]:
         """Return the type of what may complete each query, (n,), as `EntityTypes` has it."""
-        types = self._manifest.node_types
-
-        def find(names: pa.Array, refusal: Refusal) -> NDArray[np.int64]:
-            return find_types(names, types, refusal)
-
-        asked = self._asked
-        found = np.full(len(texts), ANY if asked.any_type else OF_RELATION, np.int64)
+        types, asked = pa.array(self._manifest.node_types), self._asked
+        kinds = np.full(len(texts), ANY if asked.any_type else OF_RELATION, np.int64)
         if asked.type is not None:
-            found[:] = find(pa.array([asked.type]), lambda _, message: RecipeError(f"--type {asked.type!r} {message}"))
+            refusal: Refusal = lambda _, message: RecipeError(f"--type {asked.type!r} {message}")  # noqa: E731
+            kinds[:] = find_names(pa.array([asked.type]), types, TYPES, refusal)
         rows = np.flatnonzero(np.asarray(texts.types.is_valid()))
-        found[rows] = find(texts.types.take(pa.array(rows)), lambda row, m: texts.refusal(TYPE, int(rows[row]), m))
-        return found
+        kinds[rows] = find_names(texts.types.take(pa.array(rows)), types, TYPES, texts.refusals(TYPE, rows))
+        return kinds
 
     def warnings(self) -> list[str]:
         """Return what to know of the queries: those of what training never saw."""
@@ -102,7 +93,7 @@ class Completion:
         of_entities, of_relations = self._manifest.feature_dim, self._manifest.relation_feature_dim
         widths = {"head": of_entities, "relation": of_relations, "tail": of_entities}
         has_features = {name: width > 0 and self._model.config.features for name, width in widths.items()}
-        found = []
+        warnings = []
         for place, name in enumerate(ENDS):
             given = self._queries[:, place]
             unseen = np.flatnonzero((given != ASKED) & ~is_seen[name][np.maximum(given, 0)])
@@ -110,11 +101,11 @@ class Completion:
                 continue
             text = self._texts.columns[name][int(unseen[0])].as_py()
             others = f" (and {len(unseen) - 1:,} more queries' {name}s)" if len(unseen) > 1 else ""
-            found.append(
+            warnings.append(
                 f"{name} {text!r}{others} is in no training triple: "
                 + ("only its features are known" if has_features[name] else _NEVER_LEARNT)
             )
-        return found
+        return warnings
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the completions, those of some queries at a time."""
@@ -158,8 +149,8 @@ class Completion:
         with ParquetOutput(path) if path.suffix == ".parquet" else CsvOutput(path) as writer:
             for table in self.tables():
                 writer.write(table)
-        found = {"files": [path.name], "rows": writer.num_rows, "queries": len(self._queries)}
-        return {**found, "warnings": self.warnings()}
+        written = {"files": [path.name], "rows": writer.num_rows, "queries": len(self._queries)}
+        return {**written, "warnings": self.warnings()}
 
     def rows(self) -> dict[str, Any]:
         """Return the completions themselves: of one query on the command line."""

@@ -17,6 +17,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from tasks.arrays import Array, offsets
 from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.intake import with_nulls
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import Names, split_types
 from tasks.ingest.triples.reader import TablePlan, first_cells, read_texts
@@ -84,8 +85,7 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
     Returns:
         The type of each entity by the number it was met in, the types' names, and how many rows name no entity.
 
-    Raises:
-        DataError: an entity of two types, or of none.
+    Raises DataError: an entity of two types, or of none.
     """
     problems, unknown, seen = Problems(), 0, 0
     kinds, words = np.full(names.count, -1, np.int64), Names("type", None, texts=True)

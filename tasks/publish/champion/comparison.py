@@ -10,8 +10,6 @@ full or a process died, the stage fails, and a rerun compares again.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,15 +28,16 @@ from configs.errors import (
 from configs.metric_names import EVEN_METRICS
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob
-from tasks.apply.model_files import control_in_place, model_digest
-from tasks.apply.needs import DataNeeds, label_columns
+from tasks.apply.model.files import control_in_place, model_digest
+from tasks.apply.model.needs import DataNeeds, label_columns
+from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
-from tasks.apply.published import Published, read_published
 from tasks.publish import profile
-from tasks.publish.champion.gate import Candidate, Compared, controls_of, recorded_value
 from tasks.publish.champion.trained import trained_on
+from tasks.publish.gate.rules import Candidate, Compared, controls_of, recorded_value
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.registered import ModelVersion, fetch_model
+from tasks.publish.tracking.registered import fetch_model
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.publish.vectors import provide_vectors
 from tasks.stage import Parent, StageContext
 from tasks.storage.controls import CONTROLS
@@ -48,14 +47,6 @@ from tasks.storage.snapshots import check_snapshot
 from tasks.supervise import run_job
 
 _LEFT_OUT = "left_out.npy"
-
-
-def prepared_digest(recipe: Recipe, parents: dict[str, Parent]) -> str:
-    """Return what names a measurement: the prepared graph and split, and how they are evaluated."""
-    evaluation = parents["evaluate"].manifest
-    evaluator = recipe.evaluate.evaluator.model_dump(mode="json")
-    content = [parents["partition"].manifest.digest, evaluation.stage_version, evaluator]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def data_text(recipe: Recipe) -> str:
@@ -75,7 +66,7 @@ class Challenge:
     metric: str
     """`split/metric`."""
 
-    def own_value(self) -> tuple[float, dict[str, float]]:
+    def measured_value(self) -> tuple[float, dict[str, float]]:
         """Return the gate metric on the validation split, and that of each control, those too that do not count.
 
         As evaluated, else measured now (`evaluate.splits=[test]`). Raises RecipeError: there is no such metric.
@@ -115,7 +106,7 @@ class Challenge:
                 f"and stays for now. Run again; or choose by hand: graphmill promote {champion.name}@{new.version}"
             ) from error
 
-    def _compare(self, tracker: Tracker, champion: ModelVersion, own_value: float) -> Compared:
+    def _compare(self, tracker: Tracker, champion: ModelVersion, value: float) -> Compared:
         data = data_text(self.recipe)
         try:
             check_snapshot(self.recipe)
@@ -126,16 +117,18 @@ class Challenge:
             provide_vectors(published.recipe, self.context.home, map_shards=self.context.map_shards)
             graph = prepare_for(published, self.recipe, self.parents["ingest"], self.context)
         except UntrustedCodeError as error:
-            return Compared(own_value, None, 0, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
+            return Compared(value, None, 0, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
         except (UserError, IntegrityError) as error:
             other_graph = isinstance(error, OtherGraphError)
-            return Compared(own_value, None, 0, 0, data, why_not=" ".join(str(error).split()), other_graph=other_graph)
-        own_graph, ingest, home = self.parents["partition"], self.parents["ingest"], self.context.home
-        mask = trained_on(published.folder, published.lineage, home, own_graph, ingest)
-        outcome = self.measure([self.own(), _measured(published, graph, self._store())], mask)
-        own, other = outcome["models"]
+            return Compared(value, None, 0, 0, data, why_not=" ".join(str(error).split()), other_graph=other_graph)
+        mask = trained_on(published.folder, self.parents["partition"], self.parents["ingest"])
+        same_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
+        needs = published.needs
+        theirs = Measured(published.folder, graph.folder, same_graph, needs.classes, needs.labels)
+        outcome = self.measure([self.own(), theirs], mask)
+        new, other = outcome["models"]
         return Compared(
-            new=float(own["value"]),
+            new=float(new["value"]),
             old=None if "why_not" in other else float(other["value"]),
             rows=outcome["rows"],
             telling=outcome["telling"],
@@ -155,12 +148,10 @@ class Challenge:
         except (GraphmillError, KeyError, TypeError):  # no decision rests on it
             return None
 
-    def _store(self) -> DatasetStore:
-        return DatasetStore(self.parents["ingest"].folder, self.parents["ingest"].manifest)
-
     def own(self) -> Measured:
         """Return the new model on its own graph."""
-        store, graph = self._store(), self.parents["partition"].folder
+        ingest, graph = self.parents["ingest"], self.parents["partition"].folder
+        store = DatasetStore(ingest.folder, ingest.manifest)
         return Measured(self.files, graph, True, class_names(store), label_columns(store.manifest, store))
 
     def measure(
@@ -200,12 +191,6 @@ class Challenge:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _measured(published: Published, graph: Parent, store: DatasetStore) -> Measured:
-    own = graph.manifest.digest == published.lineage["partition"]["digest"]
-    labels = None if published.needs is None else published.needs.labels
-    return Measured(published.folder, graph.folder, own, published.classes(store), labels)
-
-
 def champion_files(tracker: Tracker, champion: ModelVersion) -> Published:
     """Return the champion's files, whole: a damaged copy is fetched anew.
 
@@ -215,8 +200,8 @@ def champion_files(tracker: Tracker, champion: ModelVersion) -> Published:
     """
     for attempt in (1, 2):
         folder = fetch_model(tracker, champion)
-        wanted = tracker.published_digest(champion.model_id)
-        if not wanted or model_digest(folder) == wanted:
+        digest = tracker.published_digest(champion.model_id)
+        if not digest or model_digest(folder) == digest:
             return read_published(folder, champion.reference)
         if attempt == 1:
             shutil.rmtree(folder)

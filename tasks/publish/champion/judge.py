@@ -1,16 +1,15 @@
-"""The gate at work: asks for what the rule (`gate.py`) wants to know, and writes down what came of it."""
+"""The gate at work: asks for what the rules (`gate/rules.py`) want to know, and writes down what came of it."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from configs.schema import Recipe
-from tasks.publish import profile
-from tasks.publish.champion.comparison import Challenge, data_text, prepared_digest
-from tasks.publish.champion.gate import (
+from tasks.publish.champion.comparison import Challenge, data_text
+from tasks.publish.gate.rules import (
     Candidate,
     Compared,
     Decision,
@@ -21,41 +20,48 @@ from tasks.publish.champion.gate import (
     higher_is_better,
 )
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.registered import ModelVersion, find_version
-from tasks.stage import Parent
-from tasks.storage.manifests import EvalReport
+from tasks.publish.tracking.registered import find_version
+from tasks.publish.tracking.version_tags import ModelVersion
+from tasks.storage.manifests import EvalReport, GateRecord
 
 
-def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) -> Candidate:
+def candidate(challenge: Challenge) -> Candidate:
     """Return what the gate knows of a model before it has a version.
 
     Raises RecipeError: the gate metric was not measured.
     """
-    evaluation = parents["evaluate"].manifest
-    primary_higher = bool(evaluation.report.get("higher_is_better", True))
-    # Snapshots of one data set hold different data.
-    dataset = parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest
-    higher = higher_is_better(challenge.metric, evaluation.metric, primary_higher)
-    value, controls = challenge.own_value()
-    control, what = "", recipe.tracking.gate_controls
+    recipe, parents, gate = challenge.recipe, challenge.parents, challenge.metric
+    evaluation, graph = parents["evaluate"].manifest, parents["partition"].manifest
+    higher = higher_is_better(gate, evaluation.metric, bool(evaluation.report.get("higher_is_better", True)))
+    value, measured = challenge.measured_value()
+    control = ""
     if recipe.tracking.publish == "best":
-        control = _better_control(challenge, higher, value, controls)
-    counted = {name: bar for name, bar in controls.items() if counts(name, what)}
+        best, unable = best_control(gate, higher, value, measured, is_link=graph.split_rows.are_links)
+        control = "" if best is None or graph.heads else best
+        if unable:
+            challenge.context.warn(
+                f"{controls_named(unable)}: better than the model, and cannot be published in its place "
+                "(tracking.publish), for it scores no rows of other data"
+            )
+    controls = {name: bar for name, bar in measured.items() if counts(name, recipe.tracking.gate_controls)}
     if control:
-        counted = {recipe.model.name: value} | {name: bar for name, bar in counted.items() if name != control}
+        controls = {recipe.model.name: value} | {name: bar for name, bar in controls.items() if name != control}
         value = challenge.publish_control(control)
+    # Equal ones are the same measurement: the prepared graph and split, and how they are evaluated.
+    prepared = [graph.digest, evaluation.stage_version, recipe.evaluate.evaluator.model_dump(mode="json")]
     return Candidate(
         version="",
-        metric=challenge.metric,
+        metric=gate,
         value=value,
         higher_is_better=higher,
-        dataset=dataset,
-        prepared=prepared_digest(recipe, parents),
-        controls=counted,
-        doubtful=frozenset() if control else _hardly_beaten(challenge.metric, evaluation, counted),
+        # Snapshots of one data set hold different data.
+        dataset=parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest,
+        prepared=hashlib.sha256(json.dumps(prepared, sort_keys=True).encode()).hexdigest(),
+        controls=controls,
+        doubtful=frozenset() if control else _hardly_beaten(gate, evaluation, controls),
         control=control,
         as_of=recipe.snapshot.as_of or "",
-        unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
+        unit=graph.report.get("snapshot", {}).get("unit", "number"),
         is_layout=recipe.is_layout,
     )
 
@@ -66,24 +72,10 @@ def _hardly_beaten(gate: str, evaluation: EvalReport, controls: Mapping[str, flo
     intervals = evaluation.report.get("intervals", {}).get(split) if name == evaluation.metric else None
     if intervals is None:
         return frozenset()
-    own = intervals["metric"]
-    of_constants = {} if own is None else {name: [end - bar for end in own] for name, bar in controls.items()}
+    ends = intervals["metric"]
+    of_constants = {} if ends is None else {name: [end - bar for end in ends] for name, bar in controls.items()}
     above = of_constants | intervals["above"]
     return frozenset(name for name, (low, high) in above.items() if low <= 0 <= high)
-
-
-def _better_control(challenge: Challenge, higher: bool, value: float, controls: dict[str, float]) -> str:
-    """Return the control that is to be published in place of the model; empty: none is better and can serve."""
-    manifest = challenge.parents["partition"].manifest
-    best, unable = best_control(challenge.metric, higher, value, controls, is_link=manifest.task == "link")
-    if manifest.heads:
-        best = None
-    if unable:
-        challenge.context.warn(
-            f"{controls_named(unable)}: better than the model, and cannot be published in its place "
-            "(tracking.publish), for it scores no rows of other data"
-        )
-    return best or ""
 
 
 @dataclass
@@ -113,55 +105,29 @@ class Judge:
 
         return decide(new, old, compare, name=self.name, leave_alone=self.leave_alone)
 
-    def record(self, version: str, decision: Decision) -> dict[str, Any]:
-        """Return plain values of a decision: for the manifest, the report and whoever is told."""
+    def record(self, version: str, decision: Decision) -> GateRecord:
+        """Return a decision for the manifest, the report and whoever is told."""
         compared, other = decision.compared, self.champion
         if other is not None and other.version == version:
             other = None
-        found = {
-            "promoted": decision.promote,
-            "reason": decision.reason,
-            "short": decision.short,
-            "loud": decision.loud,
-            "left_alone": self.leave_alone and not decision.promote,
-            "metric": self.new.metric,
-            "higher_is_better": self.new.higher_is_better,
-            "value": None if math.isnan(self.new.value) else self.new.value,
-            "controls": dict(self.new.controls),
-            "control": self.new.control,
-            "data": data_text(self.challenge.recipe),
-            "against": None if other is None else other.version,
-            "drift": None if other is None else self.challenge.drift(self.tracker, other),
-        }
+        new = self.new
+        record = GateRecord(
+            promoted=decision.promote,
+            reason=decision.reason,
+            short=decision.short,
+            loud=decision.loud,
+            left_alone=self.leave_alone and not decision.promote,
+            metric=new.metric,
+            higher_is_better=new.higher_is_better,
+            value=None if math.isnan(new.value) else new.value,
+            controls=dict(new.controls),
+            control=new.control,
+            data=data_text(self.challenge.recipe),
+            against=None if other is None else other.version,
+            drift=None if other is None else self.challenge.drift(self.tracker, other),
+        )
         if compared is None:
-            return found
-        return found | {
-            "challenger": compared.new,
-            "champion": compared.old,
-            "rows": compared.rows,
-            "recorded": compared.recorded,
-            "trained_on": compared.trained_on,
-            "why_not": compared.why_not,
-        }
-
-
-def facts(version: str, gate: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return a decision (`Judge.record`) as rows of (name, text) for the report; none where there is none."""
-    if not gate:
-        return []
-    this, other = f"version {version}", f"version {gate['against']}"
-    control = gate.get("control", "")
-    rows = [("published", f"{controls_named([control])}, a control, in place of the model")] if control else []
-    rows += [("decision", f"{this} is {'' if gate['promoted'] else 'not '}champion: {gate['reason']}")]
-    if gate.get("champion") is not None:
-        rows += [
-            (f"{this}, {gate['metric']}", f"{gate['challenger']:.4f}"),
-            (f"{other}, {gate['metric']}", f"{gate['champion']:.4f}"),
-            ("rows of both", f"{gate['rows']:,} of the validation split of {gate['data']}"),
-        ]
-    rows += [(f"control {name}", f"{value:.4f}") for name, value in gate["controls"].items()]
-    if gate["against"] is not None:
-        found = gate["drift"]
-        unknown = [("its data", f"what data {other} was trained on is not known")]
-        rows += profile.facts(found) if found else unknown
-    return rows
+            return record
+        scored = {"challenger": compared.new, "champion": compared.old}
+        same = {name: getattr(compared, name) for name in ("rows", "recorded", "trained_on", "why_not")}
+        return record.model_copy(update=scored | same)

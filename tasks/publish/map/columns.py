@@ -91,7 +91,7 @@ def quantized(coordinates_ND: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any
 
 
 @dataclass(frozen=True)
-class Column:
+class MapColumn:
     """A column as maps know it: see `read_column`."""
 
     name: str
@@ -103,7 +103,7 @@ class Column:
     high: float = 0.0
 
 
-def read_column(name: str, values: Any) -> Column:
+def read_column(name: str, values: Any) -> MapColumn:
     """Return the column by its kind.
 
     `kind` is category (values are codes into `labels`; 0 is a missing value), number, time (seconds since 1970, UTC) or
@@ -125,16 +125,16 @@ def read_column(name: str, values: Any) -> Column:
             raise ValueError(f"column {name}: complex numbers have no order to colour by: give their real part or size")
         if _exact(series):
             return _spanned(name, "number", series.to_numpy(dtype=np.float64, na_value=np.nan))
-        return Column(name, "text", np.array(_texts(series), dtype=object))
+        return MapColumn(name, "text", np.array(_texts(series), dtype=object))
     texts = pd.Series(_texts(series)).where(~series.isna())
     counts = texts.value_counts()
     if len(counts) > MAX_CATEGORIES:
-        return Column(name, "text", texts.fillna("").to_numpy(dtype=object))
+        return MapColumn(name, "text", texts.fillna("").to_numpy(dtype=object))
     if len(counts) <= len(CATEGORIES):
         counts = counts.loc[_in_order(counts.index.tolist())]
     codes = pd.Categorical(texts, categories=counts.index).codes.astype(np.int64) + 1
     labels, sizes = ["", *counts.index.tolist()], [int(texts.isna().sum()), *counts.tolist()]
-    return Column(name, "category", codes.astype(np.uint8 if len(counts) < 256 else np.uint16), labels, sizes)
+    return MapColumn(name, "category", codes.astype(np.uint8 if len(counts) < 256 else np.uint16), labels, sizes)
 
 
 def _in_order(labels: list[str]) -> list[str]:
@@ -145,10 +145,10 @@ def _in_order(labels: list[str]) -> list[str]:
         return sorted(labels)
 
 
-def _spanned(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> Column:
+def _spanned(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> MapColumn:
     finite = numbers_N[np.isfinite(numbers_N)]
     low, high = np.percentile(finite, [1, 99], method="nearest").tolist() if len(finite) else (0.0, 0.0)
-    return Column(name, kind, numbers_N, low=low, high=high)
+    return MapColumn(name, kind, numbers_N, low=low, high=high)
 
 
 def pack_column(name: str, values: Any) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _texts(series: pd.Series) -> list[str]:
     return ["" if missing else str(value) for value, missing in zip(series, series.isna(), strict=True)]
 
 
-def _pack_numbers(column: Column) -> dict[str, str]:
+def _pack_numbers(column: MapColumn) -> dict[str, str]:
     """Pack numbers as float32 (seven digits), times and large numbers as float64, and what repeats as codes."""
     different, codes_N = np.unique(column.values, return_inverse=True)
     # Rounded numbers and days repeat: codes compress to a third of the numbers.

@@ -10,16 +10,16 @@ import numpy as np
 
 from tasks.publish.map.colors import CATEGORIES, INK, NUMBERS, OTHER, PAPER
 from tasks.publish.map.columns import pack_column, packed, packed_ids, packed_text, quantized
-from tasks.publish.map.points import Points, check_folder, check_points
+from tasks.publish.map.points import MapPoints, check_folder, check_points
 from tasks.storage.artifacts import write_atomic
 
-__all__ = ["Points", "render", "write_map"]
+__all__ = ["MapPoints", "render", "write_map"]
 
 HERE = Path(__file__).parent
 SCRIPTS = ("columns.js", "legend.js", "table.js", "view.js", "map.js")
 
 
-def write_map(points: Points, path: Path) -> int:
+def write_map(points: MapPoints, path: Path) -> int:
     """Write the page to `path` and return its size in bytes; nothing is left there when it fails.
 
     Raises ValueError where lengths differ, a coordinate is not finite, an edge's point is not there, `color` is no
@@ -31,7 +31,7 @@ def write_map(points: Points, path: Path) -> int:
     return len(page)
 
 
-def render(points: Points) -> str:
+def render(points: MapPoints) -> str:
     """Return the page as text; see `write_map`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -57,7 +57,7 @@ def _text(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def _packed(points: Points) -> dict[str, Any]:
+def _packed(points: MapPoints) -> dict[str, Any]:
     steps_ND, corner, step = quantized(points.coordinates)
     count = len(steps_ND)
     check_points(points, count)

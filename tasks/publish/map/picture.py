@@ -1,77 +1,63 @@
-"""A map as a picture for papers: PNG, SVG or PDF of any size."""
+"""A map as a picture for papers: PNG or SVG, six inches wide."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from tasks.arrays import Array
 from tasks.publish.map.colors import CATEGORIES, INK, OTHER, PAPER, of_numbers, rgb
-from tasks.publish.map.columns import Column, quantized
-from tasks.publish.map.points import Points, check_folder, check_points, coloring
+from tasks.publish.map.columns import MapColumn, quantized
+from tasks.publish.map.points import MapPoints, check_folder, check_points, coloring
 from tasks.storage.artifacts import atomic_file
 
-SUFFIXES = (".png", ".svg", ".pdf")
+SUFFIXES = (".png", ".svg")
 MAX_CIRCLES = 30_000
 """More points than this are counted by pixel: an SVG of so many circles takes 3 MB."""
-MAX_LINES = 20_000
 LEAST_ALPHA = 0.45
 """Of a pixel with few points: one that stands alone must still be seen."""
-MOST_EDGE_ALPHA = 0.3
+WIDTH_INCHES, DPI = 6.0, 300
+_FONT = 8.0
 _LEGEND_SHARE = 0.24
+_RIM = 0.01
 _DIAMETERS = ((1_000, 3.6), (5_000, 2.0), (20_000, 1.4), (200_000, 0.9), (1_000_000, 0.6))
-"""Points of a seventy-second inch at a width of 6 inches, by how many points there are; others lie in between."""
+"""MapPoints of a seventy-second inch, by how many points there are; others lie in between."""
+_TEXT = {"color": INK["light"], "parse_math": False}
+_OTHER = OTHER["light"]
+
+Extent = tuple[float, float, float, float]
+"""x0, x1, y0, y1 of what is shown, in steps, as coordinates are quantized."""
 
 
-@dataclass(frozen=True)
-class _Sheet:
-    """Inches, pixels and colours of a picture; `extent` x0, x1, y0, y1 in steps, as coordinates are quantized."""
+def draw_map(points: MapPoints, path: Path) -> None:
+    """Draw the points, with a legend or a colour bar, to `path`: its suffix, .png or .svg, decides of the format.
 
-    width: float
-    dpi: int
-    theme: str
-    extent: tuple[float, float, float, float]
+    Up to 30,000 points are circles; more are counted by pixel: a pixel has the mean colour of its points, the stronger
+    the more there are. Text and frame of an SVG stay vectors. MapPoints in space are seen from where a page shows them
+    first. Equal inputs give equal bytes. Nothing is left at `path` when it fails.
 
-    @property
-    def scale(self) -> float:
-        return self.width / 6
-
-    @property
-    def font(self) -> float:
-        return max(6.0, 8 * self.scale)
-
-
-def draw_map(
-    points: Points, path: Path, width_inches: float = 6.0, dpi: int = 300, color: str = "", dark: bool = False
-) -> None:
-    """Draw the points, with a legend or a colour bar, to `path`: its suffix, .png, .svg or .pdf, decides of the format.
-
-    Up to 30,000 points are circles; more are counted by pixel at `dpi` dots an inch: a pixel has the mean colour of its
-    points, the stronger the more there are. Text and frame of an SVG or PDF stay vectors. Points in space are seen from
-    where a page shows them first. Edges, if the points have any, lie below them, thin. `color` is a column (default:
-    the points' own). Equal inputs give equal bytes. Nothing is left at `path` when it fails.
-
-    Raises ValueError for what `write_map` refuses, another suffix, and a size that no picture can have.
+    Raises ValueError for what `write_map` refuses, and for another suffix.
     """
-    if path.suffix.lower() not in SUFFIXES:
+    import matplotlib as mpl
+
+    kind = path.suffix.lower()
+    if kind not in SUFFIXES:
         raise ValueError(f"{path}: a map is drawn as {', '.join(SUFFIXES)}: the file's ending decides")
-    if not 1 <= width_inches <= 100 or not 30 <= dpi <= 2400 or width_inches * dpi > 20_000:
-        raise ValueError(
-            f"a picture is 1 to 100 inches wide at 30 to 2400 dots an inch, and at most 20,000 dots wide; "
-            f"these are {width_inches:g} inches at {dpi}"
-        )
     check_folder(path)
     steps_ND, _, _ = quantized(points.coordinates)
     check_points(points, len(steps_ND))
-    column = coloring(points.columns, color or points.color)
+    column = coloring(points.columns, points.color)
     places_N2, order_N = _seen(steps_ND.astype(np.float64))
-    sheet = _Sheet(width_inches, dpi, "dark" if dark else "light", _extent(places_N2))
-    figure = _figure(points, places_N2, order_N, column, sheet)
-    with atomic_file(path) as file:
-        _save(figure, file, path.suffix.lower()[1:], sheet, points.title)
+    figure = _figure(points.title, places_N2, order_N, column)
+    settings: Any = {"svg.hashsalt": points.title, "svg.fonttype": "none", "font.family": "DejaVu Sans"}
+    metadata = {"Software": None} if kind == ".png" else {"Date": None, "Creator": None}
+    with atomic_file(path) as file, mpl.rc_context(settings), warnings.catch_warnings():
+        # A letter that the font lacks becomes a box in a PNG; an SVG's reader has fonts of its own.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        figure.savefig(file, format=kind[1:], dpi=DPI, facecolor=PAPER["light"], metadata=metadata)
 
 
 def _seen(steps_ND: Array) -> tuple[Array, Array]:
@@ -86,7 +72,7 @@ def _seen(steps_ND: Array) -> tuple[Array, Array]:
     return steps_ND @ np.stack([right, np.cross(toward, right)], axis=1), np.argsort(steps_ND @ toward, kind="stable")
 
 
-def _extent(places_N2: Array) -> tuple[float, float, float, float]:
+def _extent(places_N2: Array) -> Extent:
     """Return what is shown: all points with a rim, at most twice as high or twice as wide as the other way."""
     low, high = places_N2.min(axis=0), places_N2.max(axis=0)
     middle, half = (low + high) / 2, (high - low) / 2
@@ -94,49 +80,35 @@ def _extent(places_N2: Array) -> tuple[float, float, float, float]:
     return middle[0] - half[0], middle[0] + half[0], middle[1] - half[1], middle[1] + half[1]
 
 
-def _figure(points: Points, places_N2: Array, order_N: Array, column: Column | None, sheet: _Sheet) -> Any:
+def _figure(title: str, places_N2: Array, order_N: Array, column: MapColumn | None) -> Any:
     from matplotlib.figure import Figure
 
-    left, right, bottom, top = sheet.extent
+    extent = _extent(places_N2)
+    left, right, bottom, top = extent
     share = 1 - _LEGEND_SHARE if column else 1.0
-    map_width = sheet.width * share
-    map_height = map_width * (top - bottom) / (right - left)
-    title_height = 2.4 * sheet.font / 72 if points.title else 0.0
+    map_height = WIDTH_INCHES * share * (top - bottom) / (right - left)
+    title_height = 2.4 * _FONT / 72 if title else 0.0
     height = map_height + title_height
-    figure: Any = Figure(figsize=(sheet.width, height), dpi=sheet.dpi, facecolor=PAPER[sheet.theme])
-    rim = 0.01
-    ax = figure.add_axes((rim * share, rim, share * (1 - 2 * rim), map_height / height * (1 - 2 * rim)))
-    ax.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[], facecolor=PAPER[sheet.theme])
+    figure: Any = Figure(figsize=(WIDTH_INCHES, height), dpi=DPI, facecolor=PAPER["light"])
+    ax = figure.add_axes((_RIM * share, _RIM, share * (1 - 2 * _RIM), map_height / height * (1 - 2 * _RIM)))
+    ax.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[], facecolor=PAPER["light"])
     for spine in ax.spines.values():
-        spine.set(color=OTHER[sheet.theme], linewidth=0.5 * sheet.scale)
-    _draw(ax, points, places_N2, order_N, column, sheet)
-    ink = {"color": INK[sheet.theme], "parse_math": False}
-    if points.title:
-        place = {"va": "center", "ha": "left", "fontsize": sheet.font * 1.2, "fontweight": "bold"}
-        figure.text(rim, 1 - title_height / height / 2, _plain(points.title, 70), **place, **ink)
-    if column:
-        _explain(figure, column, sheet, (share, map_height / height), ink)
-    return figure
-
-
-def _draw(ax: Any, points: Points, places_N2: Array, order_N: Array, column: Column | None, sheet: _Sheet) -> None:
-    few = len(places_N2) <= MAX_CIRCLES
-    if points.edges is not None and len(points.edges):
-        if few and len(points.edges) <= MAX_LINES:
-            from matplotlib.collections import LineCollection
-
-            alpha = 0.5 if len(points.edges) < 2_000 else 0.2
-            look = {"colors": INK[sheet.theme], "linewidths": 0.25 * sheet.scale, "alpha": alpha}
-            ax.add_collection(LineCollection(places_N2[np.asarray(points.edges)], zorder=1, **look), autolim=False)
-        else:
-            ax.imshow(_edge_pixels(places_N2, np.asarray(points.edges), sheet, ax), **_image(sheet), zorder=1)
-    diameter = diameter_of(len(places_N2)) * sheet.scale
-    if few:
+        spine.set(color=_OTHER, linewidth=0.5)
+    diameter = diameter_of(len(places_N2))
+    if len(places_N2) <= MAX_CIRCLES:
         shown = places_N2[order_N]
-        look = {"s": diameter**2, "linewidths": 0, "alpha": 0.8, "zorder": 2}
-        ax.scatter(shown[:, 0], shown[:, 1], color=_colors(column, len(places_N2), sheet)[order_N], **look)
+        look = {"s": diameter**2, "linewidths": 0, "alpha": 0.8}
+        ax.scatter(shown[:, 0], shown[:, 1], color=_colors(column, len(places_N2))[order_N], **look)
     else:
-        ax.imshow(_point_pixels(places_N2, column, diameter, sheet, ax), **_image(sheet), zorder=2)
+        place = {"extent": extent, "origin": "lower", "interpolation": "nearest", "aspect": "auto"}
+        ax.imshow(_pixels(places_N2, column, diameter, extent, ax), **place)
+    if title:
+        place_title = 1 - title_height / height / 2
+        font = {"fontsize": _FONT * 1.2, "fontweight": "bold"}
+        figure.text(_RIM, place_title, _plain(title, 70), va="center", ha="left", **font, **_TEXT)
+    if column:
+        _explain(figure, column, (share, map_height / height))
+    return figure
 
 
 def diameter_of(count: int) -> float:
@@ -145,134 +117,132 @@ def diameter_of(count: int) -> float:
     return float(np.interp(np.log(max(count, 1)), np.log(counts), diameters))
 
 
-def _image(sheet: _Sheet) -> dict[str, Any]:
-    return {"extent": sheet.extent, "origin": "lower", "interpolation": "nearest", "aspect": "auto"}
-
-
-def _colors(column: Column | None, count: int, sheet: _Sheet) -> Array:
+def _colors(column: MapColumn | None, count: int) -> Array:
     """Return float32 (N, 3) colours."""
-    other = rgb(OTHER[sheet.theme])
     if column is None:
         return np.tile(rgb(CATEGORIES[0]), (count, 1))
     if column.kind == "category":
-        table = np.tile(other, (len(column.labels), 1))
+        table = np.tile(rgb(_OTHER), (len(column.labels), 1))
         for code, color in enumerate(CATEGORIES[: len(column.labels) - 1], start=1):
             table[code] = rgb(color)
         colors: Array = table[column.values]
         return colors
-    return np.where(np.isnan(column.values)[:, None], other, of_numbers(_shares(column))).astype(np.float32)
+    return np.where(np.isnan(column.values)[:, None], rgb(_OTHER), of_numbers(_shares(column))).astype(np.float32)
 
 
-def _shares(column: Column) -> Array:
+def _shares(column: MapColumn) -> Array:
     """Return where each number lies between the column's low and high, 0 to 1."""
     span = column.high / 2 - column.low / 2
     with np.errstate(over="ignore", invalid="ignore"):
         return np.clip((column.values / 2 - column.low / 2) / span, 0, 1) if span > 0 else column.values * 0 + 0.5
 
 
-def _pixels(places_N2: Array, sheet: _Sheet, ax: Any) -> tuple[Array, Array, tuple[int, int]]:
-    """Return int32 x and y of each point, and (height, width) of the picture in pixels."""
-    box, (left, right, bottom, top) = ax.get_position(), sheet.extent
-    size = np.array(ax.figure.get_size_inches()) * [box.width, box.height] * sheet.dpi
-    width, height = np.maximum(1, np.rint(size)).astype(int).tolist()
-    x = ((places_N2[:, 0] - left) / (right - left) * width).astype(np.int32)
-    y = ((places_N2[:, 1] - bottom) / (top - bottom) * height).astype(np.int32)
-    return x, y, (height, width)
-
-
-def _point_pixels(places_N2: Array, column: Column | None, diameter: float, sheet: _Sheet, ax: Any) -> Array:
+def _pixels(places_N2: Array, column: MapColumn | None, diameter: float, extent: Extent, ax: Any) -> Array:
     """Return uint8 (H, W, 4). Numbers are averaged before they become colours: two far ends are no third one's hue."""
-    from tasks.publish.map.histogram import add_points, ranked
-
-    x, y, (height, width) = _pixels(places_N2, sheet, ax)
+    box, (left, right, bottom, top) = ax.get_position(), extent
+    size = np.array(ax.figure.get_size_inches()) * [box.width, box.height] * DPI
+    width, height = np.maximum(1, np.rint(size)).astype(int).tolist()
+    x = ((places_N2[:, 0] - left) / (right - left) * width).astype(np.int64)
+    y = ((places_N2[:, 1] - bottom) / (top - bottom) * height).astype(np.int64)
     by_number = column is not None and column.kind != "category"
+    values, known = _colors(column, len(x)), np.ones(len(x), bool)
     if column is not None and by_number:
         values = _shares(column)[:, None].astype(np.float32)
         known = ~np.isnan(values[:, 0])
-    else:
-        values, known = _colors(column, len(x), sheet), np.ones(len(x), bool)
-    radius = max(diameter / 72 * sheet.dpi / 2, 0.5)
-    reach = np.arange(-int(radius), int(radius) + 1, dtype=np.int32)
-    down, across = np.meshgrid(reach, reach, indexing="ij")
-    stamp = np.stack([down, across], axis=-1)[down**2 + across**2 <= radius**2]
-    counts, sums = np.zeros((height, width), np.float32), np.zeros((height, width, values.shape[1]), np.float32)
-    add_points(x[known], y[known], values[known], stamp, sums, counts)
+    radius = max(diameter / 72 * DPI / 2, 0.5)
+    sums, counts = count_points(x[known], y[known], values[known], radius, (height, width))
     means = sums / np.maximum(counts, 1)[..., None]
     colors = of_numbers(means[..., 0]) if by_number else means
-    # Missing numbers show where no other point does.
-    missing = np.zeros_like(counts)
-    if not known.all():
-        add_points(x[~known], y[~known], values[~known], stamp, np.zeros_like(sums), missing)
-        colors[counts == 0] = rgb(OTHER[sheet.theme])
-    alpha = np.where(counts > 0, LEAST_ALPHA + (1 - LEAST_ALPHA) * ranked(counts), LEAST_ALPHA * (missing > 0))
+    alpha = np.where(counts > 0, LEAST_ALPHA + (1 - LEAST_ALPHA) * ranked(counts), 0)
+    if not known.all():  # missing numbers show where no other point does
+        _, missing = count_points(x[~known], y[~known], values[~known], radius, (height, width))
+        colors[counts == 0] = rgb(_OTHER)
+        alpha[(counts == 0) & (missing > 0)] = LEAST_ALPHA
     return np.rint(np.concatenate([colors, alpha[..., None]], axis=-1) * 255).astype(np.uint8)
 
 
-def _edge_pixels(places_N2: Array, edges_M2: Array, sheet: _Sheet, ax: Any) -> Array:
-    from tasks.publish.map.histogram import add_edges, ranked
+def count_points(x_N: Array, y_N: Array, values_NC: Array, radius: float, size: tuple[int, int]) -> tuple[Array, Array]:
+    """Return the sums (H, W, C) of the values of points that cover each pixel, as discs, and how many do (H, W).
 
-    x, y, (height, width) = _pixels(places_N2, sheet, ax)
-    counts = np.zeros((height, width), np.float32)
-    add_edges(x.astype(np.int64), y.astype(np.int64), edges_M2.astype(np.int64), counts)
-    pixels = np.empty((height, width, 4), np.uint8)
-    pixels[..., :3] = np.rint(rgb(INK[sheet.theme]) * 255)
-    pixels[..., 3] = np.rint(ranked(counts) * MOST_EDGE_ALPHA * 255)
-    return pixels
+    `x_N` and `y_N` are pixels. What lies outside the picture is left out.
+    """
+    height, width = size
+    sums = np.zeros((height * width, values_NC.shape[1]))
+    counts = np.zeros(height * width)
+    reach = range(-int(radius), int(radius) + 1)
+    for down, across in ((down, across) for down in reach for across in reach):
+        if down**2 + across**2 > radius**2:
+            continue
+        y, x = y_N + down, x_N + across
+        inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+        pixel = y[inside] * width + x[inside]
+        counts += np.bincount(pixel, minlength=len(counts))
+        for number, values in enumerate(values_NC.T):
+            sums[:, number] += np.bincount(pixel, values[inside], minlength=len(counts))
+    return sums.reshape(height, width, -1), counts.reshape(height, width)
 
 
-def _explain(figure: Any, column: Column, sheet: _Sheet, corner: tuple[float, float], ink: dict[str, Any]) -> None:
+def ranked(counts_HW: Array) -> Array:
+    """Return float32 (H, W): the share of non-empty pixels with at most this count, 0 where it is 0.
+
+    Histogram equalisation: it shows differences at all densities alike, without a scale to choose.
+    """
+    different, place, sizes = np.unique(counts_HW, return_inverse=True, return_counts=True)
+    if different[0] == 0:
+        sizes[0] = 0
+    shares: Array = (np.cumsum(sizes) / max(int(sizes.sum()), 1)).astype(np.float32)
+    return shares[place].reshape(counts_HW.shape)
+
+
+def _explain(figure: Any, column: MapColumn, corner: tuple[float, float]) -> None:
     """Draw the legend or the colour bar right of the map; `corner` is the map's upper right one, in shares."""
     inches = figure.get_size_inches()
-    characters = max(4, int(inches[0] * (1 - corner[0]) * 72 / sheet.font / 0.62) - 3)
+    width = inches[0] * (1 - corner[0]) * 72 / _FONT
+    characters = max(4, int(width / 0.62) - 3)
     ax = figure.add_axes((corner[0], 0, 1 - corner[0], corner[1]))
-    ax.set(xlim=(0, inches[0] * (1 - corner[0]) * 72 / sheet.font), ylim=(inches[1] * corner[1] * 72 / sheet.font, 0))
+    ax.set(xlim=(0, width), ylim=(inches[1] * corner[1] * 72 / _FONT, 0))
     ax.set_axis_off()
-    ax.text(0.8, 1.2, _plain(column.name, characters), va="center", fontsize=sheet.font, fontweight="bold", **ink)
+    ax.text(0.8, 1.2, _plain(column.name, characters), va="center", fontsize=_FONT, fontweight="bold", **_TEXT)
     if column.kind == "category":
-        _categories(ax, column, sheet, characters, ink)
+        _categories(ax, column, characters)
     else:
-        _bar(ax, column, sheet, ink)
+        _bar(ax, column)
 
 
-def _categories(ax: Any, column: Column, sheet: _Sheet, characters: int, ink: dict[str, Any]) -> None:
-    high = ax.get_ylim()[0]
+def _entry(ax: Any, place: float, color: str, text: str) -> None:
+    ax.plot(1.3, place, "o", color=color, markersize=_FONT * 0.8, markeredgewidth=0)
+    ax.text(2.3, place, text, va="center", fontsize=_FONT, **_TEXT)
+
+
+def _categories(ax: Any, column: MapColumn, characters: int) -> None:
     named = len(column.labels) - 1
-    room = max(1, int((high - 2.2) / 1.5))
-    own = min(named, len(CATEGORIES))
-    listed = own if own + (named > own) + (column.counts[0] > 0) <= room else max(0, room - 2)
+    room = max(1, int((ax.get_ylim()[0] - 2.2) / 1.5))
+    colored = min(named, len(CATEGORIES))
+    listed = colored if colored + (named > colored) + (column.counts[0] > 0) <= room else max(0, room - 2)
     rows = [(CATEGORIES[k], column.labels[k + 1]) for k in range(listed)]
-    if named > listed:
-        # Where the paper is too low for all that have a colour, the grey stands for what has none.
-        rows.append((OTHER[sheet.theme], f"{named - listed:,} others"))
-    if column.counts[0]:
-        rows.append((OTHER[sheet.theme], "missing"))
+    # Where the paper is too low for all that have a colour, the grey stands for what has none.
+    rows += [(_OTHER, f"{named - listed:,} others")] if named > listed else []
+    rows += [(_OTHER, "missing")] if column.counts[0] else []
     for k, (color, label) in enumerate(rows):
-        ax.plot(1.3, 2.8 + 1.5 * k, "o", color=color, markersize=sheet.font * 0.8, markeredgewidth=0)
-        ax.text(2.3, 2.8 + 1.5 * k, _plain(label, characters), va="center", fontsize=sheet.font, **ink)
+        _entry(ax, 2.8 + 1.5 * k, color, _plain(label, characters))
 
 
-def _bar(ax: Any, column: Column, sheet: _Sheet, ink: dict[str, Any]) -> None:
+def _bar(ax: Any, column: MapColumn) -> None:
     bottom = min(ax.get_ylim()[0] - 1, 22.0)
     ramp = of_numbers(np.linspace(1, 0, 256))[:, None]
     ax.imshow(ramp, extent=(0.8, 1.9, bottom, 2.6), aspect="auto", interpolation="nearest")
-    for share in (0.0, 0.5, 1.0):
+    for share, sign in ((0.0, "≤ "), (0.5, ""), (1.0, "≥ ")):
         value = column.low * (1 - share) + column.high * share
-        sign = {0.0: "≤ ", 1.0: "≥ "}.get(share, "")
-        ax.text(
-            2.3, bottom + (2.6 - bottom) * share, sign + _value(column, value), va="center", fontsize=sheet.font, **ink
-        )
+        place = bottom + (2.6 - bottom) * share
+        ax.text(2.3, place, sign + _value(column, value), va="center", fontsize=_FONT, **_TEXT)
     if np.isnan(column.values).any() and bottom + 2 < ax.get_ylim()[0]:
-        ax.plot(1.3, bottom + 1.8, "o", color=OTHER[sheet.theme], markersize=sheet.font * 0.8, markeredgewidth=0)
-        ax.text(2.3, bottom + 1.8, "missing", va="center", fontsize=sheet.font, **ink)
+        _entry(ax, bottom + 1.8, _OTHER, "missing")
 
 
-def _value(column: Column, value: float) -> str:
+def _value(column: MapColumn, value: float) -> str:
     if column.kind == "time":
-        return str(
-            np.datetime64(int(value * 1000), "ms").astype(
-                "datetime64[D]" if column.high - column.low > 2 * 86_400 else "datetime64[m]"
-            )
-        ).replace("T", " ")
+        unit = "datetime64[D]" if column.high - column.low > 2 * 86_400 else "datetime64[m]"
+        return str(np.datetime64(int(value * 1000), "ms").astype(unit)).replace("T", " ")
     return f"{value:,.4g}" if abs(value) < 1e4 or abs(value) >= 1e9 else f"{value:,.0f}"
 
 
@@ -280,20 +250,3 @@ def _plain(text: str, most: int) -> str:
     """Return text on one line that an SVG can hold, cut to at most so many characters."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def _save(figure: Any, file: IO[bytes], kind: str, sheet: _Sheet, title: str) -> None:
-    import warnings
-
-    import matplotlib as mpl
-
-    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}[kind]
-    with (
-        mpl.rc_context(
-            {"svg.hashsalt": title, "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans"}
-        ),
-        warnings.catch_warnings(),
-    ):
-        # A letter that the font lacks becomes a box in a PNG; an SVG's reader has fonts of its own.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        figure.savefig(file, format=kind, dpi=sheet.dpi, facecolor=PAPER[sheet.theme], metadata=metadata)

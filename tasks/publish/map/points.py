@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tasks.publish.map.columns import Column, read_column
+from tasks.publish.map.columns import MapColumn, read_column
 
 
 @dataclass(frozen=True)
-class Points:
+class MapPoints:
     """What a map shows.
 
     `coordinates` (N, 2) or (N, 3) numbers; `ids` N, shown and searched as text; `columns` by name, N values each:
@@ -29,7 +29,7 @@ class Points:
     color: str = ""
 
 
-def check_points(points: Points, count: int) -> None:
+def check_points(points: MapPoints, count: int) -> None:
     """Raise ValueError where the points' parts do not fit `count` coordinates."""
     for name, values in [("ids", points.ids), *points.columns.items()]:
         if len(values) != count:
@@ -52,12 +52,13 @@ def check_folder(path: Path) -> None:
         raise ValueError(f"{path}: there is no folder {path.parent} to write the map to: make it first")
 
 
-def coloring(columns: Mapping[str, Any], wanted: str) -> Column | None:
-    """Return the column `wanted`, else the first that can colour; ValueError where the wanted one cannot."""
-    if not wanted:
-        read = (read_column(name, values) for name, values in columns.items())
-        return next((column for column in read if column.kind != "text"), None)
-    if wanted in columns and (column := read_column(wanted, columns[wanted])).kind != "text":
-        return column
-    others = [name for name, values in columns.items() if read_column(name, values).kind != "text"]
-    raise ValueError(f"no column {wanted} to colour by; there are: {', '.join(others) or 'none'}")
+def coloring(columns: Mapping[str, Any], color: str) -> MapColumn | None:
+    """Return the column `color`, else the first that can colour; ValueError where that one cannot."""
+    read = [read_column(name, values) for name, values in columns.items()]
+    able = [column for column in read if column.kind != "text"]
+    for column in able:
+        if not color or column.name == color:
+            return column
+    if not color:
+        return None
+    raise ValueError(f"no column {color} to colour by; there are: {', '.join(one.name for one in able) or 'none'}")

@@ -32,72 +32,71 @@ _OTHER_F1 = (
 
 def all_of(report: Mapping[str, Any]) -> list[tuple[str, str, Canvas | None]]:
     """Return (name, caption, canvas) of all pictures of a report."""
-    split = report.get("split", "")
+    split, vectors = report.get("split", ""), report.get("vectors", {})
+    by_share = _F1_BY_SHARE + (_OTHER_F1 if "per_task" in report else "")
     pictures = (
-        ("confusion", "confusion", "Confusion matrix ({}): where the predictions of a class's rows went", confusion),
-        ("classes", "per_class", "F1 of each class ({})", class_scores),
-        ("roc", "roc", "ROC curve ({})", roc),
-        ("calibration", "calibration", "Accuracy against the model's confidence ({})", calibration),
-        ("tasks", "per_task", "ROC-AUC over the label columns ({})", tasks),
-        ("scores", "ranking", "Scores of true edges and of negatives ({})", link_scores),
-        ("ranks", "ranking", "Rank of each true edge among its negatives ({})", link_ranks),
-        ("scatter", "scatter", "Prediction against target ({})", scatter),
-    )
-    found = [
-        (name, caption.format(split), draw(report[key]) if key in report else None)
-        for name, key, caption, draw in pictures
-    ]
-    vectors = report.get("vectors", {})
-    of_vectors = (
         (
-            "label_shares",
-            _F1_BY_SHARE + (_OTHER_F1 if "per_task" in report else ""),
-            label_shares,
+            "confusion",
+            report,
+            "confusion",
+            "Confusion matrix ({}): where the predictions of a class's rows went",
+            confusion,
         ),
-        ("map", "Nodes in the two directions in which their vectors differ most", vector_map),
-        ("lengths", "Length of a node's vector against its degree: median and quartiles", lengths),
+        ("classes", report, "per_class", "F1 of each class ({})", class_scores),
+        ("roc", report, "roc", "ROC curve ({})", roc),
+        ("calibration", report, "calibration", "Accuracy against the model's confidence ({})", calibration),
+        ("tasks", report, "per_task", "ROC-AUC over the label columns ({})", tasks),
+        ("scores", report, "ranking", "Scores of true edges and of negatives ({})", link_scores),
+        ("ranks", report, "ranking", "Rank of each true edge among its negatives ({})", link_ranks),
+        ("scatter", report, "scatter", "Prediction against target ({})", scatter),
+        ("label_shares", vectors, "label_shares", by_share, label_shares),
+        ("map", vectors, "map", "Nodes in the two directions in which their vectors differ most", vector_map),
+        ("lengths", vectors, "lengths", "Length of a node's vector against its degree: median and quartiles", lengths),
     )
-    return found + [(key, caption, draw(vectors[key]) if key in vectors else None) for key, caption, draw in of_vectors]
+    return [
+        (name, caption.format(split), draw(part[key]) if key in part else None)
+        for name, part, key, caption, draw in pictures
+    ]
 
 
 @styled
-def label_shares(found: Mapping[str, Any]) -> Canvas:
+def label_shares(facts: Mapping[str, Any]) -> Canvas:
     """Micro- and macro-F1 of logistic regression on the vectors."""
     canvas, ax = canvas_of_one(4.6, 3.4)
-    shares = [100 * row["share"] for row in found["shares"]]
-    spread = [row["micro_spread"] for row in found["shares"]]
+    shares = [100 * row["share"] for row in facts["shares"]]
+    spread = [row["micro_spread"] for row in facts["shares"]]
     for color, name, bars_of in ((COLORS[0], "micro", spread), (COLORS[1], "macro", None)):
-        values = [row[name] for row in found["shares"]]
+        values = [row[name] for row in facts["shares"]]
         ax.errorbar(shares, values, bars_of, marker="o", color=color, label=f"{name}-F1")
-    xlabel = f"% of labels known (mean of {found['splits']} draws)"
-    ax.set(title=f"{compact(found['rows'])} nodes", xlabel=xlabel, ylabel="F1")  # a longer title meets the legend
+    xlabel = f"% of labels known (mean of {facts['splits']} draws)"
+    ax.set(title=f"{compact(facts['rows'])} nodes", xlabel=xlabel, ylabel="F1")  # a longer title meets the legend
     legend(ax, 2)
     return canvas
 
 
 @styled
-def vector_map(found: Mapping[str, Any]) -> Canvas:
+def vector_map(facts: Mapping[str, Any]) -> Canvas:
     """Nodes as points, by class where there are classes."""
     canvas, ax = canvas_of_one(5.4, 4.6)
-    x, y = np.asarray(found["x"]), np.asarray(found["y"])
-    label = np.asarray(found.get("class", np.full(len(x), -1)))
-    names = found.get("classes", [])
+    x, y = np.asarray(facts["x"]), np.asarray(facts["y"])
+    label = np.asarray(facts.get("class", np.full(len(x), -1)))
+    names = facts.get("classes", [])
     ax.scatter(x[label < 0], y[label < 0], s=4, color=COLORS[5] if not names else INK, alpha=0.25, linewidths=0)
     for number, name in enumerate(names):
         here = label == number
         color = COLORS[number % len(COLORS)]
         marker = "o" if number < len(COLORS) else "^"
         ax.scatter(x[here], y[here], s=7, color=color, marker=marker, alpha=0.6, linewidths=0, label=shorten(name, 18))
-    ax.set(title=f"{len(x):,} of {found['nodes']:,} nodes", xticks=[], yticks=[])
+    ax.set(title=f"{len(x):,} of {facts['nodes']:,} nodes", xticks=[], yticks=[])
     if names:
         legend(ax, 4)
     return canvas
 
 
 @styled
-def lengths(found: Mapping[str, Any]) -> Canvas | None:
+def lengths(facts: Mapping[str, Any]) -> Canvas | None:
     """Median length by degree, with quartiles."""
-    rows = found["rows"]
+    rows = facts["rows"]
     if len(rows) < 2:
         return None
     canvas, ax = canvas_of_one(4.6, 3.4)
@@ -111,10 +110,10 @@ def lengths(found: Mapping[str, Any]) -> Canvas | None:
 
 
 @styled
-def confusion(found: Mapping[str, Any]) -> Canvas:
+def confusion(facts: Mapping[str, Any]) -> Canvas:
     """True classes down, predicted across; each row in % of its sum."""
-    names = [str(name) for name in found["classes"]]
-    counts = np.asarray(found["counts"], float)
+    names = [str(name) for name in facts["classes"]]
+    counts = np.asarray(facts["counts"], float)
     share = 100 * counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     side = min(8.0, 3.0 + 0.16 * max(6, len(names)))
     canvas, ax = canvas_of_one(side + 1.1, side)
@@ -124,9 +123,9 @@ def confusion(found: Mapping[str, Any]) -> Canvas:
 
 
 @styled
-def class_scores(found: Sequence[Mapping[str, Any]]) -> Canvas | None:
+def class_scores(facts: Sequence[Mapping[str, Any]]) -> Canvas | None:
     """F1 of the 30 most frequent classes."""
-    classes = found[:_TOP]
+    classes = facts[:_TOP]
     if len(classes) < 3:
         return None
     canvas, ax = canvas_of_one(height=max(2.4, 0.24 * len(classes) + 1.0))
@@ -135,16 +134,16 @@ def class_scores(found: Sequence[Mapping[str, Any]]) -> Canvas | None:
     ax.set_yticks(place, [f"{shorten(row['name'], 24)} ({compact(row['rows'])})" for row in classes])
     ax.margins(y=0.01)
     ax.invert_yaxis()
-    more = f", the {len(classes)} most frequent" if len(found) > len(classes) else ""
+    more = f", the {len(classes)} most frequent" if len(facts) > len(classes) else ""
     ax.set(title=f"F1 by class (rows){more}", xlabel="F1", xlim=(0, 1))
     return canvas
 
 
 @styled
-def roc(found: Mapping[str, Any]) -> Canvas:
+def roc(facts: Mapping[str, Any]) -> Canvas:
     """False against true positives."""
     canvas, ax = canvas_of_one(4.6, 3.8)
-    ax.plot(found["false_positive"], found["true_positive"], color=COLORS[0], linewidth=1.6)
+    ax.plot(facts["false_positive"], facts["true_positive"], color=COLORS[0], linewidth=1.6)
     ax.plot([0, 1], [0, 1], color=COLORS[5], linestyle="--", linewidth=1, label="chance")
     ax.set(title="ROC curve", xlabel="false positives", ylabel="true positives")
     legend(ax, 1)
@@ -152,26 +151,26 @@ def roc(found: Mapping[str, Any]) -> Canvas:
 
 
 @styled
-def calibration(found: Mapping[str, Any]) -> Canvas | None:
+def calibration(facts: Mapping[str, Any]) -> Canvas | None:
     """Accuracy of predictions by the probability that the model gave them."""
-    rows = np.asarray(found["rows"])
+    rows = np.asarray(facts["rows"])
     used = rows > 0
     if used.sum() < 2:
         return None
     canvas, ax = canvas_of_one(4.6, 3.8)
     ax.plot([0, 1], [0, 1], color=COLORS[5], linestyle="--", linewidth=1, label="as confident as right")
-    x, y = np.asarray(found["confidence"])[used], np.asarray(found["accuracy"])[used]
+    x, y = np.asarray(facts["confidence"])[used], np.asarray(facts["accuracy"])[used]
     ax.plot(x, y, color=COLORS[3], linewidth=1.2)
     ax.scatter(x, y, s=12 + 220 * rows[used] / rows.sum(), color=COLORS[3], alpha=0.8)
-    ax.set(title=f"Calibration (error {found['ece']:.3f})", xlabel="probability of the prediction", ylabel="accuracy")
+    ax.set(title=f"Calibration (error {facts['ece']:.3f})", xlabel="probability of the prediction", ylabel="accuracy")
     legend(ax, 1)
     return canvas
 
 
 @styled
-def tasks(found: Sequence[Mapping[str, Any]]) -> Canvas | None:
+def tasks(facts: Sequence[Mapping[str, Any]]) -> Canvas | None:
     """How many label columns have which ROC-AUC."""
-    areas = [row["rocauc"] for row in found if row["rocauc"] is not None]
+    areas = [row["rocauc"] for row in facts if row["rocauc"] is not None]
     if len(areas) < 2:
         return None
     canvas, ax = canvas_of_one()
@@ -181,12 +180,12 @@ def tasks(found: Sequence[Mapping[str, Any]]) -> Canvas | None:
 
 
 @styled
-def link_scores(found: Mapping[str, Any]) -> Canvas:
+def link_scores(facts: Mapping[str, Any]) -> Canvas:
     """Distributions of the scores of true and of false edges."""
     canvas, ax = canvas_of_one()
-    edges = np.asarray(found["edges"])
+    edges = np.asarray(facts["edges"])
     for number, (key, name) in enumerate((("positive", "true edges"), ("negative", "negatives"))):
-        counts = np.asarray(found[key], float)
+        counts = np.asarray(facts[key], float)
         share = 100 * counts / max(1, counts.sum())
         ax.stairs(share, edges, color=COLORS[number], fill=True, alpha=0.45)
         ax.stairs(share, edges, color=COLORS[number], linewidth=1.4, label=name)
@@ -196,29 +195,29 @@ def link_scores(found: Mapping[str, Any]) -> Canvas:
 
 
 @styled
-def link_ranks(found: Mapping[str, Any]) -> Canvas:
+def link_ranks(facts: Mapping[str, Any]) -> Canvas:
     """Histogram of ranks in powers of two."""
-    pairs = pairwise(int(edge) for edge in found["rank_edges"])
+    pairs = pairwise(int(edge) for edge in facts["rank_edges"])
     labels = [str(low) if high == low + 1 else f"{compact(low)}-{compact(high - 1)}" for low, high in pairs]
-    counts = np.asarray(found["rank_counts"], float)
+    counts = np.asarray(facts["rank_counts"], float)
     canvas, ax = canvas_of_one()
     bars(ax, labels, 100 * counts / max(1, counts.sum()), color=COLORS[2])
-    title = f"Ranks among {compact(found['num_negatives'])} negatives (median {found['median_rank']:,.0f})"
+    title = f"Ranks among {compact(facts['num_negatives'])} negatives (median {facts['median_rank']:,.0f})"
     ax.set(title=title, xlabel="rank", ylabel="% of the true edges")
     return canvas
 
 
 @styled
-def scatter(found: Mapping[str, Any]) -> Canvas:
+def scatter(facts: Mapping[str, Any]) -> Canvas:
     """Predictions against targets as a density, and the residuals."""
-    edges, counts = np.asarray(found["edges"]), np.asarray(found["counts"], float)
+    edges, counts = np.asarray(facts["edges"]), np.asarray(facts["counts"], float)
     canvas = Canvas(9.4, 3.8, 2)
     left, right = canvas.axes
     shown = np.ma.masked_equal(counts.T, 0)
     left.pcolormesh(edges, edges, np.ma.log10(shown), cmap="viridis", rasterized=True)
     left.plot(edges[[0, -1]], edges[[0, -1]], color=COLORS[5], linestyle="--", linewidth=1)
     left.set(title="Prediction against target", xlabel="target", ylabel="prediction")
-    right.stairs(found["residuals"]["counts"], found["residuals"]["edges"], color=COLORS[0], fill=True)
+    right.stairs(facts["residuals"]["counts"], facts["residuals"]["edges"], color=COLORS[0], fill=True)
     right.set(title="Residuals", xlabel="prediction - target", ylabel="rows")
     thousands(right.yaxis)
     return canvas

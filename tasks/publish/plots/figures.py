@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 INK = "#0a0b0c"
 COLORS = ("#3b7dd8", "#e07b39", "#2f9e72", "#9a6dd7", "#c9a227", "#d4526e")
@@ -135,10 +134,21 @@ def value_bars(ax: Any, names: Sequence[str], values: Sequence[float], texts: Se
     thousands(ax.xaxis)
 
 
-def side_by_side(size: int, number: int, count: int) -> tuple[NDArray[Any], float]:
-    """Return where the `size` bars of one of `count` series stand, and how wide they are."""
-    width = 0.8 / count
-    return np.arange(size) + (number - (count - 1) / 2) * width, width
+def grouped_bars(
+    ax: Any, labels: Sequence[str], series: Mapping[str, Any], colors: Sequence[str] = COLORS, *, lie: bool = False
+) -> None:
+    """A group of bars for each label, one of each series; `lie`: from left to right, the first label on top."""
+    places, width = np.arange(len(labels)), 0.8 / max(1, len(series))
+    for number, (name, values) in enumerate(series.items()):
+        shifted = places + (number - (len(series) - 1) / 2) * width
+        (ax.barh if lie else ax.bar)(shifted, values, width, color=colors[number], label=name)
+    if lie:
+        ax.set_yticks(places, labels)
+        ax.margins(y=0.01)
+        ax.invert_yaxis()
+    else:
+        ax.set_xticks(places, labels)
+    legend(ax, len(series))
 
 
 def heat(

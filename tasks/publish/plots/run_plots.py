@@ -18,10 +18,10 @@ from tasks.publish.plots.figures import (
     bars,
     canvas_of_one,
     compact,
+    grouped_bars,
     heat,
     legend,
     shorten,
-    side_by_side,
     styled,
     value_bars,
 )
@@ -39,11 +39,6 @@ def degrees(report: Mapping[str, Any]) -> Canvas | None:
     return _histogram(bins, bin_labels(len(bins)), "Degrees", "in-degree", "nodes")
 
 
-def _several(counts: Sequence[float]) -> bool:
-    """Whether a histogram has at least two bars."""
-    return sum(count > 0 for count in counts) > 1
-
-
 def bin_labels(count: int) -> list[str]:
     """Return the names of bins of degree 0, 1, 2-3, 4-7, ..."""
     return ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(count)]
@@ -58,7 +53,7 @@ def component_sizes(report: Mapping[str, Any]) -> Canvas | None:
 
 
 def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y: str) -> Canvas | None:
-    if not _several(bins):
+    if sum(count > 0 for count in bins) < 2:
         return None
     canvas, ax = canvas_of_one()
     log = max(bins) > 50 * min(count for count in bins if count)
@@ -71,21 +66,15 @@ def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y
 def class_balance(counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> Canvas | None:
     """Share of each class in each split; the largest 30 classes of the first split."""
     counts = {split: values for split, values in counts.items() if sum(values)}
-    if not any(_several(values) for values in counts.values()):
+    if all(sum(count > 0 for count in values) < 2 for values in counts.values()):
         return None
     first = np.asarray(next(iter(counts.values())))
     order = np.argsort(-first, kind="stable")[:_TOP] if len(first) > _TOP else np.arange(len(first))
     canvas, ax = canvas_of_one(height=max(2.4, 0.26 * len(order) + 1.1))
-    for number, (split, values) in enumerate(counts.items()):
-        share = 100 * np.asarray(values, float) / sum(values)
-        place, width = side_by_side(len(order), number, len(counts))
-        ax.barh(place, share[order], height=width, color=COLORS[number], label=split)
-    ax.set_yticks(np.arange(len(order)), [shorten(names[c], 28) for c in order])
-    ax.margins(y=0.01)
-    ax.invert_yaxis()
+    shares = {split: 100 * np.asarray(values, float)[order] / sum(values) for split, values in counts.items()}
+    grouped_bars(ax, [shorten(names[c], 28) for c in order], shares, lie=True)
     of_all = f", the largest {len(order)} of {len(first)} classes" if len(first) > len(order) else ""
     ax.set(title="Class balance", xlabel=f"% of the split's labelled rows{of_all}")
-    legend(ax, len(counts))
     return canvas
 
 
@@ -150,14 +139,11 @@ def part_sizes(report: Mapping[str, Any]) -> Canvas | None:
         return None
     canvas, ax = canvas_of_one()
     series = {"nodes": sizes, "training nodes": partition.get("part_train_sizes") or []}
-    series = {name: values for name, values in series.items() if sum(values)}
-    for number, (name, values) in enumerate(series.items()):
-        place, width = side_by_side(len(sizes), number, len(series))
-        ax.bar(place, np.asarray(values, float) / np.mean(values), width, color=COLORS[number], label=name)
+    shares = {name: np.asarray(values, float) / np.mean(values) for name, values in series.items() if sum(values)}
+    grouped_bars(ax, [str(part) for part in range(len(sizes))], shares)
     ax.axhline(1.0, color=COLORS[5], linewidth=1, linestyle="--")
     ax.set(title="Balance of the parts", xlabel="part", ylabel="size / mean size")
     ax.set_xticks(range(0, len(sizes), max(1, len(sizes) // 16)))
-    legend(ax, len(series))
     return canvas
 
 
@@ -193,7 +179,8 @@ def _curves(
     for number, (key, points) in enumerate(group.items()):
         steps = sorted(points)
         values = [points[step][0] for step in steps]
-        x, x_name = _epochs(steps, epochs)
+        by_epoch = len({epochs[step] for step in steps if step in epochs}) == len(steps)  # else they are not known
+        x, x_name = ([epochs[step] for step in steps], "epoch") if by_epoch else (steps, "step")
         mark = "o" if len(steps) <= 30 else None
         color = COLORS[number % len(COLORS)]
         ax.plot(x, values, color=color, linewidth=1.4, marker=mark, markersize=3, label=key)
@@ -207,26 +194,18 @@ def _curves(
     return canvas
 
 
-def _epochs(steps: list[int], epochs: Mapping[int, float]) -> tuple[list[float], str]:
-    """Return the place of each step in epochs, or in steps where epochs are not known."""
-    place = {epochs[step] for step in steps if step in epochs}
-    if len(place) == len(steps):
-        return [epochs[step] for step in steps], "epoch"
-    return [float(step) for step in steps], "step"
-
-
 COSTS = {"Seconds of each stage": ("Time", "seconds", 1.0), "Peak memory of each stage": ("Peak memory", "MB", 1e6)}
 """Caption to title, unit, and how much of what was measured one unit is."""
 
 
 @styled
-def stage_cost(stages: Sequence[Mapping[str, Any]], what: str) -> Canvas | None:
-    """Bars of one of COSTS; `stages` have `name`, `seconds` and `peak_bytes`. None for a single stage."""
+def stage_cost(stages: Mapping[str, Manifest], what: str) -> Canvas | None:
+    """Bars of one of COSTS, by stage. None for a single stage."""
     if len(stages) < 2:
         return None
     title, unit, size = COSTS[what]
-    names = [str(stage["name"]) for stage in stages]
-    values = [stage["seconds" if unit == "seconds" else "peak_bytes"] / size for stage in stages]
+    names = list(stages)
+    values = [(stage.seconds if unit == "seconds" else stage.peak_bytes) / size for stage in stages.values()]
     canvas, ax = canvas_of_one(4.6, max(2.2, 0.34 * len(names) + 1.0))
     texts = [f"{value:,.1f}" if value < 10 else f"{value:,.0f}" for value in values]
     value_bars(ax, names, values, texts, COLORS[list(COSTS).index(what)])
@@ -241,8 +220,11 @@ def for_manifest(manifest: Manifest, folder: Path, out_dir: Path) -> list[Path]:
         Paths of the files, in the order they should be looked at; empty where there is nothing to draw.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
-    drawn = [(name, canvas) for name, canvas in _of(manifest, folder) if canvas is not None]
-    return [canvas.png(out_dir / f"{file_name(f'{manifest.stage}-{name}')}.png") for name, canvas in drawn]
+    return [
+        canvas.png(out_dir / f"{file_name(f'{manifest.stage}-{name}')}.png")
+        for name, canvas in _of(manifest, folder)
+        if canvas is not None
+    ]
 
 
 def _of(manifest: Manifest, folder: Path) -> list[tuple[str, Canvas | None]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from tasks.publish.plots.figures import (
@@ -9,9 +12,9 @@ from tasks.publish.plots.figures import (
     Canvas,
     canvas_of_one,
     compact,
+    grouped_bars,
     legend,
     shorten,
-    side_by_side,
     styled,
     thousands,
 )
@@ -19,6 +22,7 @@ from tasks.publish.plots.run_plots import bin_labels
 from tasks.publish.snapshots import SnapshotSummary, compare, label_counts
 
 _TOP = 12
+_COLORS = (COLORS[1], COLORS[0])
 
 
 @styled
@@ -29,14 +33,15 @@ def degree_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | No
         return None
     canvas, ax = canvas_of_one()
     labels = bin_labels(max(map(len, bins)))
-    for number, (summary, counts) in enumerate(zip((before, now), bins, strict=True)):
-        place, width = side_by_side(len(labels), number, 2)
-        share = 100 * np.pad(np.asarray(counts), (0, len(labels) - len(counts))) / sum(counts)
-        ax.bar(place, share, width, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
-    ax.set_xticks(np.arange(len(labels)), labels, rotation=60 if len(labels) > 8 else 0)
+    shares = [100 * np.pad(np.asarray(counts), (0, len(labels) - len(counts))) / sum(counts) for counts in bins]
+    grouped_bars(ax, labels, _by_moment(before, now, shares), _COLORS)
+    ax.tick_params(axis="x", rotation=60 if len(labels) > 8 else 0)
     ax.set(title="Degrees", xlabel="in-degree", ylabel="% of the nodes")
-    legend(ax, 2)
     return canvas
+
+
+def _by_moment(before: SnapshotSummary, now: SnapshotSummary, values: Sequence[Any]) -> dict[str, Any]:
+    return {f"as of {summary['as_of']}": one for summary, one in zip((before, now), values, strict=True)}
 
 
 @styled
@@ -56,14 +61,10 @@ def label_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | Non
     order = np.argsort(-np.abs(shares[1] - shares[0]), kind="stable")[:_TOP]
     order = order[np.argsort(-shares[1][order], kind="stable")]
     canvas, ax = canvas_of_one(height=max(2.4, 0.3 * len(order) + 1.1))
-    for number, (summary, share) in enumerate(zip((before, now), shares, strict=True)):
-        place, width = side_by_side(len(order), number, 2)
-        ax.barh(place, share[order], width, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
-    ax.set_yticks(np.arange(len(order)), [shorten(names[c], 24) for c in order])
-    ax.invert_yaxis()
+    chosen = _by_moment(before, now, [share[order] for share in shares])
+    grouped_bars(ax, [shorten(names[c], 24) for c in order], chosen, _COLORS, lie=True)
     shown = f", the {len(order)} of {len(names)} that changed most" if len(names) > len(order) else ""
     ax.set(title="Labels", xlabel=f"% of the labelled nodes{shown}")
-    legend(ax, 2)
     return canvas
 
 
@@ -85,21 +86,17 @@ def size_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas:
     """Nodes, edges and splits of both snapshots."""
     growth = compare(before, now)["growth"]
     canvas, ax = canvas_of_one(height=max(2.2, 0.4 * len(growth) + 1.0))
-    for number, summary in enumerate((before, now)):
-        values = [pair[number] for pair in growth.values()]
-        place, width = side_by_side(len(growth), number, 2)
-        ax.barh(place, values, width, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
-        for at, value in zip(place, values, strict=True):
-            ax.text(max(value, 1), at, f" {compact(value)}", va="center", fontsize=8)
-    ax.set_yticks(np.arange(len(growth)), list(growth))
+    sizes = [[pair[number] for pair in growth.values()] for number in (0, 1)]
+    grouped_bars(ax, list(growth), _by_moment(before, now, sizes), _COLORS, lie=True)
+    for bar in ax.patches:
+        at = bar.get_y() + bar.get_height() / 2
+        ax.text(max(bar.get_width(), 1), at, f" {compact(bar.get_width())}", va="center", fontsize=8)
     ax.set_xscale("log")
     thousands(ax.xaxis, log=True)
     ax.margins(x=0.12)
     if any(0 in pair for pair in growth.values()):  # what says so stands at 1, which may lie far left of all bars
         ax.set_xlim(left=1)
-    ax.invert_yaxis()
     ax.set(title="Size", xlabel="count (log scale)")
-    legend(ax, 2)
     return canvas
 
 

@@ -7,20 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from tasks.publish.plots.figures import COLORS, Canvas, canvas_of_one, compact, legend, shorten, styled
+from tasks.publish.plots.figures import COLORS, Canvas, canvas_of_one, compact, grouped_bars, shorten, styled
 
 _TOP = 30
+_OF_ENDS = (COLORS[1], COLORS[0])
 
 
-def all_of(found: Mapping[str, Any], split: str) -> list[tuple[str, str, Canvas | None]]:
-    """Return (name, caption, canvas) of all pictures."""
+def all_of(ranked: Mapping[str, Any], split: str) -> list[tuple[str, Canvas | None]]:
+    """Return (caption, canvas) of all pictures."""
     most = f"Filtered MRR of the relations with the most triples, and how many these are ({split})"
     met = f"Filtered MRR by how often training met what is ranked ({split})"
     return [
-        ("categories", f"Filtered MRR by kind of relation, and triples ({split})", categories(found["categories"])),
-        ("frequency", met, frequency(found["frequency"])),
-        ("relations", most, relations(found["relations"])),
+        (f"Filtered MRR by kind of relation, and triples ({split})", categories(ranked["categories"])),
+        (met, frequency(ranked["frequency"])),
+        (most, relations(ranked["relations"])),
     ]
+
+
+def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return the MRR of heads and of tails."""
+    return {f"which {end}": [row[f"mrr_{end}"] for row in rows] for end in ("head", "tail")}
 
 
 @styled
@@ -30,14 +36,9 @@ def relations(rows: Sequence[Mapping[str, Any]]) -> Canvas | None:
     if len(some) < 2:
         return None
     canvas, ax = canvas_of_one(height=max(2.4, 0.3 * len(some) + 1.2))
-    place = np.arange(len(some))
-    for shift, end, color in ((-0.2, "head", COLORS[1]), (0.2, "tail", COLORS[0])):
-        ax.barh(place + shift, [row[f"mrr_{end}"] for row in some], height=0.38, color=color, label=f"which {end}")
-    ax.set_yticks(place, [f"{shorten(row['relation'], 34)} ({compact(row['triples'])})" for row in some])
-    ax.margins(y=0.01)
-    ax.invert_yaxis()
+    names = [f"{shorten(row['relation'], 34)} ({compact(row['triples'])})" for row in some]
+    grouped_bars(ax, names, _ends(some), _OF_ENDS, lie=True)
     ax.set(title="By relation", xlabel="MRR", xlim=(0, 1))
-    legend(ax, 2)
     return canvas
 
 
@@ -47,12 +48,8 @@ def categories(rows: Sequence[Mapping[str, Any]]) -> Canvas | None:
     if len(rows) < 2:
         return None
     canvas, ax = canvas_of_one(4.6, 3.2)
-    place = np.arange(len(rows))
-    for shift, end, color in ((-0.2, "head", COLORS[1]), (0.2, "tail", COLORS[0])):
-        ax.bar(place + shift, [row[f"mrr_{end}"] for row in rows], width=0.38, color=color, label=f"which {end}")
-    ax.set_xticks(place, [f"{row['category']}\n{compact(row['triples'])}" for row in rows])
+    grouped_bars(ax, [f"{row['category']}\n{compact(row['triples'])}" for row in rows], _ends(rows), _OF_ENDS)
     ax.set(title="By kind", ylabel="MRR", ylim=(0, 1))
-    legend(ax, 2)
     return canvas
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from configs.changes import all_options, changed_options
-from configs.metric_names import telling
 from configs.schema import Recipe
 from tasks.markdown import plain_markdown
+from tasks.publish.facts import metric_names, score_rows
 from tasks.publish.tracking.records import flatten
-from tasks.storage.controls import CONTROLS
-from tasks.storage.manifests import DatasetManifest, EvalReport
+from tasks.stage import Parent
+from tasks.storage.manifests import DatasetManifest, EvalReport, GateRecord
 
 _MAIN = (
     "seed",
@@ -42,39 +41,28 @@ def parameters(recipe: Recipe) -> dict[str, str]:
 
 def describe(
     recipe: Recipe,
-    data: DatasetManifest,
-    evaluation: EvalReport,
-    version: str,
-    gate: Mapping[str, Any],
-    notes: Sequence[str] = (),
+    parents: Mapping[str, Parent],
+    notes: Sequence[str],
+    version: str = "",
+    gate: GateRecord | None = None,
 ) -> str:
     """Return a description in Markdown: what was trained on what, its metrics beside the controls', what differs.
 
     `notes` are sentences that a reader of the metrics has to know.
     """
+    data: DatasetManifest = parents["ingest"].manifest
+    evaluation: EvalReport = parents["evaluate"].manifest
     moment = f", as of {recipe.snapshot.as_of}" if recipe.snapshot.as_of else ""
+    rows = score_rows(evaluation.metrics, evaluation.controls)
+    names = metric_names(row for row in rows if not row.control)
+    table = [f"| | {' | '.join(map(plain_markdown, names))} |", "|---|" + "--:|" * len(names)]
+    table += [f"| {plain_markdown(row.label)} | {' | '.join(row.texts(names))} |" for row in rows]
     size = f"{data.num_nodes:,} nodes, {data.num_edges:,} edges"
     lines = [f"**{recipe.name}**{f': {recipe.description}' if recipe.description else ''}", ""]
-    lines += [f"{recipe.model.name} on {plain_markdown(data.dataset)}{moment} ({size})", "", *_metrics(evaluation), ""]
+    lines += [f"{recipe.model.name} on {plain_markdown(data.dataset)}{moment} ({size})", "", *table, ""]
     lines += [line for note in notes for line in (plain_markdown(note), "")]
-    if version:
-        champion = "champion" if gate.get("promoted") else "not champion"
-        lines += [f"Version {version}: {champion}, {plain_markdown(gate.get('reason', ''))}", ""]
+    if gate is not None:
+        champion = "champion" if gate.promoted else "not champion"
+        lines += [f"Version {version}: {champion}, {plain_markdown(gate.reason)}", ""]
     changed = ", ".join(f"`{key}={value}`" for key, value in changed_options(recipe).items())
     return "\n".join([*lines, f"Not at their defaults: {changed}"])
-
-
-def _metrics(evaluation: EvalReport) -> list[str]:
-    """Return a table: a row for each split, and below it those of the controls."""
-    names = telling(name for values in evaluation.metrics.values() for name in values)
-    rows = []
-    for split, own in evaluation.metrics.items():
-        rows.append((split, own))
-        for control, splits in evaluation.controls.items():
-            if split in splits:
-                rows.append((f"{split}, {CONTROLS[control].row}", splits[split]))
-    lines = [f"| | {' | '.join(map(plain_markdown, names))} |", "|---|" + "--:|" * len(names)]
-    for row, values in rows:
-        cells = (f"{values[name]:.4f}" if name in values else "" for name in names)
-        lines.append(f"| {plain_markdown(row)} | {' | '.join(cells)} |")
-    return lines

@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 from configs.errors import RecipeError, StageError
 from tasks.processes import ending
 from tasks.publish.tracking.store_uris import local_path, public_uri, sqlite_file, tracking_uri
-from tasks.publish.tracking.version_tags import StoredVersion
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import file_lock
 from tasks.storage.database_templates import copy_template
 from tasks.storage.file_names import beside
@@ -123,17 +123,17 @@ class MlflowRegistry:
 
     def aliases(self, name: str) -> dict[str, str]:
         """Return a model's aliases and their versions."""
-        found = self.call(self.client.get_registered_model, name).aliases
-        return {str(alias): str(version) for alias, version in found.items()}
+        aliases = self.call(self.client.get_registered_model, name).aliases
+        return {str(alias): str(version) for alias, version in aliases.items()}
 
     def model_tags(self, name: str) -> dict[str, str]:
         """Return a model's own tags."""
         return dict(self.call(self.client.get_registered_model, name).tags)
 
-    def versions(self, name: str) -> list[StoredVersion]:
+    def versions(self, name: str) -> list[ModelVersion]:
         """Return a model's versions."""
         return [
-            StoredVersion(
+            ModelVersion(
                 str(one.name),
                 str(one.version),
                 str(one.source or ""),
@@ -213,23 +213,16 @@ class MlflowRegistry:
             try:
                 return function(*args, **kwargs)
             except MlflowException as error:
+                place = public_uri(self.uri)
+                why = " ".join(str(error).split()).replace(self.uri, place)  # often only later lines say what failed
                 if error.error_code in _PASSING_CODES and pause is not None and not ending.is_ending():
-                    self._say_what_is_waited_for(error)
+                    say, self._on_wait = self._on_wait, None
+                    if say is not None:
+                        say(f"waiting for MLflow at {place}, which is asked again for some minutes: {why[:200]}")
                     time.sleep(pause)
                     continue
-                raise StageError(self._explain(error)) from error
+                raise StageError(
+                    f"MLflow at {place} did not do it: {why[:400]}. The training is kept; run again when it answers "
+                    "(only publishing is repeated), or unset MLFLOW_TRACKING_URI to track under the home"
+                ) from error
         raise AssertionError("the last attempt returns or raises")
-
-    def _say_what_is_waited_for(self, error: Exception) -> None:
-        say, self._on_wait = self._on_wait, None
-        if say is not None:
-            why = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:200]
-            say(f"waiting for MLflow at {public_uri(self.uri)}, which is asked again for some minutes: {why}")
-
-    def _explain(self, error: Exception) -> str:
-        # All lines: often only the later ones say what failed.
-        text = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:400]
-        return (
-            f"MLflow at {public_uri(self.uri)} did not do it: {text}. The training is kept; run again when it answers "
-            "(only publishing is repeated), or unset MLFLOW_TRACKING_URI to track under the home"
-        )

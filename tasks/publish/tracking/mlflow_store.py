@@ -35,13 +35,13 @@ METRICS_A_CALL = 1000  # MLflow's limit; 0.7 s on SQLite (2 cores, 2026)
 _PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
 
 
-def _to_resume(known: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
+def _to_resume(runs: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
     """Return which of a training's runs, newest first, a flow run (empty: none) resumes; None: it starts one."""
     if not flow_run:
-        return known[0] if known else None
-    own = [run for run in known if run.data.tags.get(FLOW_RUN) == flow_run]
-    interrupted = [run for run in known if run.info.status in _INTERRUPTED and TRAINED_IN not in run.data.tags]
-    return next(iter([*own, *(interrupted if trains else [])]), None)
+        return runs[0] if runs else None
+    of_flow_run = [run for run in runs if run.data.tags.get(FLOW_RUN) == flow_run]
+    interrupted = [run for run in runs if run.info.status in _INTERRUPTED and TRAINED_IN not in run.data.tags]
+    return next(iter([*of_flow_run, *(interrupted if trains else [])]), None)
 
 
 class Tracker(MlflowRegistry):
@@ -80,14 +80,14 @@ class Tracker(MlflowRegistry):
         where = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
         flow_run = context.flow_run_id if context is not None else ""
         with file_lock(self.lock):  # else two processes both find none and start two
-            known = list(self.call(self.client.search_runs, [self.experiment_id], where))
-            found = _to_resume(known, flow_run, trains)
-            if found is not None:
-                self.run_id, self.trained_in = found.info.run_id, found.data.tags.get(TRAINED_IN, "")
+            runs = list(self.call(self.client.search_runs, [self.experiment_id], where))
+            resumed = _to_resume(runs, flow_run, trains)
+            if resumed is not None:
+                self.run_id, self.trained_in = resumed.info.run_id, resumed.data.tags.get(TRAINED_IN, "")
                 self.call(self.client.update_run, self.run_id, status="RUNNING")
             else:
                 if not trains:
-                    self.trained_in = next((run.info.run_id for run in known if TRAINED_IN not in run.data.tags), "")
+                    self.trained_in = next((run.info.run_id for run in runs if TRAINED_IN not in run.data.tags), "")
                     tags |= {TRAINED_IN: self.trained_in} if self.trained_in else {}
                 name = (context.name if context is not None else "") or recipe_name
                 run = self.call(self.client.create_run, self.experiment_id, tags=tags, run_name=name)
@@ -106,7 +106,7 @@ class Tracker(MlflowRegistry):
                     **({"mlflow.parentRunId": context.parent_run} if context.parent_run else {}),
                 }
             )
-        return found is not None
+        return resumed is not None
 
     def describe(self, text: str) -> None:
         """Set the description (Markdown) that MLflow shows on the run's page; where the run comes from stands below."""
@@ -147,9 +147,9 @@ class Tracker(MlflowRegistry):
         points = []
         for key, by_step in unique_by_step(records).items():
             history = self.call(self.client.get_metric_history, self.run_id, metric_key(key))
-            known = {point.step for point in history}
+            logged = {point.step for point in history}
             for step, (value, seconds) in by_step.items():
-                if step not in known:
+                if step not in logged:
                     points.append((key, value, int((started_at_seconds + seconds) * 1000), step))
         self._log_points(points)
         return len(points)
@@ -158,11 +158,10 @@ class Tracker(MlflowRegistry):
         """Log final values, also as the model's own where `model_id` is given; those stored already stay."""
         from mlflow.entities import Metric
 
-        now, known = int(time.time() * 1000), self.call(self.client.get_run, self.run_id).data.metrics
+        now, logged = int(time.time() * 1000), self.call(self.client.get_run, self.run_id).data.metrics
         named = {metric_key(key): value for key, value in values.items()}
-        fresh = [
-            Metric(key, value, now, step, model_id=model_id) for key, value in named.items() if known.get(key) != value
-        ]
+        new = {key: value for key, value in named.items() if logged.get(key) != value}
+        fresh = [Metric(key, value, now, step, model_id=model_id) for key, value in new.items()]
         if fresh:
             self.call(self.client.log_batch, self.run_id, metrics=fresh)
 
@@ -170,8 +169,8 @@ class Tracker(MlflowRegistry):
         """Log parameters. MLflow's parameters never change: one that is there keeps its first value."""
         from mlflow.entities import Param
 
-        known = self.call(self.client.get_run, self.run_id).data.params
-        fresh = [Param(key, value) for key, value in params.items() if key not in known]
+        logged = self.call(self.client.get_run, self.run_id).data.params
+        fresh = [Param(key, value) for key, value in params.items() if key not in logged]
         for part in slices(len(fresh), _PARAMS_A_CALL):
             self.call(self.client.log_batch, self.run_id, params=fresh[part])
 
@@ -199,11 +198,10 @@ class Tracker(MlflowRegistry):
     def log_model(self, folder: Path, name: str, digest: str, params: dict[str, str]) -> str:
         """Log a folder of plain files as a model (no pickled code) and return its id; done once a digest."""
         where = f"tags.`graphmill.digest` = '{digest}'"
-        found = self.call(self.client.search_logged_models, [self.experiment_id], where)
         runs = (self.run_id, self.trained_in)  # the training's own has the model already
-        ready = [model for model in found if str(model.status).endswith("READY") and model.source_run_id in runs]
-        if ready:
-            return str(ready[0].model_id)
+        for model in self.call(self.client.search_logged_models, [self.experiment_id], where):
+            if str(model.status).endswith("READY") and model.source_run_id in runs:
+                return str(model.model_id)
         model = self.call(
             self.client.create_logged_model,
             self.experiment_id,
@@ -226,11 +224,11 @@ class Tracker(MlflowRegistry):
     # ---- how
 
     def _experiment(self, name: str) -> str:
-        found = self.client.get_experiment_by_name(name)
-        if found is not None:
-            if found.lifecycle_stage != "active":
-                self.client.restore_experiment(found.experiment_id)
-            return str(found.experiment_id)
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is not None:
+            if experiment.lifecycle_stage != "active":
+                self.client.restore_experiment(experiment.experiment_id)
+            return str(experiment.experiment_id)
         location = None
         if (file := sqlite_file(self.uri)) is not None:  # MLflow's default would be ./mlruns of wherever we run
             location = (file.resolve().parent / "artifacts").as_uri()

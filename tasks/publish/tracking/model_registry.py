@@ -9,8 +9,7 @@ from pathlib import Path
 from configs.errors import RecipeError
 from tasks.processes import ending
 from tasks.processes.run_context import current_run
-from tasks.publish.champion.gate import CHAMPION, Decision
-from tasks.publish.champion.history import (
+from tasks.publish.gate.history import (
     TAG,
     Move,
     MoveReason,
@@ -20,6 +19,7 @@ from tasks.publish.champion.history import (
     was_rolled_back,
     with_move,
 )
+from tasks.publish.gate.rules import CHAMPION, Decision
 from tasks.publish.tracking.mlflow_registry import named
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.version_tags import decision_tags
@@ -118,9 +118,11 @@ class ModelRegistry:
                 reason = f"the last change was taken back already; to go further: graphmill promote {self.name}@VERSION"
                 return Change(champion, champion, reason)
             earlier = champion_before(history, champion)
-            if earlier is None or not self._exists(earlier):
+            versions = self.tracker.call(self._client.search_model_versions, named(self.name))
+            if earlier not in {str(one.version) for one in versions}:
                 why = f"version {earlier} was deleted" if earlier else "there was no champion before, or none is known"
                 raise RecipeError(f"{self.name}: {why}; choose a version: graphmill promote {self.name}@VERSION")
+            assert earlier is not None
             self._move(champion, earlier, "rollback")
         return Change(champion, earlier, f"version {champion} was taken back")
 
@@ -159,10 +161,6 @@ class ModelRegistry:
                 model_id=model_id,
             )
         return str(made.version)
-
-    def _exists(self, version: str) -> bool:
-        found = self.tracker.call(self._client.search_model_versions, named(self.name))
-        return any(str(one.version) == version for one in found)
 
     @property
     def _lock_path(self) -> Path:

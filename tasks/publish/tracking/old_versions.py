@@ -5,15 +5,15 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Any
 
-from tasks.publish.champion.gate import CHAMPION
-from tasks.publish.champion.history import TAG, champion_before, happened, read_history
+from tasks.publish.gate.history import TAG, champion_before, happened, read_history
+from tasks.publish.gate.rules import CHAMPION
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.registered import ModelVersion, model_versions
+from tasks.publish.tracking.registered import model_versions
 from tasks.publish.tracking.registry import open_tracker
 from tasks.publish.tracking.store_uris import local_path
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.home import Home
 
 
@@ -54,16 +54,11 @@ def _remove(tracker: Tracker, version: ModelVersion, *, with_run: bool, dry_run:
         call(client.delete_logged_model, version.model_id)
     if run is not None:
         call(client.delete_run, version.run_id)
-        _delete_for_good(client, version.run_id)
-    own = [folder.resolve() for folder in tracker.own_folders()]
+        store: Any = client._tracking_client.store
+        if hasattr(store, "_hard_delete_run"):  # a database here; a server's own `mlflow gc` does it there
+            store._hard_delete_run(version.run_id)
+    roots = [folder.resolve() for folder in tracker.own_folders()]
     for folder in folders:
-        if any(Path(folder).is_relative_to(root) for root in own):
+        if any(folder.is_relative_to(root) for root in roots):
             shutil.rmtree(folder, ignore_errors=True)
     return size
-
-
-def _delete_for_good(client: Any, run_id: str) -> None:
-    """Remove a deleted run's rows where the store is a database here; a server's own `mlflow gc` does it there."""
-    store = client._tracking_client.store
-    if hasattr(store, "_hard_delete_run"):
-        store._hard_delete_run(run_id)

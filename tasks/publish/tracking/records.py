@@ -80,19 +80,15 @@ def step_of(record: Record, default: int = 0) -> int:
     return default
 
 
-def is_evaluation(record: Record) -> bool:
-    """Whether a record holds a split's metrics, such as `valid/accuracy`."""
-    return any("/" in key for key in record)
-
-
 def thin(records: Sequence[Record], limit: int = MAX_POINTS) -> list[Record]:
     """Keep all evaluations, the first and the last record, and evenly spaced ones of the rest: about `limit`."""
-    plain = [i for i, record in enumerate(records) if not is_evaluation(record)]
+    # An evaluation holds a split's metrics, such as `valid/accuracy`.
+    plain = [i for i, record in enumerate(records) if not any("/" in key for key in record)]
     if len(plain) <= limit:
         return list(records)
     last = len(plain) - 1
-    kept = {plain[round(i * last / max(1, limit - 1))] for i in range(limit)}
-    return [record for i, record in enumerate(records) if i in kept or is_evaluation(record)]
+    gone = set(plain) - {plain[round(i * last / max(1, limit - 1))] for i in range(limit)}
+    return [record for i, record in enumerate(records) if i not in gone]
 
 
 def unique_by_step(records: Iterable[Record]) -> dict[str, dict[int, tuple[float, float]]]:

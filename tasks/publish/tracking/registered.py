@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from tasks.apply.model_files import MODEL
-from tasks.publish.champion.gate import CHAMPION, Candidate
+from tasks.apply.model.files import MODEL
+from tasks.publish.gate.rules import CHAMPION
 from tasks.publish.tracking.store_uris import local_path, public_uri
-from tasks.publish.tracking.version_tags import StoredVersion, candidate_of
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import beside, file_name
 
@@ -29,49 +28,19 @@ _REMOTE = frozenset(
     | {"ftp", "sftp", "hdfs", "viewfs", "dbfs"}
 )
 """Schemes of stores that are no folder of this machine."""
-_MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
-
-
-@dataclass(frozen=True)
-class ModelVersion:
-    """A version of a registered model."""
-
-    name: str
-    version: str
-    aliases: tuple[str, ...]
-    source: str
-    """Where the registry has it from, as the registry says."""
-    model_id: str
-    """Id that MLflow gave the logged model; empty where the source names none."""
-    run_id: str
-    """MLflow run of its training."""
-    created_ms: int
-    gate: Candidate
-    """What the gate compares it by."""
-    recipe: str
-    train_key: str
-    decision: str = ""
-    """What the gate found, in a few words."""
-    reason: str = ""
-    """The same at length."""
-
-    @property
-    def reference(self) -> str:
-        """`NAME@VERSION`."""
-        return f"{self.name}@{self.version}"
 
 
 def model_versions(registry: Registry, name: str) -> list[ModelVersion]:
     """Return all versions of a model, newest first. Raises RecipeError with the known names."""
-    known = registry.model_names()
-    if name not in known:
-        listed = f"there are {', '.join(known)}" if known else "none is registered"
-        raise RecipeError(f"no registered model {name!r}{did_you_mean(name, known)}; {listed}")
+    names = registry.model_names()
+    if name not in names:
+        listed = f"there are {', '.join(names)}" if names else "none is registered"
+        raise RecipeError(f"no registered model {name!r}{did_you_mean(name, names)}; {listed}")
     aliases: dict[str, list[str]] = {}
     for alias, version in registry.aliases(name).items():
         aliases.setdefault(version, []).append(alias)
-    versions = [_described(one, aliases.get(one.version, [])) for one in registry.versions(name)]
-    return sorted(versions, key=lambda one: int(one.version), reverse=True)
+    versions = sorted(registry.versions(name), key=lambda one: int(one.version), reverse=True)
+    return [replace(one, aliases=tuple(sorted(aliases.get(one.version, ())))) for one in versions]
 
 
 def find_version(registry: Registry, reference: str) -> ModelVersion:
@@ -79,17 +48,17 @@ def find_version(registry: Registry, reference: str) -> ModelVersion:
 
     Raises RecipeError: there is no such model, version or alias; the message names those that there are.
     """
-    name, _, wanted = reference.partition("@")
-    wanted = wanted or CHAMPION
+    name, _, asked = reference.partition("@")
+    asked = asked or CHAMPION
     versions = model_versions(registry, name)
     for one in versions:
-        if wanted == one.version or wanted in one.aliases:
+        if asked == one.version or asked in one.aliases:
             return one
     numbers = ", ".join(one.version for one in versions[:8]) + (", ..." if len(versions) > 8 else "")
     names = sorted({alias for one in versions for alias in one.aliases})
-    hint = f"; choose one: graphmill promote {name}@VERSION" if wanted == CHAMPION else ""
+    hint = f"; choose one: graphmill promote {name}@VERSION" if asked == CHAMPION else ""
     raise RecipeError(
-        f"{name} has no version or alias {wanted!r}{did_you_mean(wanted, names)}; versions: {numbers or 'none'}; "
+        f"{name} has no version or alias {asked!r}{did_you_mean(asked, names)}; versions: {numbers or 'none'}; "
         f"aliases: {', '.join(names) or 'none'}{hint}"
     )
 
@@ -115,10 +84,16 @@ def fetch_model(registry: Registry, version: ModelVersion) -> Path:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         try:
-            place = _place(registry, version)
+            place, store = _place(registry, version), public_uri(registry.uri)
             registry.download(place, draft)
-            _check_files(registry, version, place, draft)
-            shutil.rmtree(folder, ignore_errors=True)  # an earlier graphmill kept what had missed files
+            if not any(draft.iterdir()):
+                raise RecipeError(
+                    f"{version.reference}: {store} knows the version, and its artifact store has no files for it at "
+                    f"{public_uri(place)}; bring them back, or publish the model again (graphmill run RECIPE --force "
+                    "publish)"
+                )
+            if not (draft / MODEL).is_file():
+                raise RecipeError(f"{version.reference} in {store} has no {MODEL}: graphmill did not register it")
             draft.rename(folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -136,33 +111,4 @@ def _place(registry: Registry, version: ModelVersion) -> str:
     raise RecipeError(
         f"{version.reference}: {public_uri(registry.uri)} says that its files are at {uri!r}, which is no place of its "
         "artifacts; nothing is copied from there. Somebody altered the record: publish the model again, or ask who did"
-    )
-
-
-def _check_files(registry: Registry, version: ModelVersion, place: str, folder: Path) -> None:
-    if (folder / MODEL).is_file():
-        return
-    store = public_uri(registry.uri)
-    if any(folder.iterdir()):
-        raise RecipeError(f"{version.reference} in {store} has no {MODEL}: graphmill did not register it")
-    raise RecipeError(
-        f"{version.reference}: {store} knows the version, and its artifact store has no files for it at "
-        f"{public_uri(place)}; bring them back, or publish the model again (graphmill run RECIPE --force publish)"
-    )
-
-
-def _described(one: StoredVersion, aliases: list[str]) -> ModelVersion:
-    return ModelVersion(
-        name=one.name,
-        version=one.version,
-        aliases=tuple(sorted(aliases)),
-        source=one.source,
-        model_id=one.source.removeprefix("models:/") if _MODEL_SOURCE.fullmatch(one.source) else "",
-        run_id=one.run_id,
-        created_ms=one.created_ms,
-        gate=candidate_of(one.version, one.tags),
-        recipe=one.tags.get("graphmill.recipe", ""),
-        train_key=one.tags.get("graphmill.train_key", ""),
-        decision=one.tags.get("graphmill.gate_short", ""),
-        reason=one.tags.get("graphmill.gate_reason", ""),
     )

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from configs.errors import RecipeError, StageError
 from tasks.publish.tracking.store_uris import local_path, sqlite_file, tracking_target, tracking_uri
-from tasks.publish.tracking.version_tags import StoredVersion
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.home import Home
 
 if TYPE_CHECKING:
@@ -63,21 +63,21 @@ class SqliteRegistry:
 
     def aliases(self, name: str) -> dict[str, str]:
         """Return a model's aliases and their versions."""
-        found = self._read("alias, version", "registered_model_aliases", name)
-        return {str(alias): str(version) for alias, version in found}
+        rows = self._read("alias, version", "registered_model_aliases", name)
+        return {str(alias): str(version) for alias, version in rows}
 
     def model_tags(self, name: str) -> dict[str, str]:
         """Return a model's own tags."""
         return dict(self._read("key, value", "registered_model_tags", name))
 
-    def versions(self, name: str) -> list[StoredVersion]:
+    def versions(self, name: str) -> list[ModelVersion]:
         """Return a model's versions."""
         tags: dict[str, dict[str, str]] = {}
         for version, key, value in self._read("version, key, value", "model_version_tags", name):
             tags.setdefault(str(version), {})[key] = value or ""
         columns = "version, source, run_id, creation_time, current_stage"
         return [
-            StoredVersion(name, str(version), source or "", run_id or "", created or 0, tags.get(str(version), {}))
+            ModelVersion(name, str(version), source or "", run_id or "", created or 0, tags.get(str(version), {}))
             for version, source, run_id, created, stage in self._read(columns, "model_versions", name)
             if stage != _DELETED
         ]

@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 
-from tasks.publish.champion.gate import Candidate, Decision
+from tasks.publish.gate.rules import Candidate, Decision
 
+_MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
 _MAX_CHARACTERS = 4900  # of a tag's value; MLflow's column holds 5,000
 
 
 @dataclass(frozen=True)
-class StoredVersion:
-    """A version as the registry has it."""
+class ModelVersion:
+    """A version of a registered model, as the registry has it."""
 
     name: str
     version: str
     source: str
+    """Where the registry has it from, as the registry says."""
     run_id: str
+    """MLflow run of its training."""
     created_ms: int
     tags: dict[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def reference(self) -> str:
+        """`NAME@VERSION`."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def model_id(self) -> str:
+        """Id that MLflow gave the logged model; empty where the source names none."""
+        return self.source.removeprefix("models:/") if _MODEL_SOURCE.fullmatch(self.source) else ""
+
+    @property
+    def gate(self) -> Candidate:
+        """What the gate compares it by."""
+        return candidate_of(self.version, self.tags)
+
+    @property
+    def recipe(self) -> str:
+        """Name of the recipe that it was trained by."""
+        return self.tags.get("graphmill.recipe", "")
+
+    @property
+    def decision(self) -> str:
+        """What the gate decided, in a few words."""
+        return self.tags.get("graphmill.gate_short", "")
+
+    @property
+    def reason(self) -> str:
+        """The same at length."""
+        return self.tags.get("graphmill.gate_reason", "")
 
 
 def candidate_of(version: str, tags: dict[str, str]) -> Candidate:

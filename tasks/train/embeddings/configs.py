@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,17 +10,14 @@ from configs.base import ComponentConfig
 from configs.registry import EMBEDDINGS
 
 
-@EMBEDDINGS.options("dense", "dense")
+@EMBEDDINGS.options("dense", "build")
 class DenseConfig(ComponentConfig):
     """A parameter of the model on its device, as any other."""
 
     name: str = "dense"
-    moved_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("optimizer", "learning_rate"), "is an option of train.embeddings=sparse; set that, or remove it"
-    )
 
 
-@EMBEDDINGS.options("sparse", "sparse")
+@EMBEDDINGS.options("sparse", "build")
 class SparseConfig(ComponentConfig):
     """A table in CPU memory, of which a step touches the batch's rows: for tables larger than the device's memory."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch
+from tasks.sampling.links.negatives import NegativeSampler
 from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.graph import PartGraph
@@ -18,7 +19,6 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array, Loader, TrainingData
 from tasks.train.loaders.config_base import NegativesConfig
 from tasks.train.loaders.configs import EdgeConfig
-from tasks.train.loaders.links.negatives import NegativeSampler
 from tasks.train.loaders.links.part_negatives import PartNegatives
 from tasks.train.loaders.neighbor import open_neighborhoods
 

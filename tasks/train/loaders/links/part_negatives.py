@@ -8,10 +8,10 @@ import numpy as np
 from numba import njit
 
 from tasks.edge_ends import are_never_joined, ends_of
+from tasks.sampling.links.negatives import TRIES, degree_table, draw_pair, draw_target
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.lookup import count_edges
 from tasks.train.loaders.base import Array
-from tasks.train.loaders.links.negatives import TRIES, degree_table, draw_pair, draw_target
 
 _ENDS = ("edge_role", "edge_side")
 

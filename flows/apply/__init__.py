@@ -1,0 +1,1 @@
+"""Using a registered model: predictions, vectors, its files."""

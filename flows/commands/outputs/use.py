@@ -1,0 +1,61 @@
+"""A use of a registered model from the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from dataclasses import dataclass, field
+from typing import Any
+
+from configs.errors import IntegrityError
+from flows.apply.model_use import Data, ModelUse, NotFoundError
+from flows.commands.recipes.run import run_flow
+from flows.records.use_options import UseOptions
+from flows.services.environment import own_server_url, prepare_environment
+from flows.terminal.console import Reporter, err
+from flows.terminal.progress import REPORTER
+from flows.terminal.room import check_home
+from tasks.apply.run import OutputKind
+from tasks.calls import ParentGoneError
+from tasks.storage.home import Home
+
+
+@dataclass(frozen=True)
+class UseRequest:
+    """What the command line asks for."""
+
+    model: str
+    what: OutputKind = "predictions"
+    options: UseOptions = field(default_factory=UseOptions)
+    recipe: str | None = None
+    """Of other data than the training's."""
+    overrides: list[str] = field(default_factory=list)
+
+
+def use_model(home: Home, request: UseRequest, *, verbose: bool) -> dict[str, Any]:
+    """Use a model and return what was written; without Prefect where the data is there, and no server keeps history.
+
+    Raises UserError before anything is started, if it can.
+    """
+    check_home(home)
+    prepare_environment(home, verbose=verbose)
+    REPORTER.set(Reporter(err(), verbose=verbose))
+    use = requested_use(home, request)
+    if not verbose and own_server_url() is None:
+        with contextlib.suppress(NotFoundError, ParentGoneError, IntegrityError):
+            return use.run()
+
+    def call() -> dict[str, Any]:
+        from flows.apply.flows import use_model as flow
+
+        record: dict[str, Any] = flow(**vars(request), home=str(home.root))
+        return record
+
+    return run_flow(home, call, verbose=verbose)
+
+
+def requested_use(home: Home, request: UseRequest) -> ModelUse:
+    """Return the use that is asked for, now. Raises UserError."""
+    now = datetime.datetime.now(datetime.UTC)
+    data = Data(request.recipe, request.overrides, is_own=True)
+    return ModelUse(request.model, request.options.request(request.what, now), data, str(home.root), now)

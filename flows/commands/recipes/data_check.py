@@ -1,0 +1,242 @@
+"""Read and check a recipe's data as ingest and preprocess do, without leaving anything behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.errors import RecipeError, UserError
+from configs.schema import Recipe
+from tasks.ingest.labels import has_label
+from tasks.ingest.stage import checked_fields, open_dataset, refuse_too_large
+from tasks.ingest.tables.problems import TableError
+from tasks.kinds.measurable import check_graph, split_labels
+from tasks.kinds.of import kind_of
+from tasks.stage import Listener, Parent, StageContext
+from tasks.storage.artifacts import describe_files
+from tasks.storage.caching import PickleCache
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.home import Home
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import DatasetManifest, GraphManifest
+from tasks.storage.snapshots import check_snapshot
+from tasks.storage.temporary import own_folder
+from tasks.train.families import check_options, unread_edge_features
+
+
+@dataclass
+class DataCheck:
+    """What was found. Everything behind a mistake that ends the reading is empty."""
+
+    tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """Of users' tables: files to column to `kind`, `rows`, `missing` (empty cells); of what was read of them."""
+    unread: dict[str, list[str]] = field(default_factory=dict)
+    """Of users' tables: files to the columns that the recipe does not name."""
+    notes: list[str] = field(default_factory=list)
+    """What was found out about the files by itself."""
+    nodes: dict[str, int] = field(default_factory=dict)
+    """Type to number of nodes."""
+    edges: dict[str, int] = field(default_factory=dict)
+    """Type to number of edges; on link tasks those that train."""
+    adjusted: dict[str, int] = field(default_factory=dict)
+    """What policies dropped, added or filled, to the number of rows."""
+    splits: dict[str, int] = field(default_factory=dict)
+    """Split to its size; of a snapshot, as of its moment."""
+    classes: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Class to its rows in each split."""
+    relations: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of triple tasks: relation to its triples in each split, the most frequent first."""
+    negatives: list[str] = field(default_factory=list)
+    """Of link tasks: what negatives join, for each relation that links are predicted in."""
+    unlabelled: int = 0
+    """Nodes of the labelled type, or graphs, without a label."""
+    graph: dict[str, Any] = field(default_factory=dict)
+    """Of the graph for messages: nodes that no edge touches, connected components and the largest."""
+    warnings: list[str] = field(default_factory=list)
+    mistakes: list[dict[str, Any]] = field(default_factory=list)
+    """`message` and `rows` of each cause."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the first stages would take the data."""
+        return not self.mistakes
+
+    @contextmanager
+    def recording_mistakes(self) -> Iterator[None]:
+        """Go on behind the block where a user's mistake ends it, and record it."""
+        try:
+            yield
+        except TableError as error:
+            said = [{"message": one.message, "rows": one.count} for one in error.mistakes]
+            said += [{"message": f"and more: {kind}", "rows": rows} for kind, rows in error.others.items()]
+            self.mistakes += [one for one in said if one not in self.mistakes]
+        except UserError as error:
+            self.mistakes.append({"message": str(error), "rows": 0})
+
+
+class _WarningCollector(Listener):
+    """Passes progress on, and keeps warnings for the end."""
+
+    def __init__(self, inner: Listener, found: list[str]) -> None:
+        self.inner, self.found = inner, found
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """Pass it on."""
+        self.inner.progress(stage, done, total, unit, note)
+
+    def message(self, stage: str, text: str) -> None:
+        """Leave it: the check says what was found at its end."""
+
+    def warning(self, stage: str, text: str) -> None:
+        """Keep it."""
+        self.found.append(text)
+
+
+def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
+    """Ingest and preprocess into a temporary folder, which goes; return what was found, mistakes included.
+
+    The folder lies in the home's `work`, where there is room for a data set; a source that has to be downloaded is, as
+    `run` would. Disk and memory: as of these stages.
+
+    Raises:
+        RecipeError: the home cannot be written.
+        StageError: its disk is full.
+    """
+    found = DataCheck()
+    with _folder(home) as place:
+        refuse_too_large(recipe, place)
+        collector = _WarningCollector(listener, found.warnings)
+        with found.recording_mistakes():
+            check_snapshot(recipe)
+        with found.recording_mistakes():
+            check_options(recipe)
+        with found.recording_mistakes():
+            ingested = _ingest(recipe, home, place, collector, found)
+            if "relations" in ingested.manifest.tables and ingested.manifest.split_rows.are_pairs:
+                found.relations = _relation_counts(DatasetStore(ingested.folder, ingested.manifest), None)
+            if found.ok:
+                _preprocess(recipe, home, place, collector, found, ingested)
+    return found
+
+
+@contextmanager
+def _folder(home: Home) -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(own_folder(home))
+        except PermissionError as error:
+            raise RecipeError(f"the home cannot be written ({error}); choose another with --home DIR") from error
+        yield place
+
+
+def _context(stage: str, home: Home, place: Path, listener: Listener) -> StageContext:
+    work = place / stage
+    work.mkdir()
+    return StageContext(stage, work, home, PickleCache(Home(place)), listener)
+
+
+def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck) -> Parent:
+    context = _context("ingest", home, place, listener)
+    dataset = open_dataset(recipe)
+    try:
+        fields = checked_fields(recipe, dataset.ingest(context))
+    finally:
+        intake = getattr(dataset, "intake", None)  # users' tables: also of what a mistake ended
+        for files, columns in intake.survey.items() if intake is not None else ():
+            seen = {name: column.as_json() for name, column in columns.items() if column.rows}
+            if seen:  # of a table that could not be read there is nothing to show
+                found.tables[files] = seen
+        if intake is not None:
+            found.unread, found.notes = intake.unread, intake.notes
+    manifest = DatasetManifest(**_manifest_fields("ingest", context.work), **fields)
+    found.nodes = {one.name: one.num_nodes for one in manifest.node_types}
+    found.edges = {one.name: one.num_edges for one in manifest.edge_types}
+    found.adjusted, found.splits = manifest.adjusted, {} if recipe.is_layout else manifest.splits
+    return Parent(manifest, context.work)
+
+
+def _preprocess(
+    recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck, ingested: Parent
+) -> None:
+    from tasks.components.build import number_components
+    from tasks.preprocess.stage import STAGE
+
+    context = _context("preprocess", home, place, listener)
+    fields = STAGE.build(context, recipe, {"ingest": ingested})
+    graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
+    found.splits = {} if recipe.is_layout else graph.manifest.splits
+    unread = unread_edge_features(recipe, graph.manifest)
+    if unread is not None:
+        found.warnings.append(unread)
+    found.negatives = graph.manifest.report.get("negatives", [])
+    dataset = DatasetStore(ingested.folder, ingested.manifest)
+    if found.relations and recipe.time_moment is not None:
+        found.relations, found.edges = _relation_counts(dataset, graph), {}
+    kind = kind_of(graph.manifest)
+    label = kind.labels(graph)
+    if label is not None and graph.manifest.label_type.one_decision:
+        labels = split_labels(graph, label) or {"rows": label}
+        found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
+    if not recipe.is_layout:
+        with found.recording_mistakes():
+            check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
+        with found.recording_mistakes():
+            _weigh_classes(recipe, graph, dataset, found)
+    label = graph.get(graph.manifest.split_rows.labels)
+    if label is not None:
+        count = _count_target_nodes(graph, ingested.manifest) if graph.manifest.split_rows.are_nodes else len(label)
+        found.unlabelled = count - int(np.count_nonzero(has_label(label)))
+    if not graph.manifest.split_rows.are_graphs:
+        count, component = number_components(graph)
+        largest = int(np.bincount(component).max(initial=0))
+        isolated = int(graph.manifest.report["degrees"]["isolated"])
+        found.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
+
+
+def _weigh_classes(recipe: Recipe, graph: GraphStore, dataset: DatasetStore, found: DataCheck) -> None:
+    """Note the weights of classes, where the recipe has some. Raises RecipeError."""
+    from tasks.train.labels.class_weights import class_weights
+
+    option: Any = getattr(recipe.train, "class_weight", "none")
+    class_weights(option, graph, class_names(dataset), found.notes.append)
+
+
+def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:
+    names = dataset.read("relations", ["name"])["name"].to_pylist()
+    counts = {split: np.zeros(len(names), np.int64) for split in dataset.manifest.splits}
+    for split, count in counts.items():
+        if graph is not None:
+            count += np.bincount(graph[f"{split}_relation"], minlength=len(names))
+            continue
+        for _, rows in dataset.row_groups(f"split/{split}", ["relation"]):
+            count += np.bincount(rows["relation"].to_numpy(), minlength=len(names))
+    order = np.argsort(-sum(counts.values(), np.zeros(len(names), np.int64)), kind="stable")
+    return {names[r]: {split: int(count[r]) for split, count in counts.items()} for r in order.tolist()}
+
+
+def _count_target_nodes(graph: GraphStore, manifest: DatasetManifest) -> int:
+    node_type = graph.get("node_type")
+    if node_type is None:
+        return graph.manifest.num_nodes
+    names = [one.name for one in manifest.node_types]
+    return int(np.count_nonzero(node_type == names.index(manifest.target_type)))
+
+
+def _class_counts(labels: Mapping[str, Array], names: list[str] | None, num_classes: int) -> dict[str, dict[str, int]]:
+    counts = {}
+    for split, values in labels.items():
+        flat = values.reshape(len(values), -1)[:, 0]
+        counts[split] = np.bincount(flat[flat >= 0].astype(np.int64), minlength=num_classes)
+    words = names or [str(code) for code in range(num_classes)]
+    return {word: {split: int(count[code]) for split, count in counts.items()} for code, word in enumerate(words)}
+
+
+def _manifest_fields(stage: str, work: Path) -> dict[str, Any]:
+    common = {"stage": stage, "stage_version": 0, "key": "check", "config": {}, "parents": {}}
+    return {**common, "files": describe_files(work)}

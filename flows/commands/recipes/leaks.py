@@ -1,0 +1,83 @@
+"""`graphmill check-leaks`: whether anything later than a moment reaches the model."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict
+
+from configs.errors import DataError
+from configs.schema import Recipe
+from flows.terminal.console import Reporter, err, out, print_result
+from flows.terminal.progress import ReporterListener
+from tasks.leak_check.check import LABELS, LeakCheck, NoMomentsError, check_leaks
+from tasks.processes import ending
+from tasks.storage.home import Home
+
+_SHOWN = 3
+_WAY_OUT = "dataset.tables.TABLE.columns: {COLUMN: ignore} leaves it out"
+
+
+def find_leaks(home: Home, recipe: Recipe, num_seeds: int, *, as_json: bool) -> bool:
+    """Check a recipe and print what was found; returns whether nothing leaks."""
+    found = _check(home, recipe, num_seeds)
+    print_result(as_json, {"recipe": recipe.name, "ok": found.ok, **asdict(found)}, lambda: show_leaks(found))
+    return found.ok
+
+
+def refuse_leaks(home: Home, recipe: Recipe, num_seeds: int, *, quiet: bool) -> None:
+    """Check a recipe before it is run, and print what was found unless `quiet`. Raises DataError: something leaks."""
+    try:
+        found = _check(home, recipe, num_seeds)
+    except NoMomentsError as error:
+        err().print(f"nothing to check: {error}", style="dim", markup=False)
+        return
+    if not quiet:
+        show_leaks(found)
+    if not found.ok:
+        said = [f"{what} ({count:,} of {found.seeds:,} seeds)" for what, count in found.changed.items()]
+        said += found.columns
+        more = f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+        raise DataError(
+            f"what comes after a moment reaches the model: {', '.join(said[:_SHOWN])}{more}; nothing was run; "
+            + ("graphmill check-leaks says more" if found.changed else _WAY_OUT)
+        )
+
+
+def _check(home: Home, recipe: Recipe, num_seeds: int) -> LeakCheck:
+    reporter = Reporter()
+    reporter.start("check-leaks")
+    try:
+        with ending.prompt_ending():
+            return check_leaks(recipe, home, num_seeds, ReporterListener(reporter))
+    finally:
+        reporter.close()
+
+
+def show_leaks(found: LeakCheck) -> None:
+    """Print what was found; leaks to stderr."""
+    console = out()
+    moments = ", ".join(_text(moment, found.unit) for moment in found.moments)
+    console.print(
+        f"{'changed':<8} the tables' rows (other cells, some gone, some new) and labels from {moments} on; inputs of "
+        f"{found.seeds:,} seeds of then and before compared to the bit",
+        markup=False,
+    )
+    if found.timeless:
+        console.print(
+            f"{'note':<8} {', '.join(found.timeless)}: no time, so their rows count as always there; were they?",
+            markup=False,
+        )
+    for what, count in found.changed.items():
+        of = "" if what == LABELS else f" of {found.seeds:,}"
+        err().print(f"{'leak':<8} {what}: not the same for {count:,}{of} seeds", markup=False)
+    for text in found.columns:
+        err().print(f"{'leak':<8} {text}: is it the label, or written after it was known? {_WAY_OUT}", markup=False)
+    if found.ok:
+        console.print(f"{'ok':<8} nothing of it reaches the model", markup=False)
+
+
+def _text(moment: int, unit: str) -> str:
+    """Return a moment of seconds since 1970 as a date; another unit's number as it is."""
+    if unit != "seconds":
+        return str(moment)
+    return datetime.datetime.fromtimestamp(moment, datetime.UTC).strftime("%Y-%m-%d %H:%M").removesuffix(" 00:00")

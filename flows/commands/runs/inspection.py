@@ -1,0 +1,234 @@
+"""`graphmill inspect`: a run and its stages, or an artifact's manifest in human form, and its plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from configs.schema import STAGES
+from flows.commands.recipes.plan import flatten
+from flows.commands.runs.runs import find_run, run_time
+from flows.records.run_record import RunRecord, all_runs
+from flows.records.tables import metric_table, stage_rows
+from flows.services.addresses import connect
+from flows.terminal.console import format_bytes, format_seconds, out, print_facts, table
+from flows.terminal.invocation import graphmill_command
+from tasks.calls import load_stage
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import VECTORS, Manifest, VectorsManifest, is_at_once
+
+_LIST_SHOWN, _RECORDS_SHOWN = 8, 20
+# Shown in a table or a line of their own.
+_APART = {"files", "warnings", "config", "parents", "tables", "arrays", "report", "metrics", "controls", "stage", "key"}
+
+_OF_EPOCHS = {"strategy", "seeds_per_second", "edges_per_second", "epochs_run", "best_epoch"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """An artifact."""
+
+    manifest: Manifest
+    folder: Path
+
+
+def name_and_stage(what: list[str]) -> tuple[str, str | None]:
+    """Tell a name from the stage behind it. Raises RecipeError for more than that."""
+    if len(what) > 2:
+        raise RecipeError(f"a name and a stage at most, not {' '.join(what)}; of files and folders all must be there")
+    return what[0], what[1] if len(what) == 2 else None
+
+
+def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Found | RunRecord:
+    """Return an artifact by key (or its beginning), by folder, or by run and stage; a run by its id or recipe.
+
+    Raises:
+        RecipeError: there is no such artifact or run.
+        IntegrityError: it is damaged.
+    """
+    if stage is not None and stage not in STAGES:
+        raise RecipeError(f"unknown stage {stage!r}{did_you_mean(stage, STAGES)}; stages: {', '.join(STAGES)}")
+    folder = Path(what)
+    if stage is None and (folder / "manifest.json").is_file():
+        *above, name, key = folder.resolve().parts
+        if name not in (*STAGES, VECTORS) or above[-1:] != ["artifacts"]:
+            raise RecipeError(f"{what} is no artifact of graphmill: those lie in HOME/artifacts/STAGE/KEY")
+        return _load(Home(Path(*above[:-1])), name, key, deep)
+    known = [] if stage is not None else _artifacts(home, what)
+    if len(known) > 1:
+        raise RecipeError(f"{what!r} begins several keys: {', '.join(f'{name}/{key}' for name, key in known)}")
+    if known:
+        return _load(home, *known[0], deep)
+    record = find_run(home, folder.stem if what.endswith((".yaml", ".yml")) else what)
+    if stage is None:
+        return record
+    if stage not in record.stages:
+        names = ", ".join(record.stages) or "none"
+        raise RecipeError(f"run {record.id[:8]} of {record.recipe} ({record.status}) has no {stage}; it has {names}")
+    return _load(home, stage, record.stages[stage].key, deep)
+
+
+def _artifacts(home: Home, start: str) -> list[tuple[str, str]]:
+    return [
+        (folder.parent.name, folder.name)
+        for folder in sorted(home.artifacts.glob("*/*"))
+        if len(start) >= 4 and folder.name.startswith(start.rpartition("/")[2])
+    ]
+
+
+def _load(home: Home, name: str, key: str, deep: bool) -> Found:
+    store = ArtifactStore(home)
+    if name not in (*STAGES, VECTORS):
+        raise RecipeError(f"{name}/{key} is not an artifact of a stage")
+    kind = VectorsManifest if name == VECTORS else load_stage(name).manifest
+    manifest = store.load(name, key, kind, deep=deep)
+    if manifest is None:
+        raise RecipeError(f"the artifact {name}/{key} is no longer in {home.artifacts}; run the recipe again")
+    return Found(manifest, store.folder(name, key))
+
+
+def show_run(home: Home, record: RunRecord) -> None:
+    """Print what a run was asked, did and came to, and the artifact of each stage."""
+    from flows.commands.recipes.outcome import where_to_look
+
+    console = out()
+    took = f", took {run_time(record)}" if record.finished_at else ""
+    began = record.started.astimezone().strftime("%Y-%m-%d %H:%M")
+    cached = ", all of it cached" if record.cached else ""
+    lines = [("run", record.id), ("recipe", f"{record.recipe}, {record.status}{cached}, began {began}{took}")]
+    lines += [("changes", " ".join(record.overrides))] if record.overrides else []
+    lines += [("failed", record.error)] if record.error else []
+    print_facts(console, lines)
+    stages = table("stage", "", "artifact", "time", "rows", "size", right=("time", "rows", "size"))
+    for name, stage in record.stages.items():
+        figures = (format_seconds(stage.build_seconds), stage_rows(record, name), format_bytes(stage.bytes))
+        stages.add_row(name, stage.status, stage.key, *figures)
+    console.print(stages)
+    if record.metrics:
+        console.print(metric_table("metric", record.metrics, record.controls))
+    connect(home)
+    print_facts(console, where_to_look(home, record))
+    if record.stages:
+        print_facts(console, [("a stage", graphmill_command("inspect", record.id[:8], next(reversed(record.stages))))])
+
+
+def _parent_keys(home: Home, parents: dict[str, str]) -> dict[str, str]:
+    known = {(name, made.digest): made.key for run in all_runs(home) for name, made in run.stages.items()}
+    return {name: known[name, digest] for name, digest in parents.items() if (name, digest) in known}
+
+
+def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
+    """Print the manifest for people."""
+    manifest, console = found.manifest, out()
+    console.print(f"{manifest.stage} {manifest.key}", style="bold", markup=False)
+    console.print(str(found.folder), markup=False, soft_wrap=True)
+    facts = table("fact", "value")
+    for name in type(manifest).model_fields:
+        if name not in _APART and not (name in _OF_EPOCHS and is_at_once(manifest)):
+            facts.add_row(name, _text(name, getattr(manifest, name)))
+    console.print(facts, markup=False)
+    values = manifest.model_dump(mode="json")
+    if values.get("metrics"):
+        console.print(metric_table("metric", values["metrics"], values.get("controls", {})))
+    _show_tables(console, values.get("tables"))
+    _show_arrays(console, values.get("arrays"))
+    for title in ("config", "report"):
+        _show_values(console, title, values.get(title, {}))
+    keys = _parent_keys(home, manifest.parents)
+    for name, digest in manifest.parents.items():
+        way = graphmill_command("inspect", keys[name]) if name in keys else f"digest {digest[:24]}, of no run here"
+        console.print(f"{'parent':<8} {name:<10} {way}", markup=False, soft_wrap=True)
+    state = "sha256 of all verified" if verified else "sizes verified; --verify compares sha256"
+    console.print(f"files    {len(manifest.files)}, {format_bytes(manifest.num_bytes)} ({state})", markup=False)
+    for warning in manifest.warnings:
+        console.print(f"warning  {warning}", style="yellow", markup=False)
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        return format_seconds(value) if name == "seconds" else f"{value:.6g}"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return format_bytes(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(_text("", item) for item in value[:_LIST_SHOWN])
+        return shown + (f", ... ({len(value):,} in all)" if len(value) > _LIST_SHOWN else "") or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text('', item)}" for key, item in value.items()) or "-"
+    name_of = getattr(value, "name", None)
+    return f"{name_of} ({_text('', value.model_dump(exclude={'name'}))})" if name_of else str(value)
+
+
+def _show_values(console: Any, title: str, values: dict[str, Any]) -> None:
+    """Print nested values, a line each, and below them a table of each list of records."""
+    if not values:
+        return
+    lists = dict(_record_lists(values))
+    shown = table(title, "value")
+    for name, value in flatten(values).items():
+        if not any(name.startswith(f"{path}.") for path in lists):
+            shown.add_row(name, _text(name, value))
+    if shown.rows:
+        console.print(shown, markup=False)
+    for path, records in lists.items():
+        names = list(dict.fromkeys(name for record in records for name in record))
+        figures = [name for name in names if all(isinstance(record.get(name, 0), int | float) for record in records)]
+        rows = table(*names, right=figures)
+        for record in records[:_RECORDS_SHOWN]:
+            rows.add_row(*(_text(name, record.get(name)) for name in names))
+        more = len(records) - _RECORDS_SHOWN
+        console.print(f"{path}" + (f", {_RECORDS_SHOWN} of {len(records):,}" if more > 0 else ""), markup=False)
+        console.print(rows, markup=False)
+
+
+def _is_flat(item: Any) -> bool:
+    return isinstance(item, dict) and bool(item) and not any(isinstance(value, dict | list) for value in item.values())
+
+
+def _record_lists(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    for name, value in values.items():
+        path = f"{above}{name}"
+        if isinstance(value, dict):
+            yield from _record_lists(value, f"{path}.")
+        elif isinstance(value, list) and value and all(_is_flat(item) for item in value):
+            yield path, value
+
+
+def _show_tables(console: Any, tables: dict[str, dict[str, Any]] | None) -> None:
+    if tables:
+        shown = table("table", "rows", "shards", "columns", right=("rows", "shards"))
+        for name, entry in tables.items():
+            columns = ", ".join(f"{column} {kind}" for column, kind in entry["columns"].items())
+            shown.add_row(name, f"{entry['num_rows']:,}", str(len(entry["shards"])), columns)
+        console.print(shown, markup=False)
+
+
+def _show_arrays(console: Any, arrays: dict[str, dict[str, Any]] | None) -> None:
+    if arrays:
+        shown = table("array", "dtype", "shape", right=("shape",))
+        for name, entry in sorted(arrays.items()):
+            shown.add_row(name, entry["dtype"], " x ".join(f"{n:,}" for n in entry["shape"]))
+        console.print(shown, markup=False)
+
+
+def write_plots(found: Found, output: Path) -> None:
+    """Write the artifact's plots into a folder and name them."""
+    from configs.source_files import user_path
+    from tasks.publish.plots.run_plots import for_manifest
+
+    try:
+        paths = for_manifest(found.manifest, found.folder, user_path(output))
+    except OSError as error:
+        raise RecipeError(f"--output {output}: {error}") from error
+    for path in paths:
+        print(path)
+    if not paths:
+        print(f"{found.manifest.stage} has nothing to draw")

@@ -1,0 +1,167 @@
+"""`graphmill runs`: which runs there were; and how a run is named on the command line."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from flows.records.run_record import RunRecord, all_runs, settled
+from flows.terminal.ages import parse_age
+from flows.terminal.console import format_seconds, out, table
+from tasks.publish.gate.rules import higher_is_better
+from tasks.storage.home import Home
+
+STATES = ("running", "completed", "failed", "cancelled")
+_ID_SHOWN = 8
+_LEAST_PREFIX = 4
+_WIDE = 100  # columns of a terminal that has room for more than the figures
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs are wanted, and in which order."""
+
+    recipe: str | None = None
+    status: str | None = None
+    younger_than: str | None = None
+    tag: str | None = None
+    sort: str | None = None
+    """`metric` (of the test split, where it was measured) or `split/metric`; None: newest first."""
+    limit: int = 20
+
+
+def list_runs(home: Home, wanted: RunFilter) -> list[RunRecord]:
+    """Return runs; a run whose process was killed counts as failed. Raises RecipeError for an unknown name."""
+    records = [settled(home, record) for record in all_runs(home)]
+    _check(records, wanted)
+    if wanted.younger_than is not None:
+        limit = time.time() - parse_age(wanted.younger_than, "--since")
+        records = [record for record in records if record.started.timestamp() >= limit]
+    records = [
+        record
+        for record in records
+        if wanted.recipe in (None, record.recipe, record.source)
+        and wanted.status in (None, record.status)
+        and (wanted.tag is None or wanted.tag in record.tags)
+    ]
+    if wanted.sort is not None:
+        records = _sorted(records, wanted.sort)
+    return records[: wanted.limit]
+
+
+def _check(records: list[RunRecord], wanted: RunFilter) -> None:
+    known: dict[str, tuple[str | None, list[str]]] = {
+        "--recipe": (wanted.recipe, [name for r in records for name in (r.recipe, r.source)]),
+        "--tag": (wanted.tag, [tag for r in records for tag in r.tags]),
+        "--status": (wanted.status, list(STATES)),
+    }
+    for option, (value, names) in known.items():
+        if value is not None and value not in names:
+            listed = ", ".join(sorted(set(filter(None, names)))) or "none"
+            raise RecipeError(f"{option} {value!r}{did_you_mean(value, names)}: no run has it; there are {listed}")
+
+
+def metric_of(record: RunRecord, name: str) -> float | None:
+    """Return a run's `split/metric`, or `metric` of the test split, else of the first that has it."""
+    split, _, metric = name.rpartition("/")
+    splits = [split] if split else sorted(record.metrics, key=lambda one: one != "test")
+    found = (record.metrics[one][metric] for one in splits if metric in record.metrics.get(one, {}))
+    return next(found, None)
+
+
+def _sorted(records: list[RunRecord], metric: str) -> list[RunRecord]:
+    measured = [(metric_of(record, metric), record) for record in records]
+    values = [(value, record) for value, record in measured if value is not None]
+    if not values and records:
+        known = sorted({f"{split}/{name}" for r in records for split, found in r.metrics.items() for name in found})
+        raise RecipeError(
+            f"--sort {metric!r}{did_you_mean(metric, known)}: no run has measured it; there are {', '.join(known)}"
+        )
+    sign = -1.0 if higher_is_better(metric, "", True) else 1.0
+    return [record for _, record in sorted(values, key=lambda item: sign * item[0])]
+
+
+def find_run(home: Home, name: str) -> RunRecord:
+    """Return a run by id, the beginning of one, or a recipe's name: its latest run, `NAME~1` the one before.
+
+    Raises:
+        RecipeError: there is no such run, or several.
+    """
+    records = [settled(home, record) for record in all_runs(home)]
+    begun = [record for record in records if len(name) >= _LEAST_PREFIX and record.id.startswith(name)]
+    if len(begun) == 1 or (begun and begun[0].id == name):
+        return begun[0]
+    if begun:
+        raise RecipeError(f"{name!r} begins the ids of several runs: {', '.join(record.id for record in begun)}")
+    recipe, _, back = name.partition("~")
+    of_recipe = [record for record in records if recipe in (record.recipe, record.source)]
+    if back and not re.fullmatch(r"\d{1,4}", back):
+        raise RecipeError(f"{name!r}: what follows ~ is how many runs before the latest, such as {recipe}~1")
+    if of_recipe and int(back or 0) < len(of_recipe):
+        return of_recipe[int(back or 0)]
+    if of_recipe:
+        raise RecipeError(f"{name!r}: {recipe} has run {len(of_recipe)} times only")
+    known = sorted({record.recipe for record in records})
+    raise RecipeError(
+        f"no run {name!r}{did_you_mean(recipe, known)} in {home.root}; name an id (graphmill runs), its beginning, or "
+        f"a recipe that ran here: {', '.join(known) or 'none'}"
+    )
+
+
+def run_json(record: RunRecord) -> dict[str, Any]:
+    """Return what `--json` prints of a run."""
+    names = ("id", "recipe", "status", "error", "started_at", "finished_at", "overrides", "tags", "metrics", "report")
+    values = record.model_dump(mode="json")
+    shown = {name: values[name] for name in names}
+    return {**shown, "cached": record.cached, "mlflow_run_id": record.mlflow_run_id}
+
+
+def show_runs(records: list[RunRecord], sort: str | None) -> None:
+    """Print a line a run."""
+    console = out()
+    if not records:
+        console.print("no runs")
+        return
+    names = {_metric_name(record, sort) for record in records} - {""}
+    metric = names.pop() if len(names) == 1 else ""
+    more = ("changes", "tags") if console.width >= _WIDE else ()
+    columns = ("run", "recipe", "status", "began", "took", metric or "metric", *more)
+    shown = table(*columns, right=("took", metric or "metric"))
+    for record in records:
+        status = f"{record.status}{', cached' if record.cached else ''}"
+        row = (record.id[:_ID_SHOWN], record.recipe, status, _began(record), run_time(record))
+        changes = " ".join(record.overrides) if record.status != "failed" else record.error[:80]
+        cells = (*row, _metric(record, sort, named=not metric), changes, " ".join(record.tags))
+        shown.add_row(*cells[: len(columns)])
+    console.print(shown, markup=False)
+
+
+def _began(record: RunRecord) -> str:
+    here, now = record.started.astimezone(), datetime.datetime.now().astimezone()
+    return here.strftime("%m-%d %H:%M" if here.year == now.year else "%Y-%m-%d")
+
+
+def run_time(record: RunRecord) -> str:
+    """Return how long a run took, in words; empty while it runs."""
+    if not record.finished_at:
+        return ""
+    ended = datetime.datetime.fromisoformat(record.finished_at)
+    return format_seconds((ended - record.started).total_seconds())
+
+
+def _metric_name(record: RunRecord, sort: str | None) -> str:
+    splits = sorted(record.metrics, key=lambda one: one != "test")
+    return sort or next(
+        (f"{split}/{next(iter(record.metrics[split]))}" for split in splits if record.metrics[split]), ""
+    )
+
+
+def _metric(record: RunRecord, sort: str | None, *, named: bool) -> str:
+    name = _metric_name(record, sort)
+    value = metric_of(record, name) if name else None
+    return "" if value is None else f"{name} {value:.4f}" if named else f"{value:.4f}"

@@ -1,0 +1,334 @@
+"""What a model expects of data, as its training saw it: written when it is published, checked before it is used.
+
+Other data has to have the same node types, relations and feature columns. What differs without harm is put right:
+categories are numbered as the training did, transforms are applied as the training fitted them. What would go wrong
+silently is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.base import cache_view
+from configs.errors import DataError, RecipeError
+from configs.registry import MODELS
+from configs.schema import Recipe
+from tasks.apply.model.fit import refuse_computed_vectors
+from tasks.apply.model.learned import Learned, Recoding, learned_transforms, recode_transform
+from tasks.apply.model.states import read_values, write_values
+from tasks.preprocess.stage import snapshot_view
+from tasks.preprocess.transforms.base import State
+from tasks.stage import Parent, StageContext
+from tasks.storage.controls import BOOSTED_CONTROL
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.ids import class_names, structure_digest
+from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, NodeType
+from tasks.storage.stored import of_kind
+
+FILES = "data"
+_LISTED = 5
+
+
+@dataclass(frozen=True)
+class DataNeeds:
+    """Tables, categories, classes and fitted transforms of a model's training data."""
+
+    task: str
+    target_type: str
+    node_types: tuple[NodeType, ...]
+    edge_types: tuple[EdgeType, ...]
+    num_classes: int
+    classes: list[str] | None
+    """Names of the classes, where the data set kept them."""
+    categories: dict[str, list[str]]
+    """`TYPE/COLUMN` to the names of its codes."""
+    learned: tuple[Learned, ...]
+    labels: list[str] | None = None
+    """Names of the label columns in the order of the model's scores, where they are known."""
+    edge_categories: dict[str, list[str]] = field(default_factory=dict)
+    """Column of edges to the names of its codes."""
+    reads_edge_features: bool = True
+    reads_relations: bool = True
+    structure: str | None = None
+    """What names its nodes' number and its edges (`tasks.storage.ids.structure_digest`), where it is known."""
+
+    @classmethod
+    def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent], control: str = "") -> DataNeeds:
+        """Take down what a training saw; `parents` has its `ingest` and `preprocess`.
+
+        `control` is published in place of the model.
+        """
+        ingest: DatasetManifest = parents["ingest"].manifest
+        store = DatasetStore(parents["ingest"].folder, ingest)
+        from tasks.apply.model.learning import learn
+
+        learned = tuple(learn(context, recipe, parents))
+        return cls(
+            ingest.task,
+            ingest.target_type,
+            ingest.node_types,
+            ingest.edge_types,
+            ingest.num_classes,
+            class_names(store),
+            category_names(store),
+            learned,
+            label_columns(ingest, store),
+            category_names(store, EDGE_CATEGORIES),
+            *((control == BOOSTED_CONTROL,) * 2 if control else _reads_of_edges(recipe)),
+            structure_digest(ingest),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write `data.json` and `data.npz`."""
+        values = {
+            **asdict(self),
+            "node_types": [one.model_dump(mode="json") for one in self.node_types],
+            "edge_types": [one.model_dump(mode="json") for one in self.edge_types],
+        }
+        write_values(folder, FILES, values)
+
+    @classmethod
+    def read(cls, folder: Path) -> DataNeeds:
+        """Read them.
+
+        Raises IntegrityError: damaged; FileNotFoundError; RecipeError: of another layout than this graphmill's.
+        """
+        values = read_values(folder, FILES)
+        if isinstance(values, dict) and set(values) != {field.name for field in fields(cls)}:
+            raise RecipeError("its files are of another layout than this graphmill reads; train it again")
+        return of_kind(cls, values, folder / f"{FILES}.json")
+
+
+def _reads_of_edges(recipe: Recipe) -> tuple[bool, bool]:
+    """Return whether the recipe's model reads edge features, and whether it tells relations apart."""
+    from models.base import GraphModel
+
+    model: Any = MODELS.get(recipe.model.name)
+    if not issubclass(model, GraphModel):
+        return True, True
+    return model.reads_edge_features(recipe.model), model.reads_relations(recipe.model)
+
+
+def label_columns(data: DatasetManifest, store: DatasetStore | None = None) -> list[str] | None:
+    """Return the names of the label's columns in their order; None where the data set is not of users' tables.
+
+    Of labels that were pairs or groups they stand in `store`.
+    """
+    if store is not None and "labels" in store:
+        return [str(name) for name in store.read("labels", ["name"]).column("name").to_pylist()]
+    options = data.config.get("dataset", {})
+    if options.get("name") == "database":
+        predict = options["predict"]
+        label = predict.get("label") or (predict.get("labels") or {}).get("label")
+        return list(label) if isinstance(label, list | tuple) else None
+    if options.get("name") != "tables":  # others name arrays or files there, not columns
+        return None
+    tables = [options.get("labels") or {}, *(options.get("nodes") or ())]
+    return next((list(table["label"]) for table in tables if table.get("label")), None)
+
+
+def label_order(trained: Sequence[str] | None, here: Sequence[str] | None) -> list[int] | None:
+    """Return where among a model's scores those of each of the data's label columns stand; None: in the same places.
+
+    Names that are not known say nothing, nor does that of a single column: whoever renames it has no other to mean.
+    Raises DataError: the data has other label columns than the model.
+    """
+    if trained is None or here is None or list(trained) == list(here) or len(trained) == len(here) == 1:
+        return None
+    if sorted(trained) != sorted(here):
+        raise DataError(f"it predicts the label columns {_names(trained)}, and those of this data are {_names(here)}")
+    return [trained.index(name) for name in here]
+
+
+def category_names(store: DatasetStore, folder: str = "categories") -> dict[str, list[str]]:
+    """Return the names of the codes of each categorical node column, `TYPE/COLUMN`, where the data set kept them.
+
+    Of edges by column: `folder` is EDGE_CATEGORIES then.
+    """
+    names = {}
+    for table in store.manifest.tables:
+        kind, _, place = table.partition("/")
+        if kind == folder:
+            names[place] = [str(name) for name in store.read(table, ["name"]).column("name").to_pylist()]
+    return names
+
+
+def adapted_recipe(
+    recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, *, same_tables: bool = False
+) -> Recipe:
+    """Return the recipe by which other data becomes a graph that the model can read.
+
+    Args:
+        recipe: names the data.
+        trained: the recipe of the model's training.
+        needs: of the model.
+        store: the data, ingested.
+        same_tables: whether those are the very tables of the training, as of another moment.
+
+    Raises:
+        RecipeError: the recipe prepares data in another way than the training did.
+        DataError: the data is of another shape, or has categories that the model has no place for.
+    """
+    check_options(recipe, trained)
+    if not _same_graph(recipe, trained, needs, store, same_tables):
+        refuse_computed_vectors(trained.preprocess.transforms)
+    recoded = []
+    if not same_tables:
+        check_tables(needs, store.manifest)
+        _check_classes(needs, trained, store)
+        recoding = recoding_of(needs, store)
+        recoded = [] if recoding is None else [recode_transform(recoding)]
+    transforms = (*recoded, *learned_transforms(needs.learned))
+    preprocess = recipe.preprocess.model_copy(update={"transforms": transforms})
+    # Inference reads the graph as one piece: nobody has to split it.
+    partition = recipe.partition.model_copy(update={"num_parts": 1})
+    return recipe.model_copy(update={"preprocess": preprocess, "partition": partition})
+
+
+def _same_graph(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, same_tables: bool) -> bool:
+    """Whether messages pass between the same nodes over the same edges as in the training."""
+    if snapshot_view(recipe) != snapshot_view(trained):
+        return False
+    # Of nodes at all times, labels, features and the split may be others. Held-out links are no edges, and times of
+    # nodes say which edges there are.
+    by_edges = store.manifest.split_rows.are_nodes and recipe.time_moment is None
+    return same_tables or (by_edges and structure_digest(store.manifest) == needs.structure)
+
+
+def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> None:
+    hops = any(one.config.get("labels") for one in needs.learned if one.config["name"] == "hops")
+    reads = "model.label_reuse" if getattr(trained.model, "label_reuse", False) else "hops.labels" if hops else ""
+    same = (class_names(store), store.manifest.num_classes) == (needs.classes, needs.num_classes)
+    if reads and not same:
+        raise DataError(
+            f"{store.manifest.dataset}: the model reads labels ({reads}), and this data has other classes than its "
+            "training data; train on this data"
+        )
+
+
+def check_options(recipe: Recipe, trained: Recipe) -> None:
+    """Refuse a recipe that prepares data in another way than a model's training did. Raises RecipeError."""
+    given, expected = cache_view(recipe.preprocess), cache_view(trained.preprocess)
+    if recipe.neighbors is None:  # vectors that are placed in a layout go by those of the layout
+        expected.pop("neighbors", None)
+    for name in expected:
+        if given.get(name) != expected[name]:
+            raise RecipeError(
+                f"the model was trained with preprocess.{name}={expected[name]}, and the recipe says "
+                f"{given.get(name)}; prepare the data as the training did"
+            )
+
+
+def check_tables(needs: DataNeeds, data: DatasetManifest) -> None:
+    """Compare node types, relations and feature columns, as far as the model reads them. Raises DataError."""
+    _same(data, "task", needs.task, data.task)
+    _same(data, "target type", needs.target_type, data.target_type)
+    _same(data, "node types", *(_names(t.name for t in types) for types in (needs.node_types, data.node_types)))
+    if data.num_relations and needs.reads_relations:  # pairs are asked about by the numbers of relations
+        _same(data, "relations", *(_names(t.name for t in types) for types in (needs.edge_types, data.edge_types)))
+    _same_columns(data, needs.node_types, data.node_types)
+    if needs.reads_edge_features:  # what was not there when it was trained it does not read
+        _same_columns(data, [one for one in needs.edge_types if one.features], data.edge_types)
+
+
+def _same_columns(
+    data: DatasetManifest, trained: Sequence[NodeType | EdgeType], here: Sequence[NodeType | EdgeType]
+) -> None:
+    """Compare the feature columns of the types that both have. Raises DataError."""
+    columns = {t.name: _names(map(_described, t.features)) for t in here}
+    for one in trained:
+        if one.name in columns:
+            _same(data, f"feature columns of {one.name}", _names(map(_described, one.features)), columns[one.name])
+
+
+def _same(data: DatasetManifest, what: str, trained: str, here: str) -> None:
+    if trained != here:
+        raise DataError(f"{data.dataset}: {what}: the model was trained on {trained}, this has {here}")
+
+
+def _names(names: Any) -> str:
+    return ", ".join(names) or "none"
+
+
+def _described(feature: FeatureColumn) -> str:
+    filled = ", empty cells filled by the mean" if feature.gaps else ""
+    return f"{feature.column} ({feature.kind}, width {feature.dim}{filled})"
+
+
+def recoding_of(needs: DataNeeds, store: DatasetStore) -> Recoding | None:
+    """Return how codes and relations become those of the training; None where they are.
+
+    Raises DataError: the numbers of codes differ, and what they mean is not kept.
+    """
+    data, notes = store.manifest, list[str]()
+    here, nodes = category_names(store), dict[str, State]()
+    for place, feature, trained in _features_of_both(needs.node_types, data.node_types):
+        if place in needs.categories and place in here:
+            nodes[feature.column] = _codes(feature.column, needs.categories[place], here[place], notes)
+        else:
+            _same_codes(data, place, feature, trained)
+    here, edges = category_names(store, EDGE_CATEGORIES), dict[str, State]()
+    for place, feature, trained in _features_of_both(needs.edge_types, data.edge_types):
+        column = feature.column
+        if column in needs.edge_categories and column in here:
+            edges[column] = _codes(column, needs.edge_categories[column], here[column], notes)
+        elif needs.reads_edge_features:
+            _same_codes(data, place, feature, trained)
+    relations = _relations(needs, data, notes)
+    states = (*nodes.values(), *edges.values())
+    changed = any(not np.array_equal(one["codes"], np.arange(one["cardinalities"][0])) for one in states)
+    return Recoding(nodes, edges, relations, list(dict.fromkeys(notes))) if changed or relations else None
+
+
+def _features_of_both(
+    trained: Sequence[NodeType | EdgeType], here: Sequence[NodeType | EdgeType]
+) -> Iterator[tuple[str, FeatureColumn, FeatureColumn]]:
+    """Yield `TYPE/COLUMN` and its description, here and in the training, of what is in both."""
+    before = {f"{one.name}/{feature.column}": feature for one in trained for feature in one.features}
+    for one in here:
+        for feature in one.features:
+            place = f"{one.name}/{feature.column}"
+            if place in before:
+                yield place, feature, before[place]
+
+
+def _codes(column: str, trained: Sequence[str], here: Sequence[str], notes: list[str]) -> State:
+    """Return the training's code for each code here; what it has not seen gets the one behind its last."""
+    number = {name: code for code, name in enumerate(trained)}
+    unseen = [name for name in here if name not in number]
+    if unseen:
+        listed = ", ".join(map(repr, unseen[:_LISTED])) + (", ..." if len(unseen) > _LISTED else "")
+        notes.append(
+            f"{column}: {len(unseen):,} of {len(here):,} categories were not in the model's training data ({listed}); "
+            "it reads them all as one that it knows nothing of"
+        )
+    codes = [number.get(name, len(trained)) for name in here]
+    return {"codes": np.array([*codes, len(trained)], np.int32), "cardinalities": [len(trained) + 1]}
+
+
+def _same_codes(data: DatasetManifest, place: str, feature: FeatureColumn, trained: FeatureColumn) -> None:
+    if feature.cardinalities != trained.cardinalities:
+        raise DataError(
+            f"{data.dataset}: {place} has {feature.cardinalities} codes, the training data had "
+            f"{trained.cardinalities}, and what they mean is not kept; train on this data"
+        )
+
+
+def _relations(needs: DataNeeds, data: DatasetManifest, notes: list[str]) -> list[dict[str, Any]]:
+    """Return the training's relations where the data's are other ones and the model tells them apart."""
+    trained, here = ([one.name for one in types] for types in (needs.edge_types, data.edge_types))
+    if trained == here or not needs.reads_relations:
+        return []
+    if not set(trained) & set(here):
+        _same(data, "relations", _names(trained), _names(here))
+    if unknown := [name for name in here if name not in trained]:
+        notes.append(
+            f"edges of {_names(unknown)} are left out: the model's training data had no such relation, and it knows "
+            f"{_names(trained)}"
+        )
+    return [one.model_dump(mode="json") for one in needs.edge_types]

@@ -1,0 +1,129 @@
+"""Controls of rows that are predicted at moments: models that see an entity's row, or what lies one key away, alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from models.kernels.threads import num_threads
+from tasks.arrays import Array, sample_rows
+from tasks.controls import boosting, linear
+from tasks.controls.entities import EntityRows
+from tasks.controls.features import ControlledGraph, OwnFeatures, training_sample
+from tasks.evaluators.prediction import Prediction
+from tasks.storage.controls import BOOSTED_CONTROL, FEATURES_CONTROL
+from tasks.storage.graph_store import GraphStore, slices
+from tasks.storage.manifests import FeatureColumn
+
+_MOST_ROWS = 200_000
+"""Training rows that trees are fitted to: some seconds."""
+_MOST_COLUMNS = 30
+"""Labels a row, for each of which trees are fitted."""
+_CHUNK_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class MomentControl:
+    """A model from rows to scores."""
+
+    graph: ControlledGraph
+    entities: EntityRows
+    model: Any
+
+    def features(self, places: Array) -> Array:
+        """Return what the model reads of some rows, float32 (n, D)."""
+        raise AssertionError(f"{type(self).__name__} defines no features")
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what it learnt, see `tasks.controls.suite.Controls.state`."""
+        raise AssertionError(f"{type(self).__name__} learns nothing")
+
+    def predict(self, split: str, prediction: Prediction) -> Prediction:
+        """Score a split's rows."""
+        places = self.entities.places(np.asarray(self.graph.store[f"{split}_idx"], np.int64))
+        return Prediction(scores=self.scores(places), label=prediction.label)
+
+    def scores(self, places: Array) -> Array:
+        """Score rows by their places among the entities', int64 (n,): float32 (n, C)."""
+        parts = slices(max(1, len(places)), _CHUNK_ROWS)
+        return np.concatenate([self.model(self.features(places[part])) for part in parts])
+
+
+@dataclass(frozen=True)
+class LinearControl(MomentControl):
+    """A linear model of the entity's own row and age."""
+
+    own: OwnFeatures
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what standardizes features, and the model's weights."""
+        return self.own.state() | {"weight": self.model.weight, "bias": self.model.bias}, []
+
+    def features(self, places: Array) -> Array:
+        """Return them standardized, categories as columns of their own."""
+        return np.concatenate([x for _, x in self.own.parts(places)] or [np.empty((0, self.own.width), np.float32)])
+
+
+@dataclass(frozen=True)
+class BoostedControl(MomentControl):
+    """Trees over the entity's own row and age, and what lies one key away."""
+
+    def features(self, places: Array) -> Array:
+        """Return them as they are."""
+        return tree_features(self.entities, places)
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return LightGBM's texts of the trees, one a label, and the constants of labels that have none."""
+        columns = self.model.columns if isinstance(self.model, boosting.BoostedColumns) else (self.model,)
+        constants = {f"constant-{i}": np.array(one.constant) for i, one in enumerate(columns) if one.trees is None}
+        texts = ["" if one.trees is None else one.trees.model_to_string() for one in columns]
+        return constants | {"num_scores": np.array([columns[0].num_scores])}, texts
+
+
+def tree_features(entities: EntityRows, places: Array) -> Array:
+    """Return codes of the rows and of their ends, then numbers, then the relations' columns: float32 (n, D)."""
+    parts = [entities.codes, entities.end_codes, entities.numbers, entities.nearby]
+    return np.concatenate([np.asarray(part[places], np.float32) for part in parts], axis=1)
+
+
+def held_rows(store: GraphStore) -> Array:
+    """Return the rows of all splits, int64 (n,), ascending."""
+    names = [f"{split}_idx" for split in store.manifest.splits]
+    return np.unique(np.concatenate([np.asarray(store[name], np.int64) for name in names if name in store]))
+
+
+def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentControl]:
+    """Fit all of them to the training split, the trees' number to the validation split."""
+    store, manifest = graph.store, graph.store.manifest
+    held = {split: np.asarray(store[f"{split}_idx"], np.int64) for split in manifest.splits if f"{split}_idx" in store}
+    entities = graph.entities or EntityRows(store, held_rows(store), graph.scratch)
+    controls: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
+    if manifest.num_tasks <= _MOST_COLUMNS:
+        goal = boosting.Goal(manifest.label_type, num_scores, manifest.metric, num_threads())
+        samples = []
+        for split in ("train", "valid"):
+            rows = sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS)
+            x = tree_features(entities, entities.places(rows))
+            samples.append(boosting.Sample(x, np.asarray(store["label"][rows])))
+        codes = entities.codes.shape[1] + entities.end_codes.shape[1]
+        trees = boosting.fit_columns(samples[0], samples[1], list(range(codes)), goal)
+        controls[BOOSTED_CONTROL] = BoostedControl(graph, entities, trees)
+    return controls
+
+
+def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scores: int) -> LinearControl:
+    own = OwnFeatures(entities.numbers, entities.codes)
+    columns = [FeatureColumn(column="numbers", kind="numeric", dim=entities.numbers.shape[1])]
+    if entities.codes.shape[1]:
+        columns.append(FeatureColumn(column="codes", kind="categorical", dim=entities.codes.shape[1]))
+    known = np.asarray(graph.store["label"][train])
+    train = train[~np.isnan(known).all(1) if known.ndim == 2 else known >= 0]
+    sample = training_sample(train, tuple(columns), num_scores)
+    places = entities.places(sample)
+    own.fit(places)
+    x = np.concatenate([part for _, part in own.parts(places)])
+    label = np.asarray(graph.store["label"][sample])
+    model = linear.fit(x, label, graph.store.manifest.label_type, num_scores)
+    return LinearControl(graph, entities, model, own)

@@ -1,0 +1,153 @@
+"""Controls as models: what was fitted, in plain files, and the same code that measured them on rows of other data.
+
+`model.safetensors` has the arrays, `model.json` the control's name and its graph's facts, `trees-N.txt` LightGBM's
+own text of the trees of label N; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from configs.errors import IntegrityError
+from models.facts import GraphFacts
+from tasks.arrays import Array
+from tasks.controls import boosting, linear, past
+from tasks.controls.entities import EntityRows
+from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows
+from tasks.controls.moments import BoostedControl, LinearControl, MomentControl
+from tasks.controls.neighborhoods import NeighborhoodControl
+from tasks.controls.recommendation import RecommendationControls
+from tasks.evaluators.ranked_rows import RankedRows
+from tasks.inference.predictor import Predictor
+from tasks.inference.ranked import ranked_by
+from tasks.inference.rule import CodesAsTrained, Rule
+from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.file_names import file_name
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import IdMap
+
+TREES = "trees-{}.txt"
+Arrays = dict[str, Array]
+
+
+def write_trees(folder: Path, texts: list[str]) -> None:
+    """Write the trees of each label that has some."""
+    for number, text in enumerate(texts):
+        if text:
+            (folder / file_name(TREES.format(number))).write_text(text, encoding="utf-8")
+
+
+class PublishedControl(Rule):
+    """A control that scores rows by what was written of it."""
+
+    def __init__(self, control: str, facts: GraphFacts, state: Arrays, folder: Path, codes: CodesAsTrained) -> None:
+        """`folder` has the trees. Raises IntegrityError: the files are not those of such a control."""
+        if control not in CONTROLS or not CONTROLS[control].serves:
+            raise IntegrityError(f"{folder} has no control {control!r} that can be served; publish it again")
+        super().__init__(control, CONTROLS[control].what, facts, codes)
+        self.control, self.state, self.folder = control, state, folder
+
+    def open(self, store: GraphStore, dataset: DatasetStore, ids: IdMap, predictor: Predictor, scratch: Path) -> None:
+        """Take the graph whose rows are scored."""
+        self.graph = ControlledGraph(store, dataset, ids, predictor, scratch)
+
+    def node_scores(self, nodes: Array) -> Array:
+        """Score nodes of the graph."""
+        if self.control in CONSTANT_CONTROLS:
+            return self._constant(len(nodes))
+        if self.control in past.COLUMNS:
+            return past.PastControl.of(self.graph, self.control, self.state["otherwise"]).scores(nodes)
+        if self.graph.store.manifest.fit_before is None:
+            return self._row_scores(self.graph.ids.rows(nodes), None)
+        order = np.argsort(nodes)
+        entities = EntityRows(self.graph.store, nodes[order], self.graph.scratch)
+        scores = np.empty((len(nodes), self.facts.out_dim), np.float32)
+        scores[order] = self._of_entities(entities).scores(np.arange(len(nodes)))
+        return scores
+
+    def graph_scores(self, graphs: Array) -> Array:
+        """Score graphs."""
+        if self.control in CONSTANT_CONTROLS:
+            return self._constant(len(graphs))
+        sizes = self.graph.dataset.column("graphs", "num_nodes")
+        return self._row_scores(graphs, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+
+    def pair_scores(self, pairs: Array) -> Array:
+        """Score pairs by their ends' neighbours."""
+        found = NeighborhoodControl(self.graph.store).scores(pairs)
+        if found is None:
+            raise self._refusal(f"{len(pairs):,} pairs, whose neighbours are too many to look at")
+        return found[self.control]
+
+    def ranked(self, tasks: Array, k: int | None) -> RankedRows:
+        """Rank all candidates for tasks."""
+        controls = RecommendationControls(self.graph.store)
+        return ranked_by(controls.links, tasks, controls.rules[self.control], k)
+
+    def _constant(self, count: int) -> Array:
+        return np.repeat(self.state["scores"][None].astype(np.float32), count, axis=0)
+
+    def _linear(self) -> linear.Linear:
+        return linear.Linear(self.state["weight"], self.state["bias"])
+
+    def _row_scores(self, items: Array, offsets: Array | None) -> Array:
+        """Score rows of the table of what is predicted, or graphs, whose rows lie between two of `offsets`."""
+        graph, kind = self.graph, self.graph.store.manifest.target_type
+        columns = own_columns(graph.dataset, kind)
+        wanted, places = np.unique(items, return_inverse=True)
+        if offsets is not None:
+            wanted, places = np.arange(offsets[-1]), items
+        numbers, codes = read_rows(graph.dataset, f"nodes/{kind}", columns, wanted, graph.scratch)
+        as_trained = self.codes(graph.dataset)
+        for place, column in enumerate(
+            [one.column for one in columns if one.kind == "categorical" for _ in range(one.dim)]
+        ):
+            if column in as_trained:
+                codes[:, place] = as_trained[column][codes[:, place]]
+        features = OwnFeatures(numbers, codes, offsets)
+        features.settle(self.state)
+        model = self._linear()
+        scores = np.empty((len(items), len(model.bias)), np.float32)
+        for part, x in features.parts(places):
+            scores[part] = model(x)
+        return scores
+
+    def _of_entities(self, entities: EntityRows) -> MomentControl:
+        if self.control == "features":
+            own = OwnFeatures(entities.numbers, entities.codes)
+            own.settle(self.state)
+            return LinearControl(self.graph, entities, self._linear(), own)
+        return BoostedControl(self.graph, entities, self._trees())
+
+    def _trees(self) -> boosting.Boosted | boosting.BoostedColumns:
+        import lightgbm
+
+        count, columns = int(self.state["num_scores"][0]), []
+        several = self.facts.out_dim // count if count == 1 else 1
+        for number in range(several):
+            path = self.folder / file_name(TREES.format(number))
+            constant: Any = tuple(self.state.get(f"constant-{number}", np.empty(0)).tolist())
+            try:
+                trees = None if constant else lightgbm.Booster(model_str=path.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError, lightgbm.basic.LightGBMError) as error:
+                raise IntegrityError(f"{path} is damaged: {error}; publish the model again") from error
+            columns.append(boosting.Boosted(trees, count, constant))
+        return columns[0] if several == 1 else boosting.BoostedColumns(tuple(columns))
+
+
+def state_tensors(state: Arrays) -> dict[str, torch.Tensor]:
+    """Return arrays as the tensors of a file; a control that learnt nothing has one of no values."""
+    return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in state.items()} or {
+        "nothing": torch.empty(0)
+    }
+
+
+def description(control: str, facts: dict[str, Any]) -> bytes:
+    """Return the content of `model.json`."""
+    return json.dumps({"config": {"name": control}, "facts": facts, "control": control}, indent=1).encode()

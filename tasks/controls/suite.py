@@ -1,0 +1,65 @@
+"""What a model is compared with on a split: fitted controls by name, and what they say of its rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.arrays import Array
+from tasks.controls.features import ControlledGraph
+from tasks.evaluators.prediction import Prediction
+
+if TYPE_CHECKING:
+    from tasks.inference.opened import Opened
+
+Measure = Callable[[Prediction], dict[str, float]]
+Measured = Iterator[tuple[str, dict[str, float]]]
+
+
+class Controls:
+    """The controls of a graph, fitted to its training split; each kind of task has its own."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        """What cannot be had, in words."""
+
+    def measured(self, split: str, prediction: Prediction, measure: Measure) -> Measured:
+        """Yield name and metrics of each control on the rows that `prediction`, the model's, is about."""
+        for name, control in self.predictions(split, prediction):
+            yield name, self.best(name, control, measure(control), measure)
+
+    def best(self, name: str, control: Prediction, values: dict[str, float], measure: Measure) -> dict[str, float]:
+        """Return the metrics of a control; of one that no row changes each the best that there is."""
+        return values
+
+    def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
+        """Yield name and scores of each control on the rows that `prediction`, the model's, is about."""
+        for name, control in self.split_predictions(split, prediction):
+            yield name, replace(control, relations=prediction.relations, negative_kinds=prediction.negative_kinds)
+
+    def split_predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
+        """Yield them without what the rows are of."""
+        return iter(())
+
+    def facts(self, split: str) -> dict[str, float]:
+        """Return what else a report says of a split."""
+        return {}
+
+    def state(self, name: str, metric: str) -> tuple[dict[str, Array], list[str]]:
+        """Return what a control (`Control.serves`) learnt: arrays by name, and texts of trees, one a label.
+
+        `metric`: the one by which a constant is the best.
+        """
+        return {}, []  # it computes all from the graph
+
+
+@contextmanager
+def fitted_controls(kind: Any, opened: Opened, work: Path) -> Iterator[Controls]:
+    """Fit what a kind of task compares the model with; its scratch files in `work` go with it."""
+    with tempfile.TemporaryDirectory(dir=work) as scratch:
+        graph = ControlledGraph(opened.store, opened.dataset, opened.ids, opened.predictor, Path(scratch))
+        yield kind.controls(graph, opened.model.facts.out_dim)

@@ -1,1 +1,0 @@
-"""What is said of layouts: how good they are, and a table of their points."""

@@ -1,0 +1,92 @@
+"""The layout of what a model has learnt: a point for each vector, and beside it what the model says of the row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from configs.label_types import LabelType
+from configs.layout_options import LayoutOptions
+from configs.registry import MODELS
+from models.kernels.threads import num_threads
+from models.layout.base import LayoutModel
+from tasks.arrays import Array
+from tasks.inference.opened import Opened
+from tasks.inference.predictor import evaluating
+from tasks.kinds.base import Kind
+from tasks.kinds.of import kind_of
+from tasks.kinds.points.points_file import LAYOUT_FILE, renamed, write_points
+
+if TYPE_CHECKING:
+    from models.layout.configs import LayoutConfig
+
+Say = Callable[[int, int], None]
+
+
+def layout_of_model(
+    opened: Opened, options: LayoutOptions, work: Path, seed: int, say: Say
+) -> tuple[str, int, dict[str, float]]:
+    """Lay out a model's vectors, and write the points; return the file's name, their number, and how good they lie."""
+    from tasks.layout.quality.measure import measure_layout
+
+    kind = kind_of(opened.store.manifest)
+    if isinstance(opened.model, LayoutModel):  # it is its own, and its evaluation has said how good it lies
+        points, values = np.asarray(opened.model.table), dict[str, float]()
+        write_points(work / LAYOUT_FILE, points, kind.point_columns(opened, np.arange(len(points))))
+        return LAYOUT_FILE, len(points), values
+    samples = bool(opened.model.facts.fanouts)  # which have vectors of what they predict only
+    items = np.sort(opened.ids.nodes_of_type(opened.store.manifest.target_type)) if samples else kind.points(opened)
+    with evaluating(opened.model):
+        vectors = np.concatenate([some for _, some in kind.vectors(opened, items)])
+        columns = _columns(kind, opened, items)
+    points = layout_of_vectors(vectors, options, seed, say)
+    write_points(work / LAYOUT_FILE, points, columns)
+    values, _ = measure_layout(points, vectors, options.neighbors.metric, seed=seed)
+    return LAYOUT_FILE, len(points), values
+
+
+def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Say) -> Array:
+    """Return the coordinates of vectors, float32 (n, dim)."""
+    from tasks.layout.edge_list import EdgeList
+    from tasks.layout.neighbors.graph import neighbor_graph
+    from tasks.layout.start import pca_start
+    from tasks.train.layout.in_memory import lay_out
+
+    model: LayoutConfig = MODELS.config({"name": options.method, "dim": options.dim})  # type: ignore[assignment]
+    found = neighbor_graph(vectors, options.neighbors.settled(model.usual_weights), seed, num_threads())
+    edges = EdgeList(found.indptr, found.indices, found.weight)
+    return lay_out(edges, model, pca_start(vectors, options.dim, seed), seed=seed, say=say)
+
+
+def _columns(kind: Kind, opened: Opened, items: Array) -> dict[str, pa.Array]:
+    """Return what is known of points, and what the model says of them."""
+    columns = kind.point_columns(opened, items)
+    told = kind.said_of_points(opened, items)
+    if told is None:
+        return columns
+    label_type, said = told
+    right = _right(said, label_type)
+    if not label_type.is_number:  # classes are names, also where these are numbers
+        said = {name: column if name == "score" else _as_texts(column) for name, column in said.items()}
+    columns.pop("label", None)  # what was judged says it
+    return {**renamed(columns, (*said, *right)), **said, **right}
+
+
+def _as_texts(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_fixed_size_list(column.type) else column.cast(pa.string())
+
+
+def _right(said: dict[str, pa.Array], kind: LabelType) -> dict[str, pa.Array]:
+    """Return whether predictions are right, or how far off they are."""
+    import pyarrow.compute as compute
+
+    if pa.types.is_fixed_size_list(said["label"].type):
+        return {}
+    if kind.is_number:
+        return {"error": compute.subtract(said["prediction"], said["label"])}
+    right = compute.equal(said["prediction"], said["label"])
+    return {"result": compute.if_else(right, "right", "wrong")}

@@ -1,0 +1,1 @@
+"""What is scored and how: a file for each kind of task."""

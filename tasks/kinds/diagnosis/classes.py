@@ -1,0 +1,194 @@
+"""What a report draws beside the metrics: small plain values, whatever the size of the split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from configs.label_types import LabelType
+from tasks.evaluators import metrics
+from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
+from tasks.evaluators.prediction import Prediction
+from tasks.storage.graph_store import slices
+
+TOP_CLASSES = 30
+MAX_CLASSES_LISTED = 1000
+_BINS = 40
+_CALIBRATION_BINS = 10
+_POINTS = 200
+_ROWS_AT_A_TIME = 1 << 17
+OTHER = "other"
+
+
+def diagnose(prediction: Prediction, kind: LabelType, names: list[str] | None = None) -> dict[str, Any]:
+    """Return what there is to draw about a split.
+
+    multiclass: `confusion`, `per_class`, `calibration`; binary: `confusion`, `roc`, `calibration`; multilabel:
+    `per_task`; regression: `scatter`.
+    """
+    if kind.is_number:
+        return {"scatter": scatter(*prediction.columns())}
+    if kind.one_of_many and prediction.single_label:
+        return _multiclass(prediction, names)
+    label, score = prediction.columns()
+    if label.shape[1] == 1:
+        return _binary(label[:, 0], score[:, 0], names)
+    return {"per_task": per_task(label, score)}
+
+
+def _multiclass(prediction: Prediction, names: list[str] | None) -> dict[str, Any]:
+    label, predicted = prediction.classes()
+    assert prediction.scores is not None
+    assert prediction.label is not None
+    num_classes = max(prediction.scores.shape[1], int(label.max()) + 1, 2)
+    counts = metrics.confusion_matrix(label, predicted, num_classes)
+    names = names if names is not None and len(names) >= num_classes else [str(c) for c in range(num_classes)]
+    known = prediction.label >= 0
+    confidence = _confidence(prediction.scores)[known]
+    return {
+        "confusion": top_confusion(counts, names),
+        "per_class": per_class(counts, names),
+        "calibration": calibration(confidence, label == predicted),
+    }
+
+
+def _confidence(scores: Floats) -> Floats:
+    """Return the probability of each row's likeliest class, (n,), in little memory."""
+    confidence = np.empty(len(scores))
+    for rows in slices(len(scores), _ROWS_AT_A_TIME):
+        confidence[rows] = probabilities(scores[rows]).max(axis=1)
+    return confidence
+
+
+def _binary(label: Array, score: Floats, names: list[str] | None) -> dict[str, Any]:
+    known = ~np.isnan(label)
+    truth, score = label[known].astype(np.int64), score[known]
+    counts = metrics.confusion_matrix(truth, (score > 0).astype(np.int64), 2)
+    names = names if names is not None and len(names) == 2 else ["0", "1"]
+    probability = sigmoid(score)
+    return {
+        "confusion": top_confusion(counts, names),
+        "per_class": per_class(counts, names),
+        "roc": roc_curve(truth, score),
+        "calibration": calibration(np.maximum(probability, 1 - probability), (score > 0) == (truth == 1)),
+    }
+
+
+def top_confusion(counts: Array, names: list[str]) -> dict[str, Any]:
+    """Return the confusion matrix of the 30 classes with most true rows; the rest is pooled as `other`.
+
+    Returns:
+        `classes` (names) and `counts` (true class down, predicted across).
+    """
+    num_classes = len(counts)
+    if num_classes <= TOP_CLASSES + 1:
+        return {"classes": names[:num_classes], "counts": counts.tolist()}
+    keep = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:TOP_CLASSES])
+    group = np.full(num_classes, TOP_CLASSES)
+    group[keep] = np.arange(TOP_CLASSES)
+    pooled = np.zeros((TOP_CLASSES + 1, TOP_CLASSES + 1), np.int64)
+    np.add.at(pooled, (group[:, None], group[None, :]), counts)
+    return {"classes": [names[c] for c in keep] + [OTHER], "counts": pooled.tolist()}
+
+
+def per_class(counts: Array, names: list[str]) -> list[dict[str, Any]]:
+    """Return precision, recall, F1 and rows of each class that occurs, most frequent first."""
+    right = np.diag(counts).astype(np.float64)
+    true, guessed = counts.sum(axis=1), counts.sum(axis=0)
+    f1 = metrics.class_f1(counts)
+    order = np.argsort(-true, kind="stable")
+    listed = [c for c in order if true[c] + guessed[c] > 0][:MAX_CLASSES_LISTED]
+    return [
+        {
+            "name": names[c],
+            "precision": _ratio(right[c], guessed[c]),
+            "recall": _ratio(right[c], true[c]),
+            "f1": float(f1[c]),
+            "rows": int(true[c]),
+        }
+        for c in listed
+    ]
+
+
+def calibration(confidence: Floats, right: Array) -> dict[str, Any]:
+    """Return, for bins of the predicted class's probability, rows, mean confidence and accuracy; and the ECE.
+
+    ECE: mean over rows of |accuracy - confidence| of their bin (Guo et al. 2017, On Calibration of Modern Neural
+    Networks, section 2).
+    """
+    place = np.minimum((confidence * _CALIBRATION_BINS).astype(np.int64), _CALIBRATION_BINS - 1)
+    rows = np.bincount(place, minlength=_CALIBRATION_BINS)
+    mean = np.bincount(place, confidence, minlength=_CALIBRATION_BINS) / np.maximum(1, rows)
+    accuracy = np.bincount(place, right.astype(np.float64), minlength=_CALIBRATION_BINS) / np.maximum(1, rows)
+    ece = float(np.sum(rows * np.abs(accuracy - mean)) / max(1, rows.sum()))
+    return {"rows": rows.tolist(), "confidence": mean.tolist(), "accuracy": accuracy.tolist(), "ece": ece}
+
+
+def roc_curve(label: Array, score: Floats) -> dict[str, list[float]]:
+    """Return false and true positive rates at evenly spaced ranks of the score."""
+    order = np.argsort(-score, kind="stable")
+    hit = label[order] == 1
+    last_of_score = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
+    right, wrong = np.cumsum(hit)[last_of_score], np.cumsum(~hit)[last_of_score]
+    chosen = np.unique(np.linspace(0, len(right) - 1, _POINTS).round().astype(np.int64))
+    return {
+        "false_positive": [0.0, *(wrong[chosen] / max(1, wrong[-1])).tolist()],
+        "true_positive": [0.0, *(right[chosen] / max(1, right[-1])).tolist()],
+    }
+
+
+def per_task(label: Array, score: Floats) -> list[dict[str, Any]]:
+    """Return ROC-AUC, positives and labelled rows of each label column (the first 1000)."""
+    result = []
+    for column in range(min(label.shape[1], MAX_CLASSES_LISTED)):
+        known = ~np.isnan(label[:, column])
+        truth = label[known, column]
+        area = metrics.rocauc(truth, score[known, column])
+        result.append(
+            {
+                "task": column,
+                "rows": int(known.sum()),
+                "positive": int((truth == 1).sum()),
+                "rocauc": None if np.isnan(area) else area,
+            }
+        )
+    return result
+
+
+def scatter(label: Array, value: Floats) -> dict[str, Any]:
+    """Return a histogram of predicted against true values over all columns (`counts[true][predicted]`)."""
+    known = ~np.isnan(label)
+    truth, guess = label[known], value[known].astype(np.float64)
+    low, high = float(min(truth.min(), guess.min())), float(max(truth.max(), guess.max()))
+    high = high if high > low else low + 1.0
+    counts, edges, _ = np.histogram2d(truth, guess, bins=_BINS, range=((low, high), (low, high)))
+    residual, residual_edges = np.histogram(guess - truth, bins=_BINS)
+    return {
+        "edges": edges.tolist(),
+        "counts": counts.astype(np.int64).tolist(),
+        "residuals": {"edges": residual_edges.tolist(), "counts": residual.tolist()},
+    }
+
+
+def ranking(positive: Floats, negative: Floats) -> dict[str, Any]:
+    """Return histograms of the scores of true and of false edges, and of the ranks of true edges (powers of two)."""
+    rank = metrics.ranks(positive, negative)
+    low = float(min(positive.min(), negative.min()))
+    high = float(max(positive.max(), negative.max()))
+    edges = np.linspace(low, high if high > low else low + 1.0, _BINS + 1)
+    pool = negative.shape[-1]
+    rank_edges = 2.0 ** np.arange(0, int(np.ceil(np.log2(pool + 2))) + 1)
+    return {
+        "edges": edges.tolist(),
+        "positive": np.histogram(positive, edges)[0].tolist(),
+        "negative": np.histogram(negative, edges)[0].tolist(),
+        "rank_edges": rank_edges.tolist(),
+        "rank_counts": np.histogram(rank, rank_edges)[0].tolist(),
+        "median_rank": float(np.median(rank)),
+        "num_negatives": int(pool),
+    }
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0

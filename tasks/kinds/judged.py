@@ -1,0 +1,152 @@
+"""Predictions as one Parquet file under the users' own ids.
+
+| task | columns |
+|---|---|
+| node: multiclass | `id`, `split`, `label`, `prediction`, `score`: probability of the predicted class |
+| node: binary | the same; `score`: probability of class 1 |
+| node: several labels | the same, with fixed-size lists |
+| node: regression | `id`, `split`, `label`, `prediction` |
+| node: several tasks | `id`, `split`, and of each task its columns, as `TASK_label`, `TASK_prediction`, `TASK_score` |
+| recommended | `id`, `split`, `place` from 1, `prediction`: what is recommended, `score` (raw), `label`: 1 if right |
+| graph | as nodes, with `graph_id` and `row` in place of `id` |
+| triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |
+| link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
+
+Entities at moments have `id` (`ENTITY@MOMENT`), and `entity` and `moment` beside it.
+`row` is the graph's number in the data set, from 0: ids of graphs may repeat (names of molecules do). Where ids of
+nodes do, files have their `row` too, or `source_row` and `target_row`. A missing label is null. Nodes of no split have
+`split` null: what a model is for. Pairs that somebody asks about have `source`, `target` and `score` only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from configs.label_types import LabelType
+from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
+from tasks.storage.manifests import SPLITS
+
+FILE_NAME = "predictions.parquet"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A class is predicted from a probability on; below it the likeliest of the others."""
+
+    code: int
+    """Of the class; 1 of a binary label."""
+    probability: float
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """How scores become what a file of predictions says."""
+
+    classes: list[str] | None = None
+    """Names of the model's classes, where they are known."""
+    data_classes: list[str] | None = None
+    """Those of the data's, where they are others."""
+    threshold: Threshold | None = None
+    """From which probability a class is predicted; None: the likeliest is."""
+    label_order: list[int] | None = None
+    """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
+
+    def ordered(self, scores: Floats) -> Floats:
+        """Return scores (n, C) in the order of the data's label columns."""
+        return scores if self.label_order is None else scores[:, self.label_order]
+
+    def judged(self, kind: LabelType, label: Array, scores: Floats) -> dict[str, pa.Array]:
+        """Return what is predicted of labels of a type, see `judged`."""
+        names, data_names = (
+            None if names is None else np.array(names, object) for names in (self.classes, self.data_classes)
+        )
+        return judged(kind, label, scores, names, data_names, self.threshold)
+
+
+def judged(
+    kind: LabelType,
+    label: Array,
+    scores: Floats,
+    names: Array | None = None,
+    label_names: Array | None = None,
+    threshold: Threshold | None = None,
+) -> dict[str, pa.Array]:
+    """Return the columns `label`, `prediction` and, but for regression, `score` of nodes or graphs.
+
+    Args:
+        kind: type of the label.
+        label: (n,) or (n, T).
+        scores: raw outputs (n, C).
+        names: of the model's classes, texts (C,); None: their numbers.
+        label_names: of the data's classes; None: those of the model.
+        threshold: from which probability a class is predicted; None: the likeliest is.
+    """
+    if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
+        if scores.shape[1] > 1:
+            predicted, probability = scores.argmax(axis=1), probabilities(scores)
+            if threshold is not None:
+                others = scores.copy()
+                others[:, threshold.code] = -np.inf
+                predicted = np.where(
+                    probability[:, threshold.code] >= threshold.probability, threshold.code, others.argmax(axis=1)
+                )
+            score = probability[np.arange(len(scores)), predicted]
+        else:
+            predicted, score = _from(scores[:, 0], threshold).astype(np.int64), sigmoid(scores[:, 0])
+        return {
+            "label": _classes(names if label_names is None else label_names, label, label < 0),
+            "prediction": _classes(names, predicted, None),
+            "score": pa.array(score, pa.float32()),
+        }
+    label = label.reshape(len(label), -1)
+    if kind.is_number:
+        return {"label": values_column(label, pa.float32()), "prediction": values_column(scores, pa.float32())}
+    if scores.shape[1] == 2 and label.shape[1] == 1:
+        scores = scores[:, 1:] - scores[:, :1]
+    return {
+        "label": values_column(label, pa.int8()),
+        "prediction": values_column(_from(scores, threshold).astype(np.float32), pa.int8()),
+        "score": values_column(sigmoid(scores), pa.float32()),
+    }
+
+
+def _from(scores: Floats, threshold: Threshold | None) -> Array:
+    """Return where a label is predicted to be 1."""
+    return scores > 0 if threshold is None else sigmoid(scores) >= threshold.probability
+
+
+def _classes(names: Array | None, index: Array, missing: Array | None) -> pa.Array:
+    if names is None:
+        return pa.array(index, pa.int64(), mask=missing)
+    if not len(names):  # of data without a label
+        return pa.nulls(len(index), pa.string())
+    known = index if missing is None else np.where(missing, 0, index)
+    return pa.array(names[known], pa.string(), mask=missing)
+
+
+def split_column(split: Any, rows: slice, count: int) -> pa.Array:
+    """Return the column `split` of some rows, `count` of them: see `tasks.kinds.base.TaskRows`."""
+    if isinstance(split, np.ndarray):
+        return pa.array([*SPLITS, None], pa.string()).take(pa.array(split[rows]))
+    return pa.nulls(count, pa.string()) if split is None else pa.repeat(split, count)
+
+
+def values_column(values: Array, kind: Any) -> pa.Array:
+    """A column of numbers, NaN as null; fixed-size lists where there are several a row."""
+    missing = np.isnan(values)
+    flat = pa.array(np.where(missing, 0, values).ravel(), mask=missing.ravel()).cast(kind, safe=False)
+    return flat if values.shape[1] == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def as_probabilities(kind: LabelType, scores: Array) -> Array:
+    """Return a model's scores (n, C) as probabilities; a regression's as they are.
+
+    Classes that exclude each other: softmax; a single score or several labels: of each by itself.
+    """
+    if kind.is_number:
+        return scores
+    return probabilities(scores) if kind.one_column and scores.shape[1] > 1 else sigmoid(scores)

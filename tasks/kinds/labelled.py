@@ -1,0 +1,162 @@
+"""Kinds whose rows have labels: nodes, or graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from configs.label_types import LabelType
+from tasks.arrays import Array
+from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
+from tasks.kinds.judged import Deciding, as_probabilities, split_column
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import SPLITS, GraphManifest
+
+if TYPE_CHECKING:
+    from models.base import GraphModel
+    from tasks.controls.features import ControlledGraph
+    from tasks.controls.suite import Controls
+    from tasks.evaluators.evaluators import Evaluator
+    from tasks.evaluators.prediction import Prediction
+    from tasks.inference.opened import Opened
+    from tasks.inference.predictor import Predictor
+
+_SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
+    "multiclass": ({"name": "accuracy"}, {"name": "f1", "average": "macro"}),
+    "binary": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "accuracy"}),
+    "multilabel": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "f1", "average": "micro"}),
+    "regression": ({"name": "rmse"}, {"name": "mae"}, {"name": "r2"}),
+}
+
+
+def further_metrics(kind: LabelType) -> tuple[dict[str, Any], ...]:
+    """Return evaluators that tell something of a label beside the one that judges, as recipes name them."""
+    return _SECONDARY[kind.name]
+
+
+class LabelledKind(Kind):
+    """Rows with labels."""
+
+    decides = True
+
+    def rows(self, predictor: Predictor, split: str) -> TaskRows:
+        """Return a split's rows."""
+        index = np.asarray(predictor.split_array(f"{split}_idx"), np.int64)
+        return TaskRows(index, split, np.asarray(predictor.store[predictor.store.manifest.split_rows.labels][index]))
+
+    def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
+        """Score distinct rows."""
+        from tasks.evaluators.prediction import Prediction
+
+        return Prediction(scores=self.raw_scores(predictor, model, rows.items), label=rows.label)
+
+    def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
+        """Return the scores of distinct nodes or graphs, float32 (n, C)."""
+        raise NotImplementedError
+
+    def ids(self, opened: Opened, items: Array) -> Columns:
+        """Return columns of what names rows in a file."""
+        return opened.ids.columns(items)
+
+    def judged(self, opened: Opened, label: Array, scores: Array, deciding: Deciding) -> Columns:
+        """Return the columns `label`, `prediction` and `score` of rows."""
+        return deciding.judged(opened.store.manifest.label_type, label, scores)
+
+    def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
+        """Yield ids, split, labels and what is predicted."""
+        assert prediction.scores is not None
+        assert rows.label is not None
+        for part in cut(len(rows.items)):
+            yield self._columns(opened, rows, part, rows.label[part], prediction.scores[part], deciding)
+
+    def _columns(
+        self, opened: Opened, rows: TaskRows, part: slice, label: Array, scores: Array, deciding: Deciding
+    ) -> Columns:
+        items = rows.items[part]
+        columns = self.ids(opened, items) | {"split": split_column(rows.split, part, len(items))}
+        return columns | self.judged(opened, label, deciding.ordered(scores), deciding)
+
+    def asked_rows(self, opened: Opened, items: Array, *, names_splits: bool) -> TaskRows:
+        """Return nodes or graphs."""
+        count = len(opened.store[opened.store.manifest.split_rows.labels])
+        return TaskRows(items, splits_of(opened.store, items, count) if names_splits else None)
+
+    def outputs(self, opened: Opened, items: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield scores of rows, of which some may repeat, and their place."""
+        return opened.predictor.node_outputs(opened.model, items)
+
+    def answers(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[Columns]:
+        """Score rows, some at a time."""
+        for part, scores in self.outputs(opened, rows.items):
+            label = np.asarray(opened.store[opened.store.manifest.split_rows.labels][rows.items[part]])
+            yield self._columns(opened, rows, part, label, finite(scores), deciding)
+
+    def probabilities(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[tuple[Columns, Array]]:
+        """Score rows; a regression's are as they are."""
+        for part, scores in self.outputs(opened, rows.items):
+            ordered = deciding.ordered(finite(scores))
+            yield self.ids(opened, rows.items[part]), self.as_probabilities(opened.store.manifest, ordered)
+
+    def as_probabilities(self, manifest: GraphManifest, scores: Array) -> Array:
+        """Return scores (n, C) as probabilities or numbers."""
+        return as_probabilities(manifest.label_type, scores)
+
+    def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
+        """Fit the best constant, and what sees the rows' own features."""
+        from tasks.controls.labels import LabelControls
+
+        return LabelControls(graph, num_scores, graph.store[graph.store.manifest.split_rows.labels])
+
+    def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
+        """Return what tells something of the type of label."""
+        from configs.registry import EVALUATORS
+        from tasks.evaluators.making import make_evaluator
+
+        configs = [EVALUATORS.config(dict(one)) for one in further_metrics(manifest.label_type)]
+        return [make_evaluator(config, manifest) for config in configs]
+
+    def measurable(
+        self,
+        evaluator: Evaluator,
+        graph: GraphStore,
+        names: list[str] | None,
+        splits: Sequence[str],
+        warn: Callable[[str], None],
+    ) -> None:
+        """Look at the labels of each split."""
+        from tasks.kinds.measurable import check_labels_of, split_labels
+
+        labels = split_labels(graph, graph[graph.manifest.split_rows.labels])
+        check_labels_of(evaluator, graph.manifest, labels, splits, warn, names)
+
+    def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
+        """Return what tells of decisions, or of errors."""
+        from tasks.kinds.diagnosis.classes import diagnose
+
+        [(_, kind, judging), *_] = self.decided(opened.store.manifest, prediction)
+        return diagnose(judging, kind, opened.names)
+
+    def said_of_points(self, opened: Opened, items: Array) -> tuple[LabelType, Columns] | None:
+        """Return labels and predictions of points; None: they have several columns."""
+        scores = self.raw_scores(opened.predictor, opened.model, items)
+        label = np.asarray(opened.store[opened.store.manifest.split_rows.labels])[items]
+        if scores.shape[1] > 1 < np.ndim(label) < 3:
+            return None
+        kind = opened.store.manifest.label_type
+        return kind, self.judged(opened, label, scores, Deciding(opened.names))
+
+    def labels(self, store: GraphStore) -> Array | None:
+        """Return them; None: the data has none."""
+        return store.get(store.manifest.split_rows.labels)
+
+
+def splits_of(store: GraphStore, items: Array, count: int) -> Array:
+    """Return the split of each of some nodes or graphs, `count` in all: int8 (n,), its place in SPLITS, or behind."""
+    code = np.full(count, len(SPLITS), np.int8)
+    for number, split in enumerate(SPLITS):
+        index = store.get(f"{split}_idx")
+        if index is not None:
+            code[np.asarray(index)] = number
+    return code[items]

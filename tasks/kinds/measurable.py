@@ -1,0 +1,221 @@
+"""Whether the metric of a recipe can be measured on its splits: asked before hours are spent on training.
+
+Only the labels are looked at, and of those one row of each class (or each column's smallest and largest value): a
+metric that is defined on them is defined on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from configs.errors import DataError
+from configs.label_types import LabelType
+from configs.metric_names import EVEN_METRICS, ONE_CLASS
+from configs.schema import EvaluateConfig
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.metrics import Array
+from tasks.evaluators.prediction import Prediction
+from tasks.kinds.of import kind_of
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_facts import relations_of
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import GraphManifest
+
+_LISTED = 5
+_FEWEST = 30
+"""Validation rows of a class, or pairs of a relation, below which its share of a mean is mostly noise."""
+
+
+def check_graph(
+    evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetStore | None, warn: Callable[[str], None]
+) -> None:
+    """Refuse splits that the recipe's metric is not defined on; `dataset` knows the names of classes.
+
+    Validation needs a metric whatever the splits to report.
+
+    Raises:
+        RecipeError: the metric does not fit the task.
+        DataError: naming the split and what its labels are.
+    """
+    evaluator = make_evaluator(evaluate.evaluator, graph.manifest)
+    kind_of(graph.manifest).measurable(evaluator, graph, class_names(dataset), evaluate.splits, warn)
+
+
+def check_labels_of(
+    evaluator: Evaluator,
+    graph: GraphManifest,
+    labels: Mapping[str, Array],
+    splits: Sequence[str],
+    warn: Callable[[str], None],
+    names: list[str] | None = None,
+) -> None:
+    """Refuse splits that a metric is not defined on; warn of classes that only held-out rows have.
+
+    `labels` maps a split to its labels, int64 (n,) with -1 for none, or float (n, T) with NaN for none. Raises
+    DataError.
+    """
+    for split in dict.fromkeys(("valid", *splits)):
+        if split not in labels:
+            continue
+        few = representatives(labels[split])
+        width = max(2, graph.num_classes) if few.ndim == 1 else few.shape[1]
+        try:
+            evaluator(Prediction(scores=np.zeros((len(few), width), np.float32), label=few))
+        except DataError as error:
+            raise DataError(
+                f"the {split} split of {len(labels[split]):,} rows cannot be measured by {evaluator.metric}: {error} "
+                f"(its labels: {_listed(labels[split], names)}). Split otherwise ({_ways_to_split(graph)}), leave "
+                "the split out of evaluate.splits, or choose another evaluate.evaluator"
+            ) from error
+    if "valid" in labels and evaluator.metric in EVEN_METRICS:
+        _name_thin_classes(labels["valid"], graph.label_type, evaluator.metric, warn, names)
+    _look_for_majority(evaluator.metric, labels, warn, names)
+    if graph.label_type.one_decision:
+        _compare_classes(labels, warn, names)
+    elif "train" in labels:
+        _look_for_constants(labels["train"], warn)
+
+
+def _ways_to_split(graph: GraphManifest) -> str:
+    """Return the options that say which rows are in which split; rows at moments go by these, without snapshots."""
+    return "dataset.predict.at, dataset.predict.split" if graph.fit_before is not None else "dataset.split, snapshot"
+
+
+def representatives(labels: Array) -> Array:
+    """Return a few labels on which a metric is defined if it is on all: (k,) classes, or (2, T) extremes."""
+    if labels.ndim == 1:
+        return classes_of(labels)[:3]
+    if not len(labels):
+        return labels
+    empty = np.isnan(labels).all(axis=0)
+    filled = np.where(empty, 0, labels)  # nanmin warns of columns without a value
+    ends = np.stack([np.nanmin(filled, axis=0), np.nanmax(filled, axis=0)])
+    return np.where(empty, np.nan, ends)
+
+
+def classes_of(labels: Array) -> Array:
+    """Return the classes that labels have, ascending int64."""
+    flat = labels if labels.ndim == 1 else labels[:, 0]
+    found = np.unique(flat[~np.isnan(flat)] if flat.dtype.kind == "f" else flat)
+    return found[found >= 0].astype(np.int64)
+
+
+def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], names: list[str] | None) -> None:
+    known = classes_of(labels["train"])
+    if len(known) < 2:
+        warn(
+            f"the {len(labels['train']):,} rows of the train split are all of one class ({_words(known, names)}): "
+            "there is nothing to learn; split otherwise (dataset.split, snapshot)"
+        )
+    for split in ("valid", "test"):
+        if split in labels:
+            new = np.setdiff1d(classes_of(labels[split]), known)
+            if len(new):
+                flat = labels[split].reshape(len(labels[split]), -1)[:, 0]
+                warn(
+                    f"{int(np.isin(flat, new).sum()):,} of {len(flat):,} rows of the {split} split are of classes that "
+                    f"the train split never shows ({_words(new, names)}): no model can get them right"
+                )
+
+
+def _name_thin_classes(
+    labels: Array, kind: LabelType, metric: str, warn: Callable[[str], None], names: list[str] | None
+) -> None:
+    """Warn of classes, or columns of labels, that the validation split has hardly any row of, though it has some."""
+    if kind.is_number or len(labels) < _FEWEST:
+        return
+    if not kind.one_column:
+        counts, what = np.nansum(labels, axis=0).astype(np.int64), "label columns"
+    else:
+        flat = labels.reshape(len(labels), -1)[:, 0]
+        counts, what = np.bincount(flat[flat >= 0].astype(np.int64)), "classes"
+    _name_thin(counts, what, names, f"the epoch is chosen by {metric}, in which they weigh as much as the others", warn)
+
+
+def name_thin_relations(evaluator: Evaluator, graph: GraphStore, warn: Callable[[str], None]) -> None:
+    """Warn of relations that judge and have hardly any pair in the validation split."""
+    relation = graph.get("valid_relation")
+    if relation is None:
+        return
+    counts = np.bincount(np.asarray(relation), minlength=graph.manifest.num_relations)
+    if evaluator.relations:
+        counts[np.setdiff1d(np.arange(len(counts)), evaluator.relations)] = 0
+    why = (
+        f"the epoch is chosen by the mean of their {evaluator.metric} and that of the others; say which judge: "
+        "evaluate.evaluator.relations"
+    )
+    _name_thin(counts, "relations", list(relations_of(graph.manifest)), why, warn)
+
+
+def _name_thin(counts: Array, what: str, names: list[str] | None, why: str, warn: Callable[[str], None]) -> None:
+    thin = np.flatnonzero((counts > 0) & (counts < _FEWEST))
+    if len(thin):
+        shown = [f"{names[code] if names and code < len(names) else code}: {counts[code]}" for code in thin[:_LISTED]]
+        more = ", ..." if len(thin) > _LISTED else ""
+        warn(
+            f"the validation split has fewer than {_FEWEST} rows of {len(thin):,} of {int((counts > 0).sum()):,} "
+            f"{what} ({', '.join(shown)}{more}): {why}"
+        )
+
+
+def _look_for_majority(
+    metric: str, labels: Mapping[str, Array], warn: Callable[[str], None], names: list[str] | None
+) -> None:
+    """Warn where who always says the same is right so often that accuracy tells models hardly apart."""
+    split = "valid" if "valid" in labels else "train"
+    label = labels.get(split)
+    single = label is not None and (label.ndim == 1 or label.shape[1] == 1)
+    if label is None or not (metric == "accuracy" or (metric == "f1_micro" and label.ndim == 1)):
+        return
+    if single:
+        flat = label.reshape(len(label))
+        codes = flat[flat >= 0].astype(np.int64)  # NaN is no label
+        counts = np.bincount(codes)
+        share, most = counts.max(initial=0) / max(1, len(codes)), int(counts.argmax()) if len(counts) else 0
+        known = names is not None or label.ndim == 2  # else the code of a class that has a name elsewhere
+        which = f"class {_words(np.array([most]), names)}" if known else "one class"
+        who = f"{share:.1%} of the labelled rows of {split} are of {which}"
+    else:
+        yes = np.nanmean(label[:, ~np.isnan(label).all(axis=0)], axis=0)
+        share = float(np.maximum(yes, 1 - yes).mean()) if len(yes) else 0.0
+        who = f"on average {share:.1%} of a column's labels of {split} are alike"
+    if ONE_CLASS <= share < 1:
+        warn(
+            f"{who}: {metric} {share:.3f} is what a model has that always says so, and {metric} tells nothing of the "
+            "others. Average precision tells (evaluate.evaluator=average_precision), and so does macro F1 "
+            "(evaluate.evaluator=f1); train.class_weight=balanced has a rare class count as much as the others"
+        )
+
+
+def _look_for_constants(train: Array, warn: Callable[[str], None]) -> None:
+    """Warn of columns of labels, (n, T), that have one value in training, or none."""
+    found = representatives(train)
+    if train.ndim == 1 or not len(found):
+        return
+    low, high = found
+    for columns, words in ((np.isnan(low), "no label at all"), (low == high, "one and the same label")):
+        if columns.any():
+            some = ", ".join(map(str, np.flatnonzero(columns)[:_LISTED])) + (", ..." if columns.sum() > _LISTED else "")
+            where = f" in {columns.sum():,} of {len(low):,} columns of labels ({some})" if len(low) > 1 else ""
+            warn(f"the {len(train):,} rows of the train split have {words}{where}: there is nothing to learn")
+
+
+def _listed(labels: Array, names: list[str] | None) -> str:
+    if labels.ndim == 1 or labels.shape[1] == 1:
+        return f"only of class {_words(classes_of(labels), names)}" if (labels >= 0).any() else "none"
+    return f"{int(np.count_nonzero(~np.isnan(labels))):,} values, no column of which has two kinds"
+
+
+def _words(classes: Array, names: list[str] | None) -> str:
+    words = [names[code] if names and code < len(names) else str(code) for code in classes[:_LISTED].tolist()]
+    return ", ".join(words) + (", ..." if len(classes) > _LISTED else "") or "none"
+
+
+def split_labels(graph: GraphStore, label: Array) -> dict[str, Array]:
+    """Return the labels of each split, of those of all rows."""
+    indices = {split: graph.get(f"{split}_idx") for split in ("train", "valid", "test")}
+    return {split: np.asarray(label[np.asarray(index)]) for split, index in indices.items() if index is not None}

@@ -1,0 +1,77 @@
+"""Nodes that have labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.arrays import Array
+from tasks.kinds.base import TaskRows
+from tasks.kinds.labelled import LabelledKind
+from tasks.storage.manifests import SPLITS, DatasetManifest
+
+if TYPE_CHECKING:
+    from models.base import GraphModel
+    from tasks.evaluators.prediction import Prediction
+    from tasks.inference.opened import Opened
+    from tasks.inference.predictor import Predictor
+
+# Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
+_MAX_UNSPLIT_NUMBERS = 1 << 28
+
+
+class NodeKind(LabelledKind):
+    """Rows are nodes of one type."""
+
+    keeps_layers = True
+
+    def rest(self, opened: Opened, note: Callable[[str], None]) -> TaskRows | None:
+        """Return nodes of the labelled type that are in no split, ascending."""
+        store, model = opened.store, opened.model
+        free = np.ones(store.manifest.num_nodes, bool)
+        for split in SPLITS:
+            index = store.get(f"{split}_idx")
+            if index is not None:
+                free[index] = False
+        nodes = np.flatnonzero(free)
+        nodes = nodes[opened.ids.of_target_type(nodes)]
+        if len(nodes) * max(model.facts.out_dim, model.config.hidden_dim) > _MAX_UNSPLIT_NUMBERS:
+            note(f"{len(nodes):,} nodes of no split are left out of the predictions: too many")
+            return None
+        return TaskRows(nodes, None, np.asarray(store[store.manifest.split_rows.labels][nodes])) if len(nodes) else None
+
+    def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
+        """Return the scores of distinct nodes."""
+        return predictor.node_scores(model, items)
+
+    def score_all(
+        self, predictor: Predictor, model: GraphModel, parts: Sequence[TaskRows], metric: str = ""
+    ) -> Iterator[Prediction]:
+        """Score the nodes of all parts in one pass through the layers."""
+        from tasks.evaluators.prediction import Prediction
+
+        everything = np.unique(np.concatenate([rows.items for rows in parts]))
+        scores = predictor.node_scores(model, everything)
+        for rows in parts:
+            # Where one part is all there is, its scores are not copied.
+            is_all = np.array_equal(rows.items, everything)
+            own = scores if is_all else scores[np.searchsorted(everything, rows.items)]
+            yield Prediction(scores=own, label=rows.label)
+
+    def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
+        """Score the nodes of a split, each by the rank that holds it."""
+        prediction: Prediction = predictor.split_nodes(model, split)
+        return prediction
+
+    def points(self, opened: Opened) -> Array:
+        """Return the nodes that may have labels."""
+        return np.sort(opened.ids.nodes_of_type(opened.store.manifest.target_type))
+
+    def id_tables(self, manifest: DatasetManifest) -> list[str]:
+        """Return the one of the labelled type."""
+        return [f"ids/{manifest.target_type}"]
+
+
+KIND = NodeKind()

@@ -1,0 +1,1 @@
+"""The points of maps: their file, and what is known of them."""

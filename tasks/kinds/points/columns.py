@@ -1,0 +1,158 @@
+"""What a map can say of its points, and colour them by: whatever the graph and the data set know of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from tasks.arrays import Array
+from tasks.components.build import number_components
+from tasks.kinds.judged import split_column
+from tasks.kinds.labelled import splits_of
+from tasks.kinds.points.points_file import IDS
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import ALWAYS, GraphStore
+from tasks.storage.ids import IdMap, class_names
+from tasks.storage.manifests import NEIGHBORS, SPLITS, FeatureColumn
+
+MOST_COLUMNS = 24
+"""Of the data set's own columns."""
+MOST_CATEGORIES = 10_000
+OF_EDGES = frozenset({"part", "component", "degree"})
+"""Columns that edges decide on."""
+_OWN = frozenset({"node_id", "label", "time", "feat"})
+"""Columns of node tables that are told in another way, or are matrices."""
+
+_MOMENTS = (("us", None), ("us", "UTC"), ("ns", None), ("ns", "UTC"))
+"""Units and zones of times that texts may be."""
+
+
+def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
+    """Return columns of nodes, int64 (n,): ids first, then what is known of them.
+
+    `id`; `type`, where the nodes are of several; `label`; `split`; `part` and `component`, where there are several;
+    `degree`, of a graph with edges of its own; `time`; and columns of the data set's node tables.
+    """
+    found = ids.columns(nodes)
+    found |= _known_of_graph(store, dataset, ids, nodes)
+    if NEIGHBORS not in store.manifest.report:
+        found["degree"] = pa.array(np.diff(store["csc_indptr"])[nodes])
+    for name, column in _own_columns(store, dataset, ids, nodes):
+        while name in found or name in IDS:
+            name += "_"
+        found[name] = column
+    return found
+
+
+def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
+    manifest, found = store.manifest, {}
+    types = type_names(manifest.node_types, ids.type_numbers()[nodes])
+    if types is not None:
+        found["type"] = types
+    labels = _labels(store, dataset, nodes)
+    if labels is not None:
+        found["label"] = labels
+    if any(f"{split}_idx" in store for split in SPLITS):
+        split = splits_of(store, nodes, manifest.num_nodes)
+        found["split"] = split_column(split, slice(None), len(nodes))
+    offsets = getattr(manifest, "part_offsets", ())
+    if len(offsets) > 2:
+        part = np.searchsorted(np.asarray(offsets), nodes, side="right") - 1
+        found["part"] = _texts(part)
+    component = _components(store)
+    if component is not None:
+        found["component"] = _texts(component[nodes])
+    if "node_time" in store:
+        never = ALWAYS if len(manifest.node_types) == 1 or manifest.fit_before is not None else -1
+        found["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
+    return found
+
+
+def type_names(names: tuple[str, ...], kinds: Array) -> pa.Array | None:
+    """Return names of types by their numbers (n,); None: there is one, as where one type is predicted."""
+    return pa.array(np.array(names, object)[kinds]) if len(np.unique(kinds)) > 1 else None
+
+
+def _labels(store: GraphStore, dataset: DatasetStore, nodes: Array) -> pa.Array | None:
+    """Return the first label of nodes: names of classes, or numbers."""
+    if "label" not in store or store.manifest.heads:
+        return None
+    label = np.asarray(store["label"][nodes])
+    if label.ndim == 1:
+        missing, names = label < 0, class_names(dataset)
+        if names is None:
+            return pa.array(label.astype(str).astype(object), pa.string(), mask=missing)
+        return pa.array(names, pa.string()).take(pa.array(np.where(missing, 0, label), mask=missing))
+    if store.manifest.label_type.is_number:
+        return pa.array(label[:, 0], pa.float32(), mask=np.isnan(label[:, 0]))
+    if label.shape[1] == 1:
+        return pa.array(np.where(label[:, 0] > 0.5, "1", "0").astype(object), mask=np.isnan(label[:, 0]))
+    return None
+
+
+def _components(store: GraphStore) -> Array | None:
+    """Return each node's connected component by size, 0 the largest; None: there is one."""
+    count, component = number_components(store)
+    if count < 2:
+        return None
+    place = np.empty(count, np.int64)
+    place[np.argsort(-np.bincount(component, minlength=count), kind="stable")] = np.arange(count)
+    return place[component]
+
+
+def _times(times: Array, unit: str, never: int) -> pa.Array:
+    missing = times == never
+    if unit in ("", "seconds"):
+        return pa.array(np.where(missing, 0, times).astype("datetime64[s]"), mask=missing)
+    return pa.array(times, mask=missing)
+
+
+def _texts(numbers: Array) -> pa.Array:
+    return compute.cast(pa.array(numbers), pa.string())
+
+
+def _own_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yield scalar columns of the target type's table; nodes of other types have none."""
+    manifest = store.manifest
+    kind = manifest.target_type
+    table, name = dataset.manifest.tables.get(f"nodes/{kind}"), f"nodes/{kind}"
+    if table is None or manifest.num_graphs > 1:
+        return
+    described = next((t for t in dataset.manifest.node_types if t.name == kind), None)
+    features = {feature.column: feature for feature in (described.features if described else ())}
+    wanted = [c for c, arrow in table.columns.items() if c not in _OWN and not arrow.startswith(("list", "fixed"))]
+    inside = pa.array(ids.of_target_type(nodes))
+    rows = pa.array(np.where(inside, ids.rows(nodes), 0), mask=~np.asarray(inside))
+    for column in wanted[:MOST_COLUMNS]:
+        values = dataset.read(name, [column]).column(0).take(rows).combine_chunks()
+        named = _named(dataset, f"categories/{kind}/{column}", features.get(column), values)
+        if named is not None:
+            yield column, named
+
+
+def _named(dataset: DatasetStore, table: str, feature: FeatureColumn | None, values: pa.Array) -> pa.Array | None:
+    """Return values, of categories their names; None: codes that nobody names."""
+    if feature is None or feature.kind == "numeric":
+        return told(values)
+    if table not in dataset:
+        return None
+    names = dataset.read(table, ["name"]).column("name")
+    return told(names.take(values).combine_chunks()) if len(names) <= MOST_CATEGORIES else None
+
+
+def told(values: pa.Array) -> pa.Array:
+    """Return values with null for empty texts; texts that are dates or moments (ISO 8601), all of them, become such."""
+    if not pa.types.is_string(values.type):
+        return values
+    values = compute.if_else(compute.equal(values, ""), None, values)
+    if values.null_count == len(values):
+        return values
+    for unit, zone in _MOMENTS:
+        try:
+            return values.cast(pa.timestamp(unit, zone))
+        except pa.ArrowInvalid:
+            continue
+    return values

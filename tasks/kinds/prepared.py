@@ -1,0 +1,28 @@
+"""Whether what preprocess made can be evaluated, asked between the stages."""
+
+from __future__ import annotations
+
+from configs.errors import IntegrityError
+from configs.schema import Recipe
+from tasks.calls import ParentGoneError, load_parents, load_stage
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+
+
+def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
+    """Refuse a preprocessed graph whose splits the recipe's metric cannot be measured on, before more is made of it.
+
+    `keys` names `ingest` and `preprocess`. Raises UserError.
+    """
+    if recipe.is_layout:
+        return
+    from tasks.kinds.measurable import check_graph
+
+    try:
+        dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
+        graph = load_parents(load_stage("components"), home, keys)["preprocess"]
+    except (ParentGoneError, IntegrityError):
+        return  # the next stage notices, and has it made again; training looks too
+    names = DatasetStore(dataset.folder, dataset.manifest)
+    check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), names, lambda _: None)  # training warns

@@ -1,0 +1,315 @@
+"""Who is champion: the rule by which a new model version takes the alias, as a pure function.
+
+Models are compared on the same rows of the same data or not at all. The first of these cases decides (`decide`):
+
+| the new version | the alias |
+|---|---|
+| is champion already | stays |
+| is of a run that was not asked to choose (a backfill's) | stays |
+| has a metric that is not a number | stays |
+| does not beat the simple controls, or is below another one (`tracking.gate_controls` says which count) | stays |
+| is the first of its name | moves |
+| is a layout, which predicts nothing to compare by | moves, but not to older data |
+| has another metric than the champion was chosen by | stays |
+| meets a champion whose code nobody has allowed to run here: that says nothing of it | stays |
+| meets a champion that cannot score the new data: nobody could go on using it | moves |
+| meets a champion that has fallen to chance, and is not surely above all its controls | stays |
+| is better on its own validation rows than the champion on the same | moves; a tie keeps the champion |
+
+A decision by few rows, and one for a model of older data than the champion's, says so: somebody should look at it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from configs.metric_names import metric_of
+from configs.moments import TimeUnit, is_earlier, normalise_as_of
+from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
+
+CHAMPION = "champion"
+_FEW_ROWS = 30
+"""Below so many a single row moves the value by more than models usually differ."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What the gate knows of a model version."""
+
+    version: str
+    metric: str
+    """`split/metric`."""
+    value: float
+    """On its own data."""
+    higher_is_better: bool
+    dataset: str = ""
+    """Digest of the data that it was measured on."""
+    prepared: str = ""
+    """Digest of the prepared rows that it was measured on, and of how: equal ones are the same measurement."""
+    controls: Mapping[str, float] = field(default_factory=dict)
+    """Control to its value of the same metric on the same rows; those that were measured."""
+    doubtful: frozenset[str] = frozenset()
+    """Controls that it beats by no more than other rows of the same kind might undo."""
+    promoted_because: str = ""
+    """Why the gate made it champion, where it did."""
+    as_of: str = ""
+    """Moment of the snapshot that it was trained on; empty: of no snapshot, or not known."""
+    unit: TimeUnit = "number"
+    """What the times of its data count."""
+    is_layout: bool = False
+    """Whether it is looked at, and predicts nothing."""
+    control: str = ""
+    """The control that is published in place of the model."""
+
+    @property
+    def shown(self) -> str:
+        """Metric and value, and of what where that is a control."""
+        of = f" of {controls_named([self.control])}, published in place of the model" if self.control else ""
+        return f"{self.metric} {self.value:.4f}{of}"
+
+    def beats(self, value: float) -> bool:
+        """Whether its value is better than another one of the same metric."""
+        return self.value > value if self.higher_is_better else self.value < value
+
+    @property
+    def unbeaten(self) -> dict[str, float]:
+        """The controls that are better than this model; of the simple ones (`Control.gates`) also those as good.
+
+        Of those that say the same of every row also those that it may be above by chance.
+        """
+        return {
+            name: value
+            for name, value in self.controls.items()
+            if (not self.beats(value) and (_is_simple(name) or value != self.value))
+            or (name in CONSTANT_CONTROLS and name in self.doubtful)
+        }
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A new version and the champion on the same rows."""
+
+    new: float
+    old: float | None
+    """None: the champion cannot score this data."""
+    rows: int
+    """How many both scored."""
+    telling: int
+    """By how many of them the metric's noise goes: of the rarer kind, say (`Prediction.telling_rows`)."""
+    data: str
+    """Which data, for people."""
+    interval: tuple[float, float] | None = None
+    """Where the champion's value lies on draws of the rows (`Draws.interval`), where it was scored anew."""
+    recorded: bool = False
+    """Whether both values are those of the evaluations, which measured the same prepared rows."""
+    why_not: str = ""
+    """Why the champion cannot score this data."""
+    other_graph: bool = False
+    """Whether that is because it knows the nodes of its own graph only, as vectors do."""
+    untrusted: bool = False
+    """Whether that is only because nobody has allowed its code to run here."""
+    trained_on: int | None = 0
+    """Validation rows that the champion was trained on; None: not known."""
+    left_out: bool = True
+    """Whether those were left out for both. Not where nothing could be measured without them."""
+
+    @property
+    def where(self) -> str:
+        """On what both were measured, in words."""
+        how = "as recorded on" if self.recorded else "both measured on"
+        text = f"{how} the same {self.rows:,} validation rows of {self.data}"
+        if self.trained_on is None:
+            return f"{text}; which of them the champion was trained on is not known"
+        if not self.trained_on:
+            return text
+        if self.left_out:
+            return f"{text}, without {self.trained_on:,} that the champion was trained on"
+        return f"{text}, of which the champion was trained on {self.trained_on:,}: that favours it"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether the alias moves, and why, in words."""
+
+    promote: bool
+    reason: str
+    short: str = ""
+    """The same in a few words, for tables."""
+    loud: bool = False
+    """Whether somebody should look at it."""
+    compared: Compared | None = None
+
+
+def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Return what an evaluation measured of the gate metric; None where it left the split out.
+
+    Raises RecipeError: the split was evaluated, without this metric; the message names what there is.
+    """
+    split, _, name = gate.partition("/")
+    return metric_of(name, metrics[split], split) if split in metrics else None
+
+
+def counts(control: str, which: str) -> bool:
+    """Whether a control keeps a model below it from becoming champion; `which`: `tracking.gate_controls`."""
+    return which == "all" or (which == "simple" and _is_simple(control))
+
+
+def controls_of(gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
+    """Return the gate metric's value of each control that has one (see `EvalReport.controls`)."""
+    split, _, name = gate.partition("/")
+    every = {control: values.get(split, {}).get(name) for control, values in controls.items()}
+    return {control: value for control, value in every.items() if value is not None and not math.isnan(value)}
+
+
+def higher_is_better(metric: str, primary: str, primary_higher: bool) -> bool:
+    """Whether more of `split/metric` is better: the evaluator's word for its own metric, else by name."""
+    name = metric.rpartition("/")[2]
+    return primary_higher if name == primary else name not in {"rmse", "mae", "mse", "loss"}
+
+
+def decide(
+    new: Candidate,
+    old: Candidate | None,
+    compare: Callable[[], Compared],
+    *,
+    name: str = "NAME",
+    leave_alone: bool = False,
+) -> Decision:
+    """Decide whether a new version takes the alias from the present champion, `old` (None: there is none).
+
+    `compare` scores both on the same rows, and is called only where that decides; `name` is that of the registered
+    model, for the command that decides otherwise; `leave_alone`: the run was not asked to choose a champion.
+    """
+    by_hand = f"graphmill promote {name}@{new.version}"
+    if old is not None and old.version == new.version:
+        return Decision(True, new.promoted_because or f"stays champion with {new.shown}", "is champion")
+    if leave_alone:
+        reason = f"{new.shown}; a run with --no-promote leaves the champion alone, and so does a backfill (graphmill "
+        reason += f"backfill create ... --promote lets the gate choose; by hand: {by_hand})"
+        return Decision(False, reason, "left alone")
+    if math.isnan(new.value):
+        return Decision(False, f"{new.metric} is not a number", "not a number", loud=True)
+    if unbeaten := new.unbeaten:
+        by_chance = " by more than chance" if unbeaten.keys() <= new.doubtful else ""
+        reason = f"{new.shown} does not beat {controls_text(unbeaten)}{by_chance}; by hand all the same: {by_hand} "
+        reason += "--force (tracking.gate_controls says which controls count)"
+        return Decision(False, reason, f"not above {next(iter(unbeaten))}", loud=True)
+    if old is None:
+        return Decision(True, f"the first version with {new.shown}", "the first")
+    moments = f"(as of {old.as_of}, this one's {new.as_of})"
+    if new.is_layout and is_older(new, old):
+        reason = f"version {old.version} is of newer data {moments}; by hand: {by_hand}"
+        return Decision(False, reason, f"v{old.version} is newer")
+    if new.is_layout:
+        return Decision(True, f"the newest layout, with {new.shown}", "the newest")
+    if old.metric != new.metric or old.higher_is_better != new.higher_is_better:
+        reason = f"the champion (version {old.version}) was chosen by {old.metric or 'hand'}, this one has {new.metric}"
+        reason += f": not comparable; set tracking.gate_metric to the champion's, or move the alias by hand: {by_hand}"
+        return Decision(False, reason, "another metric", loud=True)
+    compared = compare()
+    is_scored = compared.old is not None and not compared.untrusted
+    decision = (_by_scores if is_scored else _without_scores)(new, old, compared, by_hand)
+    if decision.promote and is_older(new, old):
+        back = f"if the older was not meant to take over, graphmill promote {name}@{old.version}"
+        reason = f"{decision.reason}; version {old.version}'s data is newer {moments}: {back}"
+        return replace(decision, reason=reason, loud=True)
+    return decision
+
+
+def is_older(new: Candidate, old: Candidate) -> bool:
+    """Whether a model was trained on an earlier snapshot than another; not where that is not known."""
+    try:
+        return is_earlier(normalise_as_of(new.as_of), normalise_as_of(old.as_of), new.unit)
+    except ValueError:  # one is of no snapshot, or somebody altered the registry's record
+        return False
+
+
+def _without_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str) -> Decision:
+    if compared.untrusted:
+        reason = f"version {old.version} stays champion, not compared with this one's {new.shown}: {compared.why_not}"
+        reason += f" Or choose by hand: {by_hand}"
+        return Decision(False, reason, f"v{old.version} is not trusted", loud=True, compared=compared)
+    below = {name: value for name, value in new.controls.items() if new.beats(value)}
+    beaten = f"{new.shown} " + (f"beats {controls_text(below)}" if below else "has no controls to beat")
+    if compared.other_graph:
+        reason = f"version {old.version} is of another graph; this one takes over: {beaten}"
+        short = f"v{old.version} is of another graph"
+    else:
+        why_not = f"cannot score {compared.data}: {compared.why_not.rstrip('.')}"
+        reason = f"version {old.version}, champion so far, {why_not}. So this version takes over: {beaten}"
+        short = f"v{old.version} cannot score"
+    return Decision(True, f"nothing was compared, because {reason}", short, loud=True, compared=compared)
+
+
+def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str) -> Decision:
+    assert compared.old is not None
+    same_rows = replace(new, value=compared.new)
+    better = same_rows.beats(compared.old)
+    word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
+    sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
+    few = compared.telling < _FEW_ROWS
+    fallen = _fallen(new, old, compared)
+    doubt = controls_text({name: bar for name, bar in new.controls.items() if name in new.doubtful})
+    promote = better and not (fallen and doubt)
+    text = [f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}"]
+    short = f"{compared.new:.4f} {sign} v{old.version}'s {compared.old:.4f}"
+    if few:
+        kind = "rows" if compared.telling == compared.rows else "of the rarer kind"
+        text.append(f"only {compared.telling:,} {kind}: chance decides as much as the models")
+    if fallen:
+        text.append(f"{fallen}: look whether data and labels are what they were")
+    if better and not promote:
+        text.append(f"this one's {new.value:.4f} is not surely above {doubt}; by hand: {by_hand}")
+        short += ", both by chance?"
+    return Decision(promote, "; ".join(text), short, loud=few or bool(fallen), compared=compared)
+
+
+def _fallen(new: Candidate, old: Candidate, compared: Compared) -> str:
+    """Say of a champion that it is worse than on its own data beyond noise, and no surer than what learnt nothing.
+
+    Labels may be shuffled then, or the world another; whoever knows which will have to look. Empty: it is not so.
+    """
+    bars = {name: bar for name, bar in new.controls.items() if name in CONSTANT_CONTROLS}
+    if compared.interval is None or not bars:
+        return ""
+    worst, best = compared.interval if new.higher_is_better else compared.interval[::-1]
+    if not old.beats(best) or all(replace(new, value=worst).beats(bar) for bar in bars.values()):
+        return ""
+    on_its_own = f"version {old.version} had {old.value:.4f} on its own data"
+    return f"{on_its_own} and is here not surely above {controls_text(bars)}"
+
+
+def _is_simple(control: str) -> bool:
+    return control not in CONTROLS or CONTROLS[control].gates
+
+
+def controls_text(controls: Mapping[str, float]) -> str:
+    """Say what controls are, and their values; the names may be a server's."""
+    return ", ".join(f"{controls_named([name])} ({value:.4f})" for name, value in controls.items())
+
+
+def controls_named(names: Iterable[str]) -> str:
+    """Say what controls are."""
+    return ", ".join(CONTROLS[name].what if name in CONTROLS else name for name in names)
+
+
+def best_control(
+    metric: str, higher: bool, value: float, controls: Mapping[str, float], *, is_link: bool
+) -> tuple[str | None, list[str]]:
+    """Return the best control that can serve in place of a model of this value, and better ones that cannot.
+
+    Args:
+        metric: of the gate.
+        higher: whether more of it is better.
+        value: the model's.
+        controls: each one's, see `controls_of`.
+        is_link: pairs have no control that serves but those of their ends' neighbours.
+    """
+    model = Candidate("", metric, value, higher)
+    better = {name: bar for name, bar in controls.items() if not model.beats(bar) and bar != value}
+    order = sorted(better, key=lambda name: -better[name] if higher else better[name])
+    serves = [one for one in order if one in CONTROLS and CONTROLS[one].serves and not (is_link and _is_simple(one))]
+    best = serves[0] if serves else None
+    return best, order if best is None else order[: order.index(best)]

@@ -1,0 +1,105 @@
+"""One self-contained `report.html` a run: no request leaves it, nothing in it is trusted as markup."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import pkgutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from configs.changes import all_rows, changed_rows
+from configs.schema import Recipe
+from tasks.publish.facts import headline, metric_names, score_rows
+from tasks.publish.report import sections
+from tasks.publish.report.parts import ReportedRun, ReportTable, Section
+from tasks.publish.tracking.store_uris import how_to_open
+from tasks.storage.controls import CONTROLS
+from tasks.storage.manifests import EvalReport, GateRecord
+
+
+def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
+    """Return the page. Parts that a run lacks are left out.
+
+    `maps`: files beside the page that show a layout, a page and pictures.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["svg"] = Markup  # made by our own figures, all text escaped by matplotlib
+    recipe, manifests = run.recipe, {name: parent.manifest for name, parent in run.parents.items()}
+    evaluation: EvalReport | None = manifests.get("evaluate")
+    picture = next((path for path in maps if path.suffix == ".png"), None)
+    return environment.get_template("report.jinja").render(
+        recipe=recipe,
+        maps=[path.name for path in maps],
+        map_picture="" if picture is None else base64.b64encode(picture.read_bytes()).decode(),
+        published=run.publication,
+        how_to_open=how_to_open(run.publication.run_url),
+        headline=headline(evaluation),
+        result=result_table(evaluation, run.publication.gate),
+        sections=all_sections(run),
+        changed=dict(changed_rows(recipe)),
+        recipe_rows=recipe_rows(recipe),
+        recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
+        made=next((manifest.created_at for manifest in reversed(manifests.values())), ""),
+        warnings=[(name, text) for name, manifest in manifests.items() for text in manifest.warnings],
+        lineage=[(name, one.key, one.digest, one.code_version) for name, one in manifests.items()],
+    )
+
+
+def all_sections(run: ReportedRun) -> list[Section]:
+    """Return what the files of the folder `sections` have to say of a run, in their ORDER."""
+    names = [one.name for one in pkgutil.iter_modules(sections.__path__)]
+    modules = [importlib.import_module(f"{sections.__name__}.{name}") for name in names]
+    made = [module.section(run) for module in sorted(modules, key=lambda module: module.ORDER)]
+    return [one for one in made if one is not None and (one.facts or one.tables or one.pictures)]
+
+
+def result_table(evaluation: EvalReport | None, gate: GateRecord | None) -> ReportTable | None:
+    """Return what the model scored on each split, and beside it the controls on the same rows, and the champion.
+
+    Where the gate compared on fewer rows the model stands there twice: also with what it has on those.
+    """
+    if evaluation is None:
+        return None
+    scored = score_rows(evaluation.metrics, evaluation.controls)
+    names = metric_names(row for row in scored if not row.control)
+    rows = []
+    for row in scored:
+        who = CONTROLS[row.control].what if row.control else "this model"
+        rows.append((row.split, who, *row.texts(names)))
+        if gate is not None and not row.control and gate.metric.partition("/")[0] == row.split:
+            rows += [(row.split, name, *texts) for name, texts in _compared(gate, row.values, names)]
+    beside = "; controls, fitted to the training split, are what a model has to beat" if evaluation.controls else ""
+    return ReportTable(
+        f"Metrics of the best checkpoint{beside}", ("split", "scored by", *names), rows, figures=len(names)
+    )
+
+
+def _compared(gate: GateRecord, own: Mapping[str, float], names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the champion that the gate compared with, and the model where it was measured on other rows."""
+    if gate.champion is None or gate.challenger is None:
+        return []
+    metric = gate.metric.partition("/")[2]
+    rows = {f"version {gate.against}, the champion{' before' if gate.promoted else ''}": gate.champion}
+    if gate.challenger != own.get(metric):
+        where = f", on the {gate.rows:,} rows that both were compared on"
+        rows = {f"{who}{where}": value for who, value in {"this model": gate.challenger, **rows}.items()}
+    return [(who, [f"{value:.4f}" if name == metric else "" for name in names]) for who, value in rows.items()]
+
+
+def recipe_rows(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return all options by section as rows of (option, value), without what was left at null."""
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for key, value in all_rows(recipe):
+        name, _, option = key.partition(".")
+        if value != "null" and (name != "snapshot" or recipe.snapshot.as_of is not None):
+            rows.setdefault(name, []).append((option or name, value))
+    return list(rows.items())

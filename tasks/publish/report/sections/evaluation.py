@@ -1,0 +1,95 @@
+"""The evaluation: its pictures, how surely the metrics hold, probabilities, thresholds, each class in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.publish.plots import eval_plots
+from tasks.publish.report.parts import ReportedRun, ReportTable, Section
+from tasks.storage.controls import CONTROLS
+from tasks.storage.manifests import EvalReport
+
+ORDER = 60
+_MOST_CLASSES = 100
+
+
+def section(run: ReportedRun) -> Section | None:
+    """Say what the evaluation found beside its metrics."""
+    if "evaluate" not in run.parents:
+        return None
+    evaluation: EvalReport = run.parents["evaluate"].manifest
+    report = evaluation.report
+    made = Section("Evaluation in detail")
+    made.facts = [(f"note {n + 1}", note) for n, note in enumerate(report.get("notes", []))]
+    made.tables = [table for table in _tables(evaluation, str(report.get("split"))) if table is not None]
+    for _, caption, canvas in eval_plots.all_of(report):
+        made.draw(canvas, caption)
+    return made
+
+
+def _tables(evaluation: EvalReport, split: str) -> list[ReportTable | None]:
+    report = evaluation.report
+    made = [_intervals(evaluation), _temperature(report, split), _thresholds(report, split)]
+    for name, of_task in report.get("tasks", {}).items():
+        made += [_temperature(of_task, split, f"{name}: "), _thresholds(of_task, split, f"{name}: ")]
+    classes = [
+        (row["name"], f"{row['rows']:,}", *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")))
+        for row in report.get("per_class", [])[:_MOST_CLASSES]
+    ]
+    head = ("class", "rows", "precision", "recall", "F1")
+    return [*made, ReportTable("Every class in numbers", head, classes, figures=4, folded=True) if classes else None]
+
+
+def _intervals(evaluation: EvalReport) -> ReportTable | None:
+    """The metric that judges the model, and how much it is above the controls', each with its 95 % interval."""
+    rows = []
+    for split, judged in evaluation.report.get("intervals", {}).items():
+        for metric, intervals in {evaluation.metric: judged, **judged.get("further", {})}.items():
+            value = evaluation.metrics[split][metric]
+            if intervals["metric"] is not None:
+                rows.append((f"{split}: {metric}", f"{value:.4f}", *_ends(intervals["metric"], sign=False)))
+            for name, ends in intervals["above"].items():
+                difference = value - evaluation.controls[name][split][metric]
+                rows.append((f"{split}: minus {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
+    caption = (
+        "How surely the rows tell: between what at least 95 % of draws of the split's rows lie (bootstrap, percentiles)"
+    )
+    return ReportTable(caption, ("", "value", "from", "to"), rows, figures=3) if rows else None
+
+
+def _ends(interval: Sequence[float], *, sign: bool) -> tuple[str, str]:
+    low, high = interval
+    return (f"{low:+.4f}", f"{high:+.4f}") if sign else (f"{low:.4f}", f"{high:.4f}")
+
+
+def _temperature(report: Mapping[str, Any], split: str, task: str = "") -> ReportTable | None:
+    temperature = report.get("temperature")
+    if temperature is None:
+        return None
+    names = {"before": "the model's own", "after": f"scores divided by {temperature['value']:.3f}"}
+    rows = [(text, *(f"{temperature[key][name]:.4f}" for name in ("nll", "ece"))) for key, text in names.items()]
+    caption = (
+        f"{task}Probabilities on {split}: the temperature that fits the validation split, and what it "
+        "does to the likelihood of the labels and to the mean distance of confidence from accuracy (ECE)"
+    )
+    return ReportTable(caption, ("probabilities", "negative log-likelihood", "ECE"), rows, figures=2)
+
+
+def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> ReportTable | None:
+    thresholds = report.get("thresholds")
+    if not thresholds:
+        return None
+    rows = []
+    for row in thresholds:
+        shares = f"{100 * row['flagged']:.2f} %", f"{row['precision']:.3f}", f"{row['recall']:.3f}"
+        rows.append((row["rule"], f"{row['probability']:.4f}", *shares, f"{row['lift']:.2f}"))
+    positive = "positive"
+    if "positive" in report:
+        positive = str(report.get("confusion", {}).get("classes", ["of the first class"])[report["positive"]])
+    caption = (
+        f"{task}Thresholds, chosen on the validation split, and what comes of them on {split}: "
+        f"probability (the model's own: graphmill predict --threshold) from which a row is called {positive}, rows "
+        "called so, and the lift of precision over the share of such rows"
+    )
+    return ReportTable(caption, ("rule", "from", "rows", "precision", "recall", "lift"), rows, figures=5)

@@ -1,0 +1,1 @@
+"""Pairs of nodes that are drawn beside edges."""

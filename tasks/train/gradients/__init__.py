@@ -1,0 +1,1 @@
+"""Trainings by gradients of batches: GNNs and models of typed graphs."""

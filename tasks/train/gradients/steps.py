@@ -1,0 +1,157 @@
+"""From batches to better weights: forward, backward, accumulation, clipping, the optimizers and their learning rate."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from configs.errors import RecipeError
+from configs.training import TrainConfig
+from models.base import GraphModel
+from models.block import StepBatch
+from models.losses import loss_of, loss_of_several
+from tasks.train.embeddings.host_tables import sparse_embedding
+from tasks.train.gradients.optimizers import make_optimizer, make_scheduler
+from tasks.train.gradients.precision import autocast
+from tasks.train.job import ClassWeights
+from tasks.train.ranks.collectives import average_, sum_over_ranks
+from tasks.train.strategies.base import Ranks
+
+
+class Optimization:
+    """Optimizers of a model on one rank, and what a step of them takes."""
+
+    def __init__(
+        self,
+        train: TrainConfig,
+        model: GraphModel,
+        wrapped: nn.Module,
+        task_type: str,
+        ranks: Ranks,
+        total_steps: int,
+        class_weights: ClassWeights = (),
+    ) -> None:
+        """Make the optimizers; `wrapped` is the model, on its device, as the strategy wraps it.
+
+        Raises RecipeError: a warm-up that is longer than the run, or a model without parameters.
+        """
+        self.train, self.model, self.wrapped, self.ranks = train, model, wrapped, ranks
+        self.task_type = task_type
+        parameter = next(model.parameters(), None)
+        if parameter is None:
+            raise RecipeError(
+                f"model.name={model.config.name} has nothing to learn with these options"
+                + (" but sparse embeddings: take train.embeddings=dense, " if sparse_embedding(model) else ": take ")
+                + "another decoder or norm, or another model"
+            )
+        self.device = parameter.device
+        self.embedding = sparse_embedding(model)
+        # Of each task, what its loss takes besides.
+        kinds = zip(model.facts.head_types or (task_type,), class_weights, strict=False)
+        self.class_weights = [
+            [torch.tensor(own[0] if kind == "multiclass" else own, device=self.device)] if own else []
+            for kind, own in kinds
+        ]
+        self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
+        self.scheduler = make_scheduler(train, self.optimizer, total_steps)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=train.precision == "float16")
+        # Batch norm's running statistics differ by rank; they are averaged after each step.
+        saved = model.state_dict().keys()  # other buffers are constants
+        self._statistics = [b for name, b in model.named_buffers() if name in saved and b.is_floating_point()]
+
+    @property
+    def rate(self) -> float:
+        """Learning rate of the next step."""
+        schedule = self.scheduler  # which may have written it to a device only
+        return float(schedule.base_lrs[0] * schedule.lr_lambdas[0](schedule.last_epoch))
+
+    def keep_rate_on_device(self) -> None:
+        """Have the optimizer read its learning rate from the device, where what was recorded finds later ones too."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.tensor(self.rate, device=self.device)
+
+    def backward(self, batch: StepBatch, share: float, *, last: bool) -> Tensor:
+        """Add a batch's gradient, of its mean loss times `share`; return the mean loss, without waiting for a GPU.
+
+        The model runs in `train.precision`, the loss in float32. Ranks average gradients with the `last` batch of a
+        step, and `step` divides by what the shares come to; a batch without labels adds zeros, so that no rank waits
+        for another.
+        """
+        with contextlib.nullcontext() if last or self.wrapped is self.model else self.wrapped.no_sync():  # type: ignore[operator]
+            loss = self.loss(batch)
+            self.scaler.scale(loss * share).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def loss(self, batch: StepBatch) -> Tensor:
+        """Return the batch's mean loss; that of a regression counts errors in the labels' standard deviations."""
+        with autocast(self.train, self.device):
+            scores = self.wrapped(batch)
+        scores = scores.float()
+        if not batch.num_seeds:
+            return 0.0 * scores.sum()
+        if self.model.facts.head_types:
+            return loss_of_several(scores, batch.target, self.model.facts, self.class_weights)
+        scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
+        class_weight = self.class_weights[0] if self.class_weights else []
+        return loss_of(self.task_type)(scores, target, *class_weight)
+
+    def step(self, number: int, divisor: float = 1.0) -> None:
+        """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""
+        rows = None if self.embedding is None else self.embedding.take_gradients()
+        if divisor != 1:  # without any label the gradient is zero, and stays
+            grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+            for grad in [*grads, *([] if rows is None else [rows[1]])]:
+                grad.mul_(1 / divisor if divisor else 1.0)
+        if self.train.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            self.clip(self.train.clip_norm, rows)
+        if self.embedding is not None and rows is not None:
+            # The same schedule and scaling by ranks as for the dense parameters.
+            factor = self.rate / self.train.learning_rate
+            self.embedding.step(*rows, self.embedding.learning_rate * factor, number)
+        scale = self.scaler.get_scale()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.scaler.get_scale() >= scale:  # else gradients overflowed, and the optimizer took no step
+            self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        average_(self._statistics)
+
+    def clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
+        """Clip the norm of the whole gradient, rows of sparse embeddings included."""
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if rows is not None:
+            assert self.embedding is not None
+            square = sum_over_ranks([float(rows[1].square().sum())])[0] / self.embedding.copies
+            norm = torch.sqrt(norm.square() + square)
+            rows[1].mul_(min(1.0, limit / (float(norm) + 1e-6)))  # as torch clips the others
+        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+
+    # ---- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a run needs to go on, the model's parameters apart."""
+        state = {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
+        return state if self.embedding is None else {**state, "embedding": self.embedding.tensors()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned, sparse embeddings apart (see `SparseEmbedding.restore`)."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.scaler.load_state_dict(state["scaler"])
+
+
+def count_labels(batch: StepBatch) -> int:
+    """Return how many labels a batch's mean loss is the mean of."""
+    target = batch.target
+    if not batch.num_seeds:
+        return 0
+    return int((~torch.isnan(target) if target.is_floating_point() else target >= 0).sum())

@@ -1,0 +1,1 @@
+"""What a training learns from: weights of classes, units of numbers, predicted labels."""

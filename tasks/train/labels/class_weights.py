@@ -1,0 +1,151 @@
+"""Weights of classes in the loss, as `train.class_weight` says: counted on the whole training split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean, listed
+from configs.training import ClassWeight, TrainConfig
+from tasks.arrays import Array
+from tasks.calls import load_parents, load_stage
+from tasks.storage.heads import HeadView, head_views
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import TaskHead, TaskManifest
+from tasks.train.job import ClassWeights
+
+if TYPE_CHECKING:
+    from configs.schema import Recipe
+    from tasks.storage.graph_store import GraphStore
+    from tasks.storage.home import Home
+
+_CHUNK_ROWS = 1 << 18
+_SHOWN = 10
+_SWITCH = ["0", "1"]
+_WRITTEN = {"false": "0", "true": "1"}
+
+
+def class_weights(
+    option: ClassWeight, graph: GraphStore, names: Sequence[str] | None, say: Callable[[str], None]
+) -> ClassWeights:
+    """Return the weights of a graph's classes; nothing where the option is `none`.
+
+    `balanced`: n / (k n_c) for class c with n_c of the n labelled training rows, where k classes occur, so that all
+    classes weigh alike and the mean over the rows is 1; of label columns each by itself.
+
+    Args:
+        option: `none`, `balanced`, or names of classes to weights; others weigh 1.
+        graph: the whole graph.
+        names: of its classes; None: their numbers.
+        say: hears what the weights are, and of classes that no training row has.
+
+    Raises:
+        RecipeError: nothing is classified, or a class is not known.
+    """
+    if option == "none":
+        return ()
+    manifest = graph.manifest
+    heads = head_views(manifest)
+    tasks: list[TaskManifest | TaskHead] = [view.head for view in heads] or [manifest]
+    _refuse_others(option, manifest, tasks)
+    counts = _count(graph, heads, tasks)
+    if isinstance(option, Mapping):
+        weights: ClassWeights = ((_as_named(option, _class_names(tasks[0], names)),),)
+    else:
+        weights = tuple(tuple(map(_balanced, columns)) for columns in counts)
+    for task, columns, of_columns in zip(tasks, counts, weights, strict=True):
+        of = f" of {task.name}" if isinstance(task, TaskHead) else ""
+        if len(columns) > 1:
+            _say_lacking([str(number) for number, count in enumerate(columns) if not count.all()], of, say)
+        elif columns:
+            _say_weights(_class_names(task, None if of else names), columns[0], of_columns[0], of, say)
+    return weights
+
+
+def check_class_weights(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
+    """Refuse weights of classes that the prepared data has not, before more is made of it.
+
+    `keys` names `ingest` and `preprocess`. Raises RecipeError.
+    """
+    from tasks.storage.dataset_store import DatasetStore
+    from tasks.storage.graph_store import GraphStore
+
+    dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
+    graph = load_parents(load_stage("components"), home, keys)["preprocess"]
+    names = class_names(DatasetStore(dataset.folder, dataset.manifest))
+    assert isinstance(recipe.train, TrainConfig)
+    store = GraphStore(graph.folder, graph.manifest)
+    class_weights(recipe.train.class_weight, store, names, lambda _: None)  # training says them
+
+
+def _refuse_others(option: ClassWeight, manifest: TaskManifest, tasks: Sequence[TaskManifest | TaskHead]) -> None:
+    if not any(task.label_type.has_classes for task in tasks):
+        what = "links" if manifest.split_rows.are_links else "no classes"
+        raise RecipeError(f"train.class_weight is for classes, and {manifest.dataset} predicts {what}; leave it out")
+    single = len(tasks) == 1 and (tasks[0].label_type.one_of_many or tasks[0].num_tasks == 1)
+    if isinstance(option, Mapping) and not single:
+        raise RecipeError(
+            f"train.class_weight names classes, and {manifest.dataset} has several labels a row; take "
+            "train.class_weight=balanced, by which the two values of each weigh alike, or leave it out"
+        )
+
+
+def _class_names(task: TaskManifest | TaskHead, names: Sequence[str] | None) -> list[str]:
+    if not task.label_type.one_of_many:
+        return _SWITCH
+    return list(names) if names is not None else [str(code) for code in range(task.num_classes)]
+
+
+def _as_named(option: Mapping[str, float], words: list[str]) -> tuple[float, ...]:
+    codes = {word: code for code, word in enumerate(words)}
+    weights = [1.0] * len(words)
+    for name, weight in option.items():
+        word = name if name in codes or words != _SWITCH else _WRITTEN.get(name.casefold(), name)
+        if word not in codes:
+            raise RecipeError(
+                f"train.class_weight: no class is called {name!r}{did_you_mean(name, words)}; there are {listed(words)}"
+            )
+        weights[codes[word]] = float(weight)
+    return tuple(weights)
+
+
+def _balanced(counts: Array) -> tuple[float, ...]:
+    there = counts > 0
+    rows, kinds = counts.sum(), max(1, int(there.sum()))
+    return tuple(np.where(there, rows / (kinds * np.maximum(counts, 1)), 1.0).tolist())
+
+
+def _count(graph: GraphStore, heads: Sequence[HeadView], tasks: Sequence[TaskManifest | TaskHead]) -> list[list[Array]]:
+    """Count the training rows of each class of each label column of each task; a regression has no column."""
+    counts = []
+    for task in tasks:
+        is_one = task.label_type.one_of_many
+        columns = 1 if is_one else task.num_tasks if task.label_type.has_classes else 0
+        counts.append([np.zeros(task.num_classes if is_one else 2, np.int64) for _ in range(columns)])
+    labels, rows = graph[graph.manifest.split_rows.labels], graph.training_rows()
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        part = np.asarray(labels[rows[start : start + _CHUNK_ROWS]])
+        for number, of_task in enumerate(counts):
+            values = heads[number].label_of(part) if heads else part
+            for column, count in zip(values.reshape(len(values), -1).T, of_task, strict=False):
+                codes = column[column >= 0].astype(np.int64)  # NaN and -1: no label
+                count += np.bincount(codes, minlength=len(count))[: len(count)]
+    return counts
+
+
+def _say_lacking(columns: list[str], of: str, say: Callable[[str], None]) -> None:
+    if columns:
+        say(f"train.class_weight: label columns{of} with one value in training stay as they are: {listed(columns)}")
+
+
+def _say_weights(
+    words: list[str], counts: Array, weights: tuple[float, ...], of: str, say: Callable[[str], None]
+) -> None:
+    said = [f"{word} = {weight:.4g}" for word, weight in zip(words, weights, strict=True)]
+    say(f"class weights{of}: {listed(said, _SHOWN)}")
+    lacking = [word for word, count in zip(words, counts.tolist(), strict=True) if not count]
+    if lacking:
+        say(f"train.class_weight: the training split has no row of {listed(lacking, _SHOWN)}: no weight teaches that")

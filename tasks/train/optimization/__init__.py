@@ -1,1 +1,0 @@
-"""From batches to better weights."""

@@ -1,1 +1,0 @@
-"""Trainings in a row, each with predictions of the one before as labels."""
