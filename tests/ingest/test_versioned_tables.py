@@ -12,7 +12,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe
-from configs.versioned_tables import as_of, check_files, parse_reference
+from configs.values.versioned_tables import as_of, check_files, parse_reference
 from tasks.ingest.stage import STAGE, open_dataset
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers.table_formats.opened import OPENED, open_versioned

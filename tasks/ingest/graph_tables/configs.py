@@ -10,7 +10,7 @@ from configs.base import ComponentConfig, ConfigModel
 from configs.layout_options import LAYOUT
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
-from configs.versioned_tables import NO_VERSIONS, as_of, open_references
+from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.graph_tables.split_options import OF_LINKS, SplitConfig
 from tasks.ingest.tables.table_configs import EdgeTableConfig, LabelTableConfig, NodeTableConfig
 from tasks.storage.manifests import SPLITS

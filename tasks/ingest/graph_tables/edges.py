@@ -266,9 +266,11 @@ class EdgeReader:
 
     def describe(self) -> list[EdgeType]:
         """Return the manifest's entries: relations in the order of their codes."""
-        features, found = self.features.describe(), []
+        features, entries = self.features.describe(), []
         for name in [name for name in self.relations.names if name in self.sinks] or list(self.sinks):
             (source, relation, target), _, check = self.sinks[name]
             count = check.num_edges
-            found.append(EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features))
-        return found
+            entries.append(
+                EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features)
+            )
+        return entries

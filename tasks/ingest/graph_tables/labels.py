@@ -92,10 +92,10 @@ class LabelStore:
         values = batch.column(column)
         if pa.types.is_floating(values.type):
             whole = numbers(batch, column, missing=True)
-            known = np.nan_to_num(whole)
-            odd = (known != np.floor(known)) | (np.abs(known) > EXACT)
+            there = np.nan_to_num(whole)
+            odd = (there != np.floor(there)) | (np.abs(there) > EXACT)
             batch.wrong(odd, column, "no class", lambda row: f"the class {whole[row]} is not a whole number or a text")
-            values = pa.array(np.where(odd, 0, known).astype(np.int64), mask=odd | np.isnan(whole))
+            values = pa.array(np.where(odd, 0, there).astype(np.int64), mask=odd | np.isnan(whole))
         if pa.types.is_null(values.type):
             return np.full(len(values), -1, np.int64)
         if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_boolean(values.type):

@@ -11,7 +11,7 @@ from typing import Any
 from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
-from configs.versioned_tables import is_versioned, parse_reference
+from configs.values.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.folder_keys import files_in, keys_of
 from tasks.readers.duckdb_files import logs_of
 from tasks.stage import StageContext

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from configs.base import ConfigModel, StrTuple
-from configs.versioned_tables import check_files
+from configs.values.versioned_tables import check_files
 from tasks.ingest.tables.policies import (
     Column,
     Columns,
