@@ -55,11 +55,10 @@ def compute_shard(job: ShardJob) -> bool:
 
 def result(job: ShardJob) -> dict[str, Any]:
     """Read a job's result; computed here if the cache lost it in between (another run's clean-up)."""
-    answer = job.cache.load(job.name)
+    answer: dict[str, Any] | None = job.cache.load(job.name)
     if answer is None:
         answer = job.function(job.shard, job.payload)
         job.cache.store(job.name, answer)
-    answer: dict[str, Any] = answer
     return answer
 
 
