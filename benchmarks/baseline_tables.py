@@ -11,7 +11,7 @@ from configs.base import ConfigModel, StrTuple
 from configs.errors import RecipeError
 from configs.load import flatten_errors, load_recipe
 from configs.matching import did_you_mean
-from configs.yaml_reader import read_yaml
+from configs.reading.yaml_reader import read_yaml
 from flows.commands.recipes.baseline import PlannedRun, identity
 from tasks.storage.home import Home
 

@@ -252,11 +252,6 @@ def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
     indptr, indices = our_csr(num_nodes, *both)
     matrix = sp.csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(num_nodes, num_nodes))
 
-    def unsorted_is_same(ours: tuple[Array, Array], theirs: sp.csr_matrix) -> bool:
-        merged = sp.csr_matrix((np.ones(num_edges, np.int8), ours[1], ours[0]), shape=(num_nodes, num_nodes))
-        merged.sum_duplicates()
-        return same_csr((merged.indptr, merged.indices), theirs)
-
     return [
         Contest(
             f"{name}: edge.csv.gz -> Parquet -> CSR",

@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic._internal._model_construction import ModelMetaclass
 
 from configs.matching import did_you_mean
-from configs.parsing import without_collection
+from configs.reading.parsing import without_collection
 
 # Nobody means more than these, and libraries written in C fail on it in ways of their own: a number that a field itself
 # does not bound is refused beyond them.

@@ -15,15 +15,15 @@ from pydantic import ValidationError
 
 from configs import registry
 from configs.base import ComponentConfig, ConfigModel, UnknownKeyError
-from configs.descriptions import subject
 from configs.errors import RecipeError, UntrustedCodeError
+from configs.families.training_sections import train_section
 from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean
+from configs.reading.descriptions import subject
+from configs.reading.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 from configs.schema import Recipe
 from configs.source_files import DATA_SET_FILES
-from configs.training_sections import train_section
 from configs.trust import own_files
-from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 
 RECIPE_DIR = Path(__file__).parent
 

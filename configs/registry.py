@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from configs.own_files import OWN_FILE, read_own_file, run_own_file
+from configs.reading.own_files import OWN_FILE, read_own_file, run_own_file
 from configs.trust import check_code
 
 C = TypeVar("C", bound=type)

@@ -16,13 +16,13 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
-from configs.expectations import ExpectConfig
+from configs.families.training_sections import train_section
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
-from configs.sizes import number_of_bytes
 from configs.training import TrainBase, TrainConfig
-from configs.training_sections import train_section
+from configs.values.expectations import ExpectConfig
+from configs.values.sizes import number_of_bytes
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
 

@@ -13,13 +13,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from configs import registry
 from configs.base import MAX_NUMBER, ConfigModel, StrTuple
-from configs.hosts import check_hosts, with_machines
 from configs.sections import (
     EmbeddingsSection,
     LoaderSection,
     ScheduleSection,
     StrategySection,
 )
+from configs.values.hosts import check_hosts, with_machines
 
 
 class TrainBase(ConfigModel):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from configs.errors import RecipeError
-from configs.row_training import FactorTrainConfig
+from configs.families.row_training import FactorTrainConfig
 from configs.schema import Recipe
 from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 from tasks.calls import ParentGoneError, expected_key

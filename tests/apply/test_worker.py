@@ -184,7 +184,7 @@ def test_a_list_in_a_cell_becomes_columns_in_csv(tmp_path: Path) -> None:
 
 
 def test_pairs_are_no_matrix(links: Case) -> None:
-    with pytest.raises(RecipeError, match="pairs have a score each"):
+    with pytest.raises(RecipeError, match="pairs have no rows of a matrix"):
         links.serve(format="npy", given={"pairs": links.csv(source=[1003], target=[1007])})
 
 

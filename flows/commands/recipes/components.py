@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from configs.base import ComponentConfig
 from configs.errors import GraphmillError
 from configs.load import shipped_recipes
+from configs.reading.yaml_reader import read_yaml
 from configs.registry import REGISTRIES, TRANSFORMS
 from configs.schema import Recipe
-from configs.yaml_reader import read_yaml
 from flows.terminal.console import err, out, table
 from tasks.preprocess.transforms.configs import from_models
 from tasks.publish.vectors import with_versions

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from configs.families.training_sections import SECTIONS, train_section
 from configs.load import COMPONENT_PATHS
 from configs.registry import MODELS, TRANSFORMS, Registry
 from configs.schema import Recipe
 from configs.training import TrainConfig
-from configs.training_sections import SECTIONS, train_section
 
 
 def recipe_schema() -> dict[str, Any]:

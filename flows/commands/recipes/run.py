@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 from configs.errors import StageError
 from configs.load import load_own_recipe
 from configs.schema import Recipe
-from flows.commands.recipes.leaks import refuse_leaks
 from flows.commands.recipes.outcome import failure_json, outcome_json, show_outcome
 from flows.machines.placement import check_begins_here, place_run, take_part
 from flows.records.parameters import leaves_champion
@@ -67,6 +66,8 @@ def run(home: Home, request: RunRequest) -> RunRecord | None:
     request, recipe = _placed(request, selection)
     train = recipe.train
     if request.check_seeds:
+        from flows.commands.recipes.leaks import refuse_leaks
+
         refuse_leaks(home, recipe, request.check_seeds, quiet=request.as_json)
     over_machines = train.num_machines > 1 and _over_machines(request, selection, recipe)
     if over_machines and train.machine_rank > 0 and train.shared_home:

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from configs.base import ComponentConfig
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
-from configs.versioned_tables import NO_VERSIONS, as_of, open_references
+from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.database.predicted.configs import NamedTargetConfig, PredictConfig, TargetConfig
 from tasks.ingest.database.predicted.label_configs import columns_of
 from tasks.ingest.database.predicted.link_paths import link_path

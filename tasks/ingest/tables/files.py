@@ -14,7 +14,7 @@ import pyarrow.csv as pc
 
 from configs.errors import DataError
 from configs.source_files import unknown_format
-from configs.versioned_tables import is_versioned, parse_reference
+from configs.values.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.folder_keys import key_columns, keys_of
 from tasks.ingest.tables.paths import files_of
