@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError, StageError
-from configs.parsing import without_collection
+from configs.reading.parsing import without_collection
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -92,23 +92,17 @@ def read_rows(path: Path, column: str = "row") -> Array | None:
     for batch in files.batches([column], [column]):
         cells = batch.column(column)
         try:
-            parts.append(_whole_floats(cells) if pa.types.is_floating(cells.type) else _whole_texts(cells))
+            if pa.types.is_floating(cells.type):  # as numbers, since Arrow writes large ones as 1e+10
+                values = cells.to_numpy(zero_copy_only=False).astype(np.float64)
+                whole = (values >= 0) & (values < EXACT) & (values == np.floor(values))
+                parts.append(np.where(whole, values, -1).astype(np.int64))
+                continue
+            texts = compute.replace_substring_regex(cells.cast(pa.string()), r"\.0*$", "")
+            whole = compute.fill_null(compute.match_substring_regex(texts, r"^[0-9]{1,18}$"), False)
+            parts.append(np.asarray(compute.if_else(whole, texts, "-1").cast(pa.int64())))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, or bytes
             return None
     return np.concatenate(parts)
-
-
-def _whole_floats(cells: pa.Array) -> Array:
-    # As numbers, since Arrow writes large ones as 1e+10.
-    values = cells.to_numpy(zero_copy_only=False).astype(np.float64)
-    whole = (values >= 0) & (values < EXACT) & (values == np.floor(values))
-    return np.where(whole, values, -1).astype(np.int64)
-
-
-def _whole_texts(cells: pa.Array) -> Array:
-    texts = compute.replace_substring_regex(cells.cast(pa.string()), r"\.0*$", "")
-    whole = compute.fill_null(compute.match_substring_regex(texts, r"^[0-9]{1,18}$"), False)
-    return np.asarray(compute.if_else(whole, texts, "-1").cast(pa.int64()))
 
 
 @contextmanager

@@ -103,8 +103,7 @@ def _filter(
                 f"the components that stay hold none of the {dropped[split]:,} {split} {unit}; take a smaller "
                 "min_size, a larger top_k, or components.keep=all"
             )
-    num_edges = node_filter.write_structure()
-    node_filter.write_node_data()
+    num_edges = node_filter.write_graph()
     label = store.get("label")
     if label is not None:
         dropped["labelled"] = int(np.count_nonzero(has_label(label[np.flatnonzero(~mask)])))

@@ -41,6 +41,17 @@ class Dataset(abc.ABC):
         """
 
 
+class GeneratedDataset(Dataset):
+    """A data set that its options say all of."""
+
+    generator = 1
+    """Raised when the same options give other data."""
+
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """Which generator it is."""
+        return {"generator": self.generator}
+
+
 class FileDataset(Dataset):
     """A data set in one file, `path`."""
 

@@ -94,9 +94,3 @@ class EdgeCheck:
             table = np.full(1 << (2 * self.num_edges + 1).bit_length(), _EMPTY)
             self._num_duplicates = sum(int(_count_repeated(table, keys)) for keys in self._keys)
         return self._num_duplicates
-
-
-def total_duplicates(checks: list[EdgeCheck]) -> int:
-    """Duplicates of all edge types; -1 unless all were counted."""
-    counts = [check.num_duplicates for check in checks]
-    return -1 if -1 in counts else sum(counts)

@@ -17,6 +17,7 @@ NO_LABEL = (-100, -1)
 """What stands for no label beside classes from 0: torch's `ignore_index`, and what most graph data sets write."""
 ANY_CLASSES = 2**31
 """In the place of how many classes there are, where the labels alone tell."""
+_MAX_CLASSES = 1 << 20  # a model has a row of weights for each
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -66,11 +67,6 @@ def wrong_label(value: float, kind: LabelKind) -> str:
     return f"label {value:g} is not {f'0..{limit - 1}' if limit > 2 else '0 or 1'}{none}"
 
 
-def without_no_label(values: Array, kind: LabelKind) -> Array:
-    """Return float64 labels with NaN in the place of `NO_LABEL`, where they are classes."""
-    return values if kind.task_type == "regression" else np.where(np.isin(values, NO_LABEL), np.nan, values)
-
-
 def count_no_label(classes: list[int]) -> int:
     """Return how many of the classes, ascending, are `NO_LABEL`: they are below all others, which count from 0."""
     leading = next((place for place, value in enumerate(classes) if value not in NO_LABEL), len(classes))
@@ -90,10 +86,10 @@ def label_codes(values: Array, kind: LabelKind) -> Array:
 def to_labels(values: Array, kind: LabelKind, path: object, first_row: int = 0, column: object = None) -> Array:
     """Return (n, width) float64, NaN (of classes `NO_LABEL` too) for none, as the column `label` (see `label_codes`).
 
-    Raises:
-        DataError: a class out of range, a binary label that is neither 0 nor 1, a number beyond float32.
+    Raises DataError: a class out of range, a binary label that is neither 0 nor 1, a number beyond float32.
     """
-    values = without_no_label(values, kind)
+    if kind.task_type != "regression":
+        values = np.where(np.isin(values, NO_LABEL), np.nan, values)
     wrong = wrong_labels(values, kind)
     if wrong.any():
         row, at = (int(x[0]) for x in np.nonzero(wrong))
@@ -125,3 +121,52 @@ def check_labelled(
             f"{name(int(ids[without[0]]))!r}",
             path=path,
         )
+
+
+def number_labels(
+    values: Array, task_type: TaskType | None, place: str, *, of_amounts: str
+) -> tuple[TaskType, int, Array]:
+    """Return the kind of labels, how many classes they have, and the column `label` (see `label_codes`).
+
+    Args:
+        values: float64 (n, width); NaN, and of classes -1 and -100, for none.
+        task_type: None: what the numbers look like.
+        place: where they stand, for messages.
+        of_amounts: what to do where they are amounts, for messages.
+
+    Raises DataError: they are none of the kind, or of one class alone.
+    """
+    kind = task_type or _kind_of_label(values, place, of_amounts)
+    if kind in ("multiclass", "binary") and values.shape[1] != 1:
+        raise DataError(f"has {values.shape[1]} columns; a {kind} label has one", path=place)
+    largest = float(np.nan_to_num(values, nan=-1).max(initial=-1))
+    if kind == "multiclass" and not 1 <= largest < _MAX_CLASSES:
+        raise DataError(f"the largest class is {largest:g}; 1 to {_MAX_CLASSES:,} classes are possible", path=place)
+    classes = int(largest) + 1 if kind == "multiclass" else 0 if kind == "regression" else 2
+    label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
+    if kind == "binary" and not (label == 0).any():
+        there = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))
+        raise DataError(f"holds {there} alone; two classes are 0 and 1, and -1 and -100 are no label", path=place)
+    return kind, classes, label
+
+
+def _kind_of_label(values: Array, place: str, of_amounts: str) -> TaskType:
+    """Return the kind of label that numbers look like. Raises DataError for whole numbers below 0 that are no class."""
+    none = np.isnan(values) | np.isin(values, NO_LABEL)
+    labels = values[~none]
+    if (labels != np.floor(labels)).any():
+        return "regression"
+    several = values.shape[1] > 1 and not np.isin(labels, (0, 1)).all()
+    below = (values < 0) & (~none | several)
+    if below.any():
+        row, column = np.argwhere(below)[0].tolist()
+        raise DataError(
+            f"label {values[row, column]:g} is below 0 ({int(below.any(1).sum()):,} such rows): classes count from 0, "
+            f"and -1, -100 and NaN stand for no label; {of_amounts}",
+            path=place,
+            row=row,
+            column=column,
+        )
+    if values.shape[1] > 1:
+        return "regression" if several else "multilabel"
+    return "binary" if labels.size and labels.max() == 1 else "multiclass"

@@ -14,13 +14,11 @@ from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import NpzConfig
 from tasks.ingest.features import finite_float32
-from tasks.ingest.labels import NO_LABEL, has_label, say_unlabelled
+from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, TaskType
-
-_MAX_CLASSES = 1 << 20  # a model has a row of weights for each
 
 
 @DATASETS.register("npz")
@@ -30,15 +28,13 @@ class Npz(FileDataset):
     For graphs that fit into memory: the whole file is read at once. Pickled arrays are refused.
     """
 
-    Config = NpzConfig
-
     config: NpzConfig
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the arrays and write them as tables."""
         from tasks.ingest.dataset_fields import dataset_fields
         from tasks.ingest.edges import EdgeCheck
-        from tasks.ingest.row_splits import write_row_splits
+        from tasks.ingest.splits import write_row_splits
         from tasks.ingest.writer import DatasetWriter
 
         config, archive = self.config, _Archive(self.path, self.config)
@@ -53,11 +49,10 @@ class Npz(FileDataset):
             archive.check_shapes(num_nodes)
             num_classes = 2
         else:
-            label = archive.labels()
-            num_classes = int(label.max()) + 1
-            task_type = "binary" if num_classes == 2 else "multiclass"
-            if task_type == "binary":
-                label = np.where(label < 0, np.nan, label).astype(np.float32)[:, None]
+            values = archive.whole(config.labels).reshape(-1, 1).astype(np.float64)
+            of_amounts = "for amounts use tables and task_type: regression"
+            place = archive.member(config.labels)
+            task_type, num_classes, label = number_labels(values, None, place, of_amounts=of_amounts)
         labelled = has_label(label)
         say_unlabelled(labelled, "node", context)
         check = EdgeCheck(num_nodes, num_nodes)
@@ -154,31 +149,6 @@ class _Archive:
         if kind.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
             raise DataError(f"{array.max()} does not fit int64", path=self.member(name))
         return array.astype(np.int64, copy=False)
-
-    def labels(self) -> Array:
-        """Return labels, int64 (num_nodes,)."""
-        name = self.config.labels
-        labels = self.whole(name).reshape(-1)
-        labels[np.isin(labels, NO_LABEL)] = -1
-        if labels.min() < -1:
-            row = int(np.argmin(labels))
-            raise DataError(
-                f"label {labels[row]} is below 0 ({np.count_nonzero(labels < -1):,} such rows): classes count from 0, "
-                "and -1 and -100 stand for no label",
-                path=self.member(name),
-                row=row,
-            )
-        if labels.max() < 1:
-            raise DataError("has fewer than two classes", path=self.member(name))
-        if labels.max() >= _MAX_CLASSES:
-            row = int(np.argmax(labels))
-            raise DataError(
-                f"label {labels[row]}: classes are numbered from 0, and there are {_MAX_CLASSES:,} at most; for "
-                "amounts use tables and task_type: regression",
-                path=self.member(name),
-                row=row,
-            )
-        return labels
 
     def label_pairs(self, edges: Array) -> tuple[Array, int]:
         """Return pairs as labels, float32 (num_nodes, labels) of 0 and 1, NaN where a node has none, and num_nodes."""

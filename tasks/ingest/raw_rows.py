@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn, Protocol
+from typing import IO, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -16,25 +16,6 @@ from tasks.readers.numbers import number_chunks
 _CHUNK_BYTES = 4 << 20
 
 
-class RawRows(Protocol):
-    """A file (or a member of one) that holds rows of numbers."""
-
-    path: object
-    """For messages."""
-
-    def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
-        """Yield arrays (rows, columns). `missing` lets NaN and empty cells pass (floats only).
-
-        Raises:
-            DataError: naming file, row and column.
-        """
-        ...
-
-    def check_count(self, num_rows: int, counted_by: object) -> None:
-        """Raise DataError where the file says by itself that it has other than `num_rows`."""
-        ...
-
-
 class CsvRows:
     """A CSV file without a header, gzip-compressed or not."""
 
@@ -43,7 +24,7 @@ class CsvRows:
         self._file = path
 
     def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
-        """See RawRows."""
+        """See NpyRows."""
         return number_chunks(self._file, dtype, num_columns=num_columns, missing=missing)
 
     def check_count(self, num_rows: int, counted_by: object) -> None:
@@ -67,7 +48,10 @@ class NpyRows:
         return header.shape, header.dtype
 
     def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
-        """See RawRows."""
+        """Yield arrays (rows, columns). `missing` lets NaN and empty cells pass (floats only).
+
+        Raises DataError: naming file, row and column.
+        """
         first_row = 0
         for chunk in self._lines() if self._transposed else self._blocks():
             if num_columns is not None and chunk.shape[1] != num_columns:
@@ -76,7 +60,7 @@ class NpyRows:
             first_row += len(chunk)
 
     def check_count(self, num_rows: int, counted_by: object) -> None:
-        """See RawRows: a small file can unpack to gigabytes, so its header is asked first."""
+        """Raise DataError where the header says other than `num_rows`: a small file can unpack to gigabytes."""
         header = self._file.header()
         self._check(header)
         rows = header.shape[-1 if self._transposed else 0]
@@ -150,6 +134,10 @@ def checked_cast(chunk: Array, dtype: Any, path: object, first_row: int, missing
     return out
 
 
+RawRows: TypeAlias = CsvRows | NpyRows
+"""A file (or a member of one) that holds rows of numbers."""
+
+
 class Taker:
     """Rows of a chunked source in portions of one's own choice, so that several files can be read in step."""
 
@@ -191,10 +179,10 @@ class Taker:
         if extra:
             self._disagree(self._taken + extra)
 
-    def _disagree(self, found: int) -> NoReturn:
-        raise disagreement(self.path, found, self._num_rows, self._counted_by)
+    def _disagree(self, there: int) -> NoReturn:
+        raise disagreement(self.path, there, self._num_rows, self._counted_by)
 
 
-def disagreement(path: object, found: int, num_rows: int, counted_by: object) -> DataError:
+def disagreement(path: object, there: int, num_rows: int, counted_by: object) -> DataError:
     """Return what is wrong with a file of other rows than another file says."""
-    return DataError(f"has {found:,} rows, {counted_by} says {num_rows:,}", path=path)
+    return DataError(f"has {there:,} rows, {counted_by} says {num_rows:,}", path=path)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,34 +27,23 @@ _ROWS = 1 << 18
 _MAX_PAIRS = 1024  # each has a table that waits for rows
 
 
-class TripleTables:
+class TripleTables(ExitStack):
     """Takes triples split by split; a context manager. Ids are those of all types end to end."""
 
     def __init__(self, writer: DatasetWriter, types: Sequence[tuple[str, int]], where: object) -> None:
         """`types`: name and number of entities of each; `where`: the source, for messages."""
+        super().__init__()
         self.writer, self.types, self.where = writer, types, where
         self.offsets = offsets([count for _, count in types])
         self.kind = id_dtype(int(self.offsets[-1]))
-        self._stack = ExitStack()
         self._splits: dict[str, TableWriter] = {}
         self._edges: dict[tuple[int, int], tuple[TableWriter, EdgeCheck]] = {}
         self._held_out: dict[tuple[int, int], TableWriter] = {}
 
-    def __enter__(self) -> TripleTables:
-        """Nothing is opened before the first triples."""
-        self._stack.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Finish the tables."""
-        self._stack.__exit__(kind, error, trace)
-
     def add(self, split: str, src: Array, relation: Array, dst: Array, **others: Array) -> None:
         """Write triples, (n,) each; `others`: weight (float32) and time (int64), where there are such columns."""
         if split not in self._splits:
-            self._splits[split] = self._stack.enter_context(self.writer.table(f"split/{split}"))
+            self._splits[split] = self.enter_context(self.writer.table(f"split/{split}"))
         src, dst = src.astype(self.kind, copy=False), dst.astype(self.kind, copy=False)
         self._splits[split].write({"src": src, "relation": relation.astype(np.int32), "dst": dst, **others})
         times = others.get("time")
@@ -74,9 +62,8 @@ class TripleTables:
         starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
         for part in np.split(order, starts[1:]) if len(order) else ():
             first, second = divmod(int(pairs[part[0]]), len(self.types))
-            own = None if times is None else times[part]
             heads, tails = src[part] - self.offsets[first], dst[part] - self.offsets[second]
-            self._add_pair((first, second), heads, tails, own, held_out)
+            self._add_pair((first, second), heads, tails, None if times is None else times[part], held_out)
 
     def _add_pair(self, pair: tuple[int, int], src: Array, dst: Array, times: Array | None, held_out: bool) -> None:
         """Write edges between two types; held-out ones, which snapshots may train on, into a table of their own."""
@@ -86,7 +73,7 @@ class TripleTables:
                     f"more than {_MAX_PAIRS:,} pairs of entity types meet in triples; use fewer types, or none",
                     path=self.where,
                 )
-            table = self._stack.enter_context(self.writer.table(f"edges/{joined_name(self._triplet(pair))}"))
+            table = self.enter_context(self.writer.table(f"edges/{joined_name(self._triplet(pair))}"))
             sizes = (self.types[end][1] for end in pair)
             self._edges[pair] = table, EdgeCheck(*sizes, same_type=pair[0] == pair[1])
         table, check = self._edges[pair]
@@ -101,7 +88,7 @@ class TripleTables:
         table.write({name: column[:0] for name, column in columns.items()})  # a table is there, also if none trains
         if pair not in self._held_out:
             name = f"{HELD_OUT}/{joined_name(self._triplet(pair))}"
-            self._held_out[pair] = self._stack.enter_context(self.writer.table(name))
+            self._held_out[pair] = self.enter_context(self.writer.table(name))
         self._held_out[pair].write(columns)
 
     def _triplet(self, pair: tuple[int, int]) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -48,7 +49,7 @@ def table_folder(name: str) -> str:
     return "/".join([kind, *map(file_name, names)])
 
 
-class DatasetWriter:
+class DatasetWriter(AbstractContextManager["DatasetWriter"]):
     """Writes the tables of a data set into an artifact's folder and remembers what they are.
 
     Compression runs in one background thread, so that reading the next chunk overlaps with writing the last.
@@ -60,10 +61,6 @@ class DatasetWriter:
         self.schemas: dict[str, pa.Schema] = {}
         self._names: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
-
-    def __enter__(self) -> DatasetWriter:
-        """Nothing is opened yet."""
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -83,7 +80,7 @@ class DatasetWriter:
             table.write(columns)
 
 
-class TableWriter:
+class TableWriter(AbstractContextManager["TableWriter"]):
     """One table: chunks of equal columns go in, shards come out.
 
     A column is a 1-D array, a 2-D array (rows, width) which becomes a fixed-size list, or an Arrow array. The first
@@ -103,10 +100,6 @@ class TableWriter:
         self._shard_rows: list[int] = []
         self._shards: list[str] = []
         self._job: Future[None] | None = None
-
-    def __enter__(self) -> TableWriter:
-        """Nothing is opened before the first chunk."""
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -146,13 +139,9 @@ class TableWriter:
         ready = rows.slice(0, rows.num_rows - keep)
         self._pending = [rows.slice(rows.num_rows - keep)] if keep else []
         self._pending_rows = keep
-        self._wait()
-        self._job = self._pool.submit(self._write_rows, ready)
-
-    def _wait(self) -> None:
-        """At most one batch is on its way: memory stays bounded, and errors come out."""
-        if self._job is not None:
+        if self._job is not None:  # at most one batch is on its way: memory stays bounded, and errors come out
             self._job.result()
+        self._job = self._pool.submit(self._write_rows, ready)
 
     def _write_rows(self, rows: pa.Table) -> None:
         at = 0
@@ -190,7 +179,8 @@ class TableWriter:
         assert self._schema is not None, f"{self.name}: a table needs at least one chunk (it may have no rows)"
         if self._pending_rows or self._job is None:
             self._flush(whole_groups=False)
-        self._wait()
+        assert self._job is not None
+        self._job.result()
         if self._writer is not None:
             self._writer.close()
         self._owner.schemas[self.name] = self._schema
@@ -224,18 +214,18 @@ def _row_bytes(kind: pa.DataType) -> int:
 
 def _storage(schema: pa.Schema) -> dict[str, tuple[str, str]]:
     """Return encoding and compression of each column, by its path in the file."""
-    found = {}
+    storage = {}
     for field in schema:
         nested = pa.types.is_fixed_size_list(field.type)
         kind = field.type.value_type if nested else field.type
         path = f"{field.name}.list.element" if nested else field.name
         if field.name in _ASCENDING:
-            found[path] = ("DELTA_BINARY_PACKED", "lz4")
+            storage[path] = ("DELTA_BINARY_PACKED", "lz4")
         elif pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind.bit_width >= 32):
-            found[path] = ("BYTE_STREAM_SPLIT", "lz4" if field.name in _IDS else "zstd")
+            storage[path] = ("BYTE_STREAM_SPLIT", "lz4" if field.name in _IDS else "zstd")
         else:
-            found[path] = ("PLAIN", "zstd")
-    return found
+            storage[path] = ("PLAIN", "zstd")
+    return storage
 
 
 def written_pairs(writer: DatasetWriter, relation: int | None = None) -> Callable[[], Iterator[tuple[Array, Array]]]:

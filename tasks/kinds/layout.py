@@ -38,6 +38,7 @@ class LayoutKind(Kind):
         write_points(work / LAYOUT_FILE, points, self.point_columns(opened, np.arange(len(points))))
         return {
             "evaluator": "layout",
+            "controls": {},
             "metric": metric,
             "metrics": {"all": values},
             "layout": LAYOUT_FILE,

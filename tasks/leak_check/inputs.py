@@ -108,4 +108,4 @@ def _equal(one: Array | None, other: Array | None) -> bool:
     """Whether two arrays are equal to the bit; NaN too."""
     if one is None or other is None:
         return one is other
-    return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    return (one.shape, one.dtype, one.tobytes()) == (other.shape, other.dtype, other.tobytes())

@@ -55,11 +55,11 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
         for batch in intake.batches(labels, [labels.key], entities.nodes.texts(labels.key)):
             labelled = entities.nodes.look_up(batch, labels.key)
             named[entities.name][labelled[labelled >= 0]] = True
-    late_rows = {}
+    of_tables = {}
     for name, table in tables.items():
         newest = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time == table.time.max()
-        late_rows[name] = LateRows(*(_in_files(table, rows) for rows in (*late[name], named[name], newest)))
-    return late_rows
+        of_tables[name] = LateRows(*(_in_files(table, rows) for rows in (*late[name], named[name], newest)))
+    return of_tables
 
 
 def _in_files(table: TableRows, rows: Array) -> Array:
@@ -81,4 +81,4 @@ def late_labels(labels: LabelTableConfig, moment: int, intake: Intake) -> Array:
     assert labels.time is not None
     clock = RowTimes(labels.time, labels.form_of(labels.time), labels.epoch)
     batches = intake.batches(labels, [labels.time], clock.texts, (), clock.inferred)
-    return np.concatenate([clock.read(batch, gaps=True)[0] >= moment for batch in batches])
+    return np.concatenate([clock.read_rows(batch, gaps=True)[0] >= moment for batch in batches])

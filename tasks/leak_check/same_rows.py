@@ -24,7 +24,10 @@ def same_ids(before: DatasetStore, after: DatasetStore, config: DatabaseConfig, 
     for number, one in enumerate(before.manifest.node_types):
         table = config.tables.get(one.name)
         if table is None or table.key is not None:
-            rows = _by_key(_keys(before, one.name), _keys(after, one.name))
+            then, now = _keys(before, one.name), _keys(after, one.name)
+            kind = then.type if then.type == now.type else pa.string()
+            place = compute.index_in(now.cast(kind), value_set=then.cast(kind))
+            rows = np.asarray(compute.fill_null(place, -1), np.int64)
         else:
             times, others = _times(before, one.name), _times(after, one.name)
             counted = not config.predict.computed and config.predict.table == one.name
@@ -36,13 +39,6 @@ def same_ids(before: DatasetStore, after: DatasetStore, config: DatabaseConfig, 
         new += len(rows)
         parts.append(names)
     return np.concatenate(parts)
-
-
-def _by_key(before: Any, after: Any) -> Array:
-    """Return the row before of each row after, int64 (n,), by their keys; -1 of new ones."""
-    kind = before.type if before.type == after.type else pa.string()
-    place = compute.index_in(after.cast(kind), value_set=before.cast(kind))
-    return np.asarray(compute.fill_null(place, -1), np.int64)
 
 
 def _keys(store: DatasetStore, kind: str) -> Any:

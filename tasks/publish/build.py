@@ -118,8 +118,15 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
             tracker.log_artifact(context.work / file)
         context.progress(4, _STEPS, "steps", "registry")
 
-    registry, tags = ModelRegistry(tracker, name), _version_tags(train, recipe, parents, new)
-    version, decision = registry.publish(model_id, tags, _version_text(train, recipe, new, notes), judge, report)
+    tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
+    if not math.isnan(new.value):  # MLflow's list of versions has a column of tags, and none of metrics
+        tags[metric_key(new.metric)] = f"{new.value:.4f}"
+    tags |= vector_tags(parents) | gate_tags(new)
+    text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
+    if new.control:
+        text = f"{controls_named([new.control])}: a control of recipe {recipe.name}, in place of its model"
+    text = "\n\n".join([text, *notes])
+    version, decision = ModelRegistry(tracker, name).publish(model_id, tags, text, judge, report)
     shutil.rmtree(challenge.files)
     gate = records[-1]
     outcome = f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
@@ -139,20 +146,6 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         "report_file": REPORT,
         "maps": maps,
     }
-
-
-def _version_tags(train: RunResult, recipe: Recipe, parents: dict[str, Parent], new: Candidate) -> dict[str, str]:
-    tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
-    if not math.isnan(new.value):  # MLflow's list of versions has a column of tags, and none of metrics
-        tags[metric_key(new.metric)] = f"{new.value:.4f}"
-    return {**tags, **vector_tags(parents), **gate_tags(new)}
-
-
-def _version_text(train: RunResult, recipe: Recipe, new: Candidate, notes: list[str]) -> str:
-    text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
-    if new.control:
-        text = f"{controls_named([new.control])}: a control of recipe {recipe.name}, in place of its model"
-    return "\n\n".join([text, *notes])
 
 
 def _close_quietly(tracker: Tracker, status: RunStatus) -> None:

@@ -28,7 +28,7 @@ class ScoreRow:
     @property
     def label(self) -> str:
         """The split, and the control in a few words."""
-        return f"{self.split}, {CONTROLS[self.control].row}" if self.control else self.split
+        return f"{self.split} · {CONTROLS[self.control].row}" if self.control else self.split
 
     def texts(self, names: Iterable[str]) -> list[str]:
         """Return the values of metrics as texts; empty where one was not measured."""

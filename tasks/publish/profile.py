@@ -16,14 +16,13 @@ import numpy as np
 
 from configs.schema import Recipe
 from tasks.apply.model.needs import category_names
-from tasks.preprocess.splits.snapshot_report import label_shares
+from tasks.preprocess.label_profile import label_profile
 from tasks.publish import snapshots
 from tasks.publish.snapshots import SnapshotSummary
 from tasks.stage import Parent
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.storage.ids import class_names
 from tasks.storage.manifests import DatasetManifest, NodeType
 
 FILE_NAME = "profile.json"
@@ -48,18 +47,14 @@ def of_data(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
 
     `parents` has `ingest`, `preprocess` and `partition`.
     """
-    ingest, graph, parts = parents["ingest"], parents["preprocess"], parents["partition"].manifest
+    ingest, graph, sizes = parents["ingest"], parents["preprocess"], snapshots.sizes(parents)
     store, kept = DatasetStore(ingest.folder, ingest.manifest), None
     if recipe.snapshot.as_of is not None:
         kept = GraphStore(graph.folder, graph.manifest).get("node_ids")
     return {
-        "nodes": parts.num_nodes,
-        "edges": parts.num_edges,
+        **sizes,
         "tables": table_rows(ingest.manifest),
-        "splits": parts.splits,
-        "degrees": parts.report.get("degrees", {}),
-        "labels": parts.report.get("snapshot", {}).get("labels") or _labels(ingest, graph),
-        "classes": class_names(store),
+        "labels": sizes["labels"] or _labels(ingest, graph),
         "metrics": {},
         "features": _features(store, kept),
     }
@@ -88,13 +83,13 @@ def read(folder: Path) -> SnapshotSummary | None:
 def _labels(ingest: Parent, graph: Parent) -> SnapshotSummary | None:
     store, manifest = GraphStore(graph.folder, graph.manifest), graph.manifest
     if manifest.split_rows.are_graphs:
-        return label_shares(store["graph_label"], ingest.manifest)
+        return label_profile(store["graph_label"], ingest.manifest)
     label = store.get("label")
     if label is None:
         return None
     number = manifest.node_types.index(manifest.target_type)
     first, last = manifest.type_offsets[number : number + 2]
-    return label_shares(label[first:last], ingest.manifest)
+    return label_profile(label[first:last], ingest.manifest)
 
 
 # ---- features

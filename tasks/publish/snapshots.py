@@ -37,25 +37,31 @@ SnapshotSummary = dict[str, Any]
 
 def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
     """Return what a snapshot holds as plain values: sizes, splits and their times, degrees, labels, metrics."""
-    graph: PartitionManifest = parents["partition"].manifest
     evaluation: EvalReport = parents["evaluate"].manifest
-    own = graph.report.get("snapshot", {})
-    names = class_names(DatasetStore(parents["ingest"].folder, parents["ingest"].manifest))
+    snapshot = parents["partition"].manifest.report.get("snapshot", {})
     return {
         "recipe": recipe.name,
         "as_of": recipe.snapshot.as_of,
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "splits": graph.splits,
-        "unit": own.get("unit", "number"),
-        "times": own.get("times", {}),
-        "degrees": graph.report.get("degrees", {}),
-        "labels": own.get("labels"),
-        "classes": names,
+        **sizes(parents),
+        "unit": snapshot.get("unit", "number"),
+        "times": snapshot.get("times", {}),
         "metric": evaluation.metric,
         "higher_is_better": bool(evaluation.report.get("higher_is_better", True)),
         "metrics": evaluation.metrics,
         "warm_start": parents["train"].manifest.warm_start,
+    }
+
+
+def sizes(parents: Mapping[str, Parent]) -> SnapshotSummary:
+    """Return sizes, splits, degrees, labels and classes of a prepared graph; `parents` has `ingest` and `partition`."""
+    graph: PartitionManifest = parents["partition"].manifest
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "splits": graph.splits,
+        "degrees": graph.report.get("degrees", {}),
+        "labels": graph.report.get("snapshot", {}).get("labels"),
+        "classes": class_names(DatasetStore(parents["ingest"].folder, parents["ingest"].manifest)),
     }
 
 

@@ -28,9 +28,9 @@ def check_names(names: Sequence[str], path: Path) -> None:
     raise DataError(f"names the column {twice!r} twice; it has {listed(names)}", path=path)
 
 
-def check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
+def check_columns(path: Path, columns: Sequence[str], there: Sequence[str]) -> None:
     """Raise DataError where a column is missing."""
-    for name in wanted:
+    for name in columns:
         if name not in there:
             raise DataError(f"has no column {name!r}{did_you_mean(name, there)}; it has {listed(there)}", path=path)
 
@@ -65,7 +65,11 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str, most_bytes: i
         column = column.storage
     kind = column.type
     if getattr(kind, "tz", None):
-        _check_zone(kind, path, name)
+        try:
+            compute.local_timestamp(pa.array([0], kind))
+        except pa.ArrowInvalid:
+            why = f"is in the time zone {kind.tz!r}, which is not known; write it in UTC"
+            raise DataError(why, path=path, column=name) from None
     try:
         if pa.types.is_dictionary(kind):
             column = column.dictionary.take(column.indices)
@@ -78,8 +82,11 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str, most_bytes: i
             column = column.cast(_stored_plainly(column.type))
         column.validate(full=True)
     except pa.ArrowException as error:
-        if is_text(kind):
-            _refuse_bytes(column, path, first_row, name)
+        for row, value in enumerate(column.cast(pa.large_binary()).to_pylist() if is_text(kind) else ()):
+            try:
+                (value or b"").decode()
+            except UnicodeDecodeError as undecoded:
+                raise no_utf8(value, undecoded.start, path, first_row + row, name) from None
         raise DataError(f"is damaged ({str(error)[:200]})", path=path, column=name) from None
     if is_text(kind) and len(column):
         lengths = compute.binary_length(column)
@@ -108,16 +115,6 @@ def _stored_plainly(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _check_zone(kind: pa.TimestampType, path: Path, name: str) -> None:
-    """Raise DataError for time stamps in a zone that this machine does not know."""
-    try:
-        compute.local_timestamp(pa.array([0], kind))
-    except pa.ArrowInvalid:
-        raise DataError(
-            f"is in the time zone {kind.tz!r}, which is not known; write it in UTC", path=path, column=name
-        ) from None
-
-
 def first_hexadecimal(texts: pa.Array) -> int | None:
     """Return the place of the first text such as `0x1F`, which Arrow casts to an integer; None without one."""
     place = compute.index(compute.match_substring_regex(texts, r"^\s*0[xX]"), True).as_py()
@@ -129,15 +126,6 @@ def check_length(longest: int, path: Path, row: int | None, name: str) -> None:
     if longest > MAX_CELL_BYTES:
         why = f"the text has {longest:,} bytes; an id, class or category has {MAX_CELL_BYTES:,} at most"
         raise DataError(why, path=path, row=row, column=name)
-
-
-def _refuse_bytes(column: pa.Array, path: Path, first_row: int, name: str) -> None:
-    """Raise DataError for the first text of a column that is not UTF-8."""
-    for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
-        try:
-            (value or b"").decode()
-        except UnicodeDecodeError as error:
-            raise no_utf8(value, error.start, path, first_row + row, name) from None
 
 
 def to_int64(ids: pa.Array) -> pa.Array:

@@ -54,7 +54,7 @@ class _JoinedParts(io.RawIOBase):
         return size
 
 
-class _Watched(io.RawIOBase):
+class _HexadecimalWatch(io.RawIOBase):
     """A stream of text that remembers whether it had what may be a hexadecimal number."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -114,14 +114,16 @@ class TextTable:
         quotes = not self.is_edge_list or bool(self.delimiter and not self.whole_lines)
         most = MAX_ROW_BYTES if self.whole_lines else MAX_CELL_BYTES
         with self._open() as (names, stream):
-            watched, is_checked, is_first = _Watched(stream), False, True
+            watched, is_checked, is_first = _HexadecimalWatch(stream), False, True
             options: dict[str, Any] = {"quotes": quotes, "most_bytes": most, "blank_lines": blank_lines}
             for rows in read_rows(self.path, names, watched, mark, convert, **options):
                 if watched.hexadecimal and not is_checked:  # a text holds it, or what Arrow took for an integer
                     is_checked = True
                     self._refuse_hexadecimal([field.name for field in rows.schema if pa.types.is_integer(field.type)])
                 if self.is_edge_list and not self.whole_lines:
-                    rows = _trimmed(rows)
+                    columns = rows.columns
+                    columns = [compute.utf8_trim_whitespace(one) if is_text(one.type) else one for one in columns]
+                    rows = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
                     if is_first:
                         self._refuse_names(rows, convert)
                 is_first = False
@@ -216,12 +218,6 @@ class TextTable:
                 row=0,
                 column=name,
             )
-
-
-def _trimmed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows whose texts have no blanks around them."""
-    columns = [compute.utf8_trim_whitespace(cells) if is_text(cells.type) else cells for cells in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 @contextmanager

@@ -66,10 +66,10 @@ def duckdb_tables(path: Path) -> list[str]:
 
 
 def _tables(connection: Any) -> list[str]:
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main' AND NOT internal ORDER BY table_name"
     )
-    return [name for (name,) in found.fetchall()]
+    return [name for (name,) in rows.fetchall()]
 
 
 def duckdb_columns(path: Path, table: str) -> list[str]:
@@ -79,19 +79,19 @@ def duckdb_columns(path: Path, table: str) -> list[str]:
 
 
 def _columns(connection: Any, path: Path, table: str) -> list[str]:
-    known = _tables(connection)
-    if table not in known:
-        raise DataError(f"has no table {table!r}{did_you_mean(table, known)}; it has {listed(known)}", path=path)
+    tables = _tables(connection)
+    if table not in tables:
+        raise DataError(f"has no table {table!r}{did_you_mean(table, tables)}; it has {listed(tables)}", path=path)
     names = [name for name, *_ in connection.execute(f"DESCRIBE {_place(connection, table)}").fetchall()]
     check_names(names, path)
     return names
 
 
-def read_duckdb(path: Path, table: str, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_duckdb(path: Path, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield batches of some columns of a table, plain, in the order of its rows. Raises DataError."""
     with open_duckdb(path) as connection:
-        check_columns(path, wanted, _columns(connection, path, table))
-        names = ", ".join(map(_quoted, wanted)) or "1"
+        check_columns(path, columns, _columns(connection, path, table))
+        names = ", ".join(map(_quoted, columns)) or "1"
         reader = connection.sql(f"SELECT {names} FROM {_place(connection, table)}").to_arrow_reader(_BATCH_ROWS)
         row = 0
         try:

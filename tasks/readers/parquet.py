@@ -23,7 +23,6 @@ from tasks.readers.limits import BATCH_BYTES, MAX_ROW_BYTES
 
 _BATCH_ROWS = 1 << 17
 _MAX_DECODED_BYTES = 1 << 30  # what rows that all refer to the longest text would take
-_MISSING_LIST = "Expected all lists"  # what Arrow says of a column of lists of a fixed length of which one is none
 _VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
@@ -34,8 +33,12 @@ def parquet_error(error: Exception, path: Path) -> DataError:
         return DataError("is encrypted; write it without encryption", path=path)
     if "UTF8" in text:
         return DataError(f"holds a text that is not UTF-8 ({text[:200]}); write it as UTF-8", path=path)
-    if _MISSING_LIST in text:
-        return DataError(f"a list is missing, or of another length than its column's type ({text[:200]})", path=path)
+    if "Expected all lists" in text:  # Arrow reads no column of lists of a fixed length of which one is none
+        return DataError(
+            "a list is missing, or of another length than its column's type says; store it as lists of any length "
+            f"(list, large_list), whose empty cells `missing` fills ({text[:200]})",
+            path=path,
+        )
     if isinstance(error, MemoryError):
         return DataError(f"cannot be read: it asks for more memory than there is ({text[:200]})", path=path)
     if "magic bytes" in text or "0 bytes" in text or "footer" in text:
@@ -60,51 +63,22 @@ def open_parquet(path: Path, texts: Sequence[str] = ()) -> Iterator[pq.ParquetFi
         raise parquet_error(error, path) from error
 
 
-def read_parquet(path: Path, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_parquet(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield batches of some columns, plain and bounded in bytes. Raises DataError (see `open_parquet`, `plain`)."""
     with open_parquet(path) as file:
-        check_columns(path, wanted, file.schema_arrow.names)
-        rows = _batch_rows(path, file, set(wanted))
+        check_columns(path, columns, file.schema_arrow.names)
+        rows = _batch_rows(path, file, set(columns))
         schema = file.schema_arrow
-        texts = [name for name in wanted if is_text(schema.field(name).type)]
-        fixed = [name for name in wanted if pa.types.is_fixed_size_list(schema.field(name).type)]
-    repeated = _long_repeated(path, texts, rows)
-    try:
-        with open_parquet(path, repeated) as file:
-            row = 0
-            for batch in file.iter_batches(rows, columns=list(wanted)):
-                for some in _bounded(path, batch):
-                    yield plain_batch(some, path, row)
-                    row += some.num_rows
-    except DataError as error:
-        if _MISSING_LIST in str(error):
-            _name_missing_list(path, fixed, rows)
-        raise
+        texts = [name for name in columns if is_text(schema.field(name).type)]
+    with open_parquet(path, _long_repeated(path, texts, rows)) as file:
+        row = 0
+        for batch in file.iter_batches(rows, columns=list(columns)):
+            for some in _bounded(path, batch):
+                yield plain_batch(some, path, row)
+                row += some.num_rows
 
 
-def _name_missing_list(path: Path, fixed: Sequence[str], rows: int) -> None:
-    """Raise DataError for the first column of lists of a fixed length that cannot be read since one is missing.
-
-    Arrow reads no such column, and does not say which it is.
-    """
-    for name in fixed:
-        with pq.ParquetFile(path) as file:
-            try:
-                for _ in file.iter_batches(rows, columns=[name]):
-                    pass
-            except (pa.ArrowException, OSError, MemoryError) as error:
-                if _MISSING_LIST not in str(error):
-                    return
-                kind = file.schema_arrow.field(name).type
-                raise DataError(
-                    f"a list is missing or too short, and a column of {kind} can be read only where none is; store it "
-                    "as lists of any length (list, large_list), whose empty cells `missing` fills",
-                    path=path,
-                    column=name,
-                ) from None
-
-
-def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
+def _batch_rows(path: Path, file: pq.ParquetFile, columns: set[str]) -> int:
     """Return how many rows to decode at once, by what the file says of its row groups."""
     most, names = _BATCH_ROWS, set(file.schema_arrow.names)
     for group in range(file.num_row_groups):
@@ -114,7 +88,7 @@ def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
         row_bytes = 0
         for number in range(about.num_columns):
             column = about.column(number)
-            if _owner(column.path_in_schema, names) not in wanted:
+            if _owner(column.path_in_schema, names) not in columns:
                 continue
             size = column.num_values * _VALUE_BYTES.get(column.physical_type, 0)
             row_bytes += max(size, column.total_uncompressed_size) // max(1, about.num_rows)
@@ -137,7 +111,7 @@ def _long_repeated(path: Path, texts: Sequence[str], rows: int) -> list[str]:
 
     A column stores each text once, before the rows that refer to it; those lists are looked at here.
     """
-    found: set[str] = set()
+    repeated: set[str] = set()
     if not texts:
         return []
     with open_parquet(path, texts) as file:
@@ -148,9 +122,9 @@ def _long_repeated(path: Path, texts: Sequence[str], rows: int) -> list[str]:
                         longest = compute.max(compute.binary_length(column.dictionary)).as_py() or 0
                         check_length(longest, path, None, name)
                         if longest * rows > _MAX_DECODED_BYTES:
-                            found.add(name)
+                            repeated.add(name)
                 break
-    return sorted(found)
+    return sorted(repeated)
 
 
 def _bounded(path: Path, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

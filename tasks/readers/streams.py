@@ -119,8 +119,14 @@ def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str
     parts: list[bytes] = []
     inside = False  # a name may hold line ends between quotes
     while inside or not parts:
-        line = _bounded_line(stream, path, read)
+        line = stream.readline(MAX_ROW_BYTES - read + 1)
         read, lines = read + len(line), lines + 1
+        if read > MAX_ROW_BYTES:
+            raise DataError(f"has a first line of more than {MAX_ROW_BYTES:,} bytes; is this a table?", path=path)
+        if b"\r" in line.rstrip(b"\r\n") and b'"' not in line:
+            raise DataError(
+                "its lines end in a carriage return alone, as on old Macs; write them anew: tr '\\r' '\\n'", path=path
+            )
         if not line:
             if inside:
                 raise DataError('the first line has a quote (") that is never closed', path=path)
@@ -146,18 +152,6 @@ def _ends_in_quotes(line: bytes, delimiter: bytes) -> bool:
     start = rb"(^|" + re.escape(delimiter) + rb')"'
     closed = re.sub(start + rb'[^"]*(""[^"]*)*"', b"", line)
     return re.search(start, closed) is not None
-
-
-def _bounded_line(stream: IO[bytes], path: Path, before: int) -> bytes:
-    left = MAX_ROW_BYTES - before
-    line = stream.readline(left + 1)
-    if len(line) > left:
-        raise DataError(f"has a first line of more than {MAX_ROW_BYTES:,} bytes; is this a table?", path=path)
-    if b"\r" in line.rstrip(b"\r\n") and b'"' not in line:
-        raise DataError(
-            "its lines end in a carriage return alone, as on old Macs; write them anew: tr '\\r' '\\n'", path=path
-        )
-    return line
 
 
 def split_cells(text: str, path: Path, delimiter: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from configs.errors import RecipeError
-from configs.row_training import FactorTrainConfig
+from configs.families.row_training import FactorTrainConfig
 from configs.schema import Recipe
 from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 from tasks.calls import ParentGoneError, expected_key
@@ -19,10 +19,10 @@ from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResul
 from tasks.train.families import family_of, unread_edge_features
 from tasks.train.gradients.weights import remember_trained
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
-from tasks.train.ranks.launch import run_job
+from tasks.train.ranks.launch import run_training
 from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
 
-VERSION = 14
+VERSION = 15
 NAMED_BY = "classes"
 """What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
@@ -141,7 +141,7 @@ def _run_all(jobs: Sequence[AnyJob], context: StageContext) -> dict[str, Any]:
             context.message(f"training {number} of {len(jobs)}")
         job.work.mkdir(exist_ok=True)
         if number == len(jobs) or not (job.work / RESULT).exists():
-            result = run_job(job, context)
+            result = run_training(job, context)
     return result
 
 

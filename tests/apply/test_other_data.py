@@ -160,14 +160,6 @@ def test_a_model_of_computed_vectors_is_refused_before_other_data_is_prepared(tm
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_model_of_an_earlier_graphmill_keeps_to_its_own_data(tmp_path: Path, home: Home) -> None:
-    model = Registered(tmp_path, home, synthetic())
-    (model.files / "data.json").unlink()
-    assert model.serve(model.prepared.recipe, "embeddings")[0]["rows"] == 120
-    with pytest.raises(RecipeError, match="publish it again"):
-        model.parents(synthetic(seed=9))
-
-
 def test_a_user_s_own_model_travels_with_its_file(tmp_path: Path, home: Home) -> None:
     """What `recipe.json` says of the model's file is where it was on another machine."""
     from configs.registry import MODELS

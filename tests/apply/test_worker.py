@@ -12,8 +12,6 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
-from gensim.models import KeyedVectors
-from safetensors.numpy import load_file
 
 from configs.errors import DataError, RecipeError, StageError
 from configs.label_types import label_type
@@ -270,21 +268,6 @@ def test_vectors_are_what_the_head_reads(nodes: Case, monkeypatch: pytest.Monkey
     nodes.serve("embeddings", "npy", given={"nodes": nodes.csv(id=["user-9", "user-3"])})
     few = np.load(nodes.folder / "work" / "embeddings.npy")
     np.testing.assert_allclose(few, vectors[[ids.index("user-9"), ids.index("user-3")]], atol=1e-5)
-
-
-@pytest.mark.parametrize("format", ["safetensors", "word2vec", "word2vec-binary"])
-def test_vectors_in_formats_of_others(nodes: Case, format: str) -> None:
-    nodes.serve("embeddings", "npy")
-    matrix = np.load(nodes.folder / "work" / "embeddings.npy")
-    ids = nodes.table("embeddings.ids.parquet").column("id").to_pylist()
-    done = nodes.serve("embeddings", format)
-    found = nodes.folder / "work" / done["files"][0]
-    if format == "safetensors":
-        assert np.array_equal(load_file(found)["embedding"], matrix)
-        assert nodes.table("embeddings.ids.parquet").column("id").to_pylist() == ids
-    else:
-        words = KeyedVectors.load_word2vec_format(str(found), binary=format == "word2vec-binary")
-        assert np.array_equal(words[ids], matrix)
 
 
 def test_pairs_are_scored(links: Case) -> None:

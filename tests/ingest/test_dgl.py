@@ -281,20 +281,15 @@ def test_offsets_whose_differences_overflow_are_refused(folder: Path) -> None:
 
 
 def preprocessed(home: Home, section: dict[str, Any], **options: Any) -> tuple[GraphStore, DatasetStore]:
-    recipe = Recipe.model_validate(
-        {
-            "name": "t",
-            "dataset": section,
-            "preprocess": {"workers": 1, **options},
-            "model": "gcn",
-        }
-    )
+    preprocess = {"workers": 1, **options}
+    recipe = Recipe.model_validate({"name": "t", "dataset": section, "preprocess": preprocess, "model": "gcn"})
     first = run_stage(INGEST, recipe, {}, home)
     parent = Parent(first.manifest, first.folder)
     second = run_stage(PREPROCESS, recipe, {"ingest": parent}, home)
     return GraphStore(second.folder, second.manifest), DatasetStore(first.folder, first.manifest)
 
 
+SMALL = {"name": "synthetic", "num_nodes": 100, "num_edges": 300, "num_classes": 4, "feature_dim": 4}
 AS_IT_IS = {"symmetrize": False, "self_loops": "keep"}
 
 
@@ -310,15 +305,7 @@ def assert_same_graph(first: GraphStore, again: GraphStore) -> None:
 
 @pytest.mark.parametrize("task", ["node", "link"])
 def test_an_exported_graph_comes_back(home: Home, folder: Path, task: str) -> None:
-    section = {
-        "name": "synthetic",
-        "num_nodes": 400,
-        "num_edges": 1500,
-        "num_classes": 4,
-        "feature_dim": 8,
-        "task": task,
-    }
-    first, dataset = preprocessed(home, section)
+    first, dataset = preprocessed(home, SMALL | {"num_nodes": 400, "num_edges": 1500, "task": task})
     sizes = write_dgl(first, dataset, folder / "g.bin")
     assert sizes == {"nodes": 400, "edges": first.manifest.num_edges, "graphs": 1}
     write_dgl(first, dataset, folder / "same.bin")
@@ -361,8 +348,7 @@ def test_graphs_come_back(home: Home, folder: Path) -> None:
 
 
 def test_a_failed_export_leaves_nothing(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = {"name": "synthetic", "num_nodes": 100, "num_edges": 300, "num_classes": 4, "feature_dim": 4}
-    first, dataset = preprocessed(home, section)
+    first, dataset = preprocessed(home, SMALL)
 
     def fail(*_args: Any) -> None:
         raise OSError("no")
@@ -374,8 +360,7 @@ def test_a_failed_export_leaves_nothing(home: Home, folder: Path, monkeypatch: p
 
 
 def test_a_full_disk_is_said_in_a_line(home: Home, folder: Path) -> None:
-    section = {"name": "synthetic", "num_nodes": 100, "num_edges": 300, "num_classes": 4, "feature_dim": 4}
-    first, dataset = preprocessed(home, section)
+    first, dataset = preprocessed(home, SMALL)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
     try:

@@ -111,11 +111,17 @@ def fetch(server: Server, target: Path, context: StageContext) -> None:
     download_archive(server.url, target, "arxiv", context, first_wait_seconds=0.01)
 
 
-def test_broken_connections_are_resumed(server: Server, context: StageContext, tmp_path: Path) -> None:
+@pytest.fixture
+def served(server: Server, tmp_path: Path) -> Path:
+    """The server has an archive of `source`; returns where it is to be unpacked."""
     node_folder(tmp_path / "source")
     server.content = archive(tmp_path / "source")
+    (tmp_path / "root/.download").mkdir(parents=True)
+    return tmp_path / "root" / "ogbn_arxiv"
+
+
+def test_broken_connections_are_resumed(server: Server, context: StageContext, served: Path, tmp_path: Path) -> None:
     server.breaks = 3
-    target = tmp_path / "root" / "ogbn_arxiv"
     seen: list[tuple[float, float]] = []
 
     class Ears(Listener):
@@ -123,8 +129,8 @@ def test_broken_connections_are_resumed(server: Server, context: StageContext, t
             seen.append((done, total))
 
     context.listener = Ears()
-    fetch(server, target, context)
-    assert (target / "raw/edge.csv.gz").read_bytes() == (tmp_path / "source/raw/edge.csv.gz").read_bytes()
+    fetch(server, served, context)
+    assert (served / "raw/edge.csv.gz").read_bytes() == (tmp_path / "source/raw/edge.csv.gz").read_bytes()
     starts = [int(asked[6:-1]) if asked else 0 for asked in server.ranges]
     assert starts[0] == 0
     assert starts == sorted(set(starts)), "each try goes on where the last one stopped"
@@ -133,44 +139,32 @@ def test_broken_connections_are_resumed(server: Server, context: StageContext, t
     assert not list((tmp_path / "root/.download").iterdir())
 
 
-def test_an_interrupted_run_goes_on_in_the_next(server: Server, context: StageContext, tmp_path: Path) -> None:
-    node_folder(tmp_path / "source")
-    server.content = archive(tmp_path / "source")
-    target = tmp_path / "root" / "ogbn_arxiv"
-    part = tmp_path / "root/.download" / f"{file_name(server.url)}.part"
-    part.parent.mkdir(parents=True)
+def test_an_interrupted_run_goes_on_in_the_next(server: Server, context: StageContext, served: Path) -> None:
+    part = served.with_name(".download") / f"{file_name(server.url)}.part"
     part.write_bytes(server.content[:1000])
-    fetch(server, target, context)
+    fetch(server, served, context)
     assert server.ranges == ["bytes=1000-"]
-    assert (target / "split/time/test.csv.gz").is_file()
+    assert (served / "split/time/test.csv.gz").is_file()
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_anew(server: Server, context: StageContext, tmp_path: Path) -> None:
-    node_folder(tmp_path / "source")
-    server.content = archive(tmp_path / "source")
-    target = tmp_path / "root" / "ogbn_arxiv"
-    part = tmp_path / "root/.download" / f"{file_name(server.url)}.part"
-    part.parent.mkdir(parents=True)
+def test_a_file_that_changed_meanwhile_is_fetched_anew(server: Server, context: StageContext, served: Path) -> None:
+    part = served.with_name(".download") / f"{file_name(server.url)}.part"
     part.write_bytes(b"x" * 500)
     part.with_suffix(".etag").write_text('"older"')
-    fetch(server, target, context)
-    assert (target / "raw").is_dir()
+    fetch(server, served, context)
+    assert (served / "raw").is_dir()
 
 
 def test_an_archive_of_another_address_is_not_taken_for_this_one(
-    server: Server, context: StageContext, tmp_path: Path
+    server: Server, context: StageContext, served: Path, tmp_path: Path
 ) -> None:
     """A newer release of a data set has another address, and the same folder."""
-    node_folder(tmp_path / "source")
-    server.content = archive(tmp_path / "source")
     older = archive(tmp_path / "source", "older")
-    place = tmp_path / "root/.download"
-    place.mkdir(parents=True)
     for name in ("ogbn_arxiv.zip", f"{file_name(server.url + '?v=1')}.zip"):
-        (place / name).write_bytes(older)
-    fetch(server, tmp_path / "root" / "ogbn_arxiv", context)
+        (served.with_name(".download") / name).write_bytes(older)
+    fetch(server, served, context)
     assert server.ranges == [None]
-    assert (tmp_path / "root/ogbn_arxiv/raw").is_dir()
+    assert (served / "raw").is_dir()
 
 
 def test_members_of_an_archive_stay_in_its_folder(server: Server, context: StageContext, tmp_path: Path) -> None:

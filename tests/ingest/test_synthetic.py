@@ -13,8 +13,7 @@ from configs.errors import RecipeError
 from configs.load import build_recipe
 from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.ingest.synthetic import generator
-from tasks.ingest.synthetic.dataset import Synthetic
-from tasks.ingest.synthetic.difficulty import bayes_accuracy, features_alone, solve_delta
+from tasks.ingest.synthetic.dataset import Synthetic, bayes_accuracy, features_alone, solve_delta
 from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest
 

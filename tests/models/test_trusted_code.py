@@ -18,6 +18,7 @@ from configs.load import build_recipe, load_own_recipe, load_recipe
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
 from models.facts import GraphFacts
 from tasks.apply.model.files import load_published, write_model
+from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import read_published
 from tasks.storage.caching import seal
 from tasks.storage.home import Home
@@ -49,6 +50,7 @@ class Foreign:
         checkpoint.save_atomic(checkpoint.best_state(model, "digest", 1, 0.5), self.work / "best.pt")
         values = {"name": "theirs", "dataset": {"name": "synthetic"}, "model": recipe.model.model_dump(mode="json")}
         write_model(self.published, self.work / "best.pt", "theirs", values, {})
+        DataNeeds("node", "node", (), (), 3, None, {}, ()).write(self.published)
 
     @property
     def section(self) -> dict[str, object]:

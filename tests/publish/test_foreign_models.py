@@ -19,6 +19,7 @@ from flows.apply.model_use import Data, ModelUse
 from flows.commands.installation import trust as trust_commands
 from flows.terminal.options import global_options
 from tasks.apply.model.files import write_tensors
+from tasks.apply.model.needs import DataNeeds
 from tasks.apply.run import OutputKind, OutputRequest
 from tasks.publish.gate.rules import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
@@ -42,6 +43,7 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
     for name, content in (("model", {"config": model, "facts": {"task": "node"}}), ("recipe", recipe), ("lineage", {})):
         (folder / f"{name}.json").write_text(json.dumps(content))
     write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, ("format", "pt"))
+    DataNeeds("node", "node", (), (), 2, None, {}, ()).write(folder)
     tracker = Tracker(tracked_home, "test")
     tracker.open_run("key", "theirs")
     registry = ModelRegistry(tracker, "theirs")

@@ -122,7 +122,9 @@ def trained(folder: Path) -> Parent:
 
 def diagnosed(prediction: Prediction, kind: str, names: list[str] | None = None) -> dict[str, Any]:
     if kind == "link":
-        return {"ranking": ranking(*prediction.pairs())}
+        assert prediction.positive is not None
+        assert prediction.negative is not None
+        return {"ranking": ranking(prediction.positive, prediction.negative)}
     return diagnose(prediction, label_type(kind), names)
 
 
@@ -146,7 +148,7 @@ def everything(tmp_path: Path) -> dict[str, Parent]:
     rng = np.random.default_rng(0)
     prediction = Prediction(rng.standard_normal((200, 4)).astype(np.float32), rng.integers(0, 4, 200))
     fields = graph.manifest.model_dump()
-    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "halo_sizes": (5, 7), "edge_cut": 0.25}
+    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "edge_cut": 0.25}
     fields["report"] = {
         "degrees": {"log2_bins": [3, 0, 50, 200, 47], "mean": 6.5, "max": 15, "isolated": 3},
         "components": {"count": 4, "largest": 297, "log2_sizes": [3, 0, 0, 0, 0, 0, 0, 0, 1], "kept": 4},

@@ -368,7 +368,7 @@ def test_pairs_are_found_by_their_ids(line: Reuse, folder: Path) -> None:
 
 
 def test_a_leak_that_is_wanted_is_shown(line: Reuse, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.publish.report import page as report
+    from tasks.publish.report.page import page as report
 
     monkeypatch.setattr("tasks.publish.build.render", report.render)
     made = line.run(link(folder, embedding("walks@1", allow_leak=True)))

@@ -102,7 +102,7 @@ def check_published(home: Home, manifest: PublishManifest, folder: Path, tmp_pat
     for text in (
         "gcn on test",
         "| valid | 0.7500",
-        "| valid, majority | 0.2500",
+        "| valid · majority | 0.2500",
         "`model.name=gcn`",
         "Version 1: champion",
     ):

@@ -158,7 +158,7 @@ def test_nothing_to_embed_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RecipeError, match=r"train\.embeddings=sparse: .* nothing to embed; remove it"):
             build(parent, task, "train.embeddings=sparse")
     for idle in ("train.embeddings.optimizer=sparse_adam", "train.embeddings.learning_rate=0.5"):
-        with pytest.raises(RecipeError, match=r"is an option of train\.embeddings=sparse"):
+        with pytest.raises(RecipeError, match=r"unknown key '(optimizer|learning_rate)'"):
             build(link, "link", idle)
 
 

@@ -49,7 +49,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of its own spends seconds on imports; one test has real ones."""
-    monkeypatch.setattr("tasks.train.stage.run_job", run_job)
+    monkeypatch.setattr("tasks.train.stage.run_training", run_job)
 
 
 def write_data(first: int = 0, last: int = 120) -> None:

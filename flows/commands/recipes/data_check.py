@@ -208,7 +208,6 @@ def _weigh_classes(recipe: Recipe, graph: GraphStore, dataset: DatasetStore, fou
 
 
 def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:
-    """Return how many triples each relation has in each split, of the snapshot `graph` where there is one."""
     names = dataset.read("relations", ["name"])["name"].to_pylist()
     counts = {split: np.zeros(len(names), np.int64) for split in dataset.manifest.splits}
     for split, count in counts.items():
@@ -222,7 +221,6 @@ def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[st
 
 
 def _count_target_nodes(graph: GraphStore, manifest: DatasetManifest) -> int:
-    """Return how many nodes of the graph may have labels."""
     node_type = graph.get("node_type")
     if node_type is None:
         return graph.manifest.num_nodes

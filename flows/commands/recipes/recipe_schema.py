@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from configs.families.training_sections import SECTIONS, train_section
 from configs.load import COMPONENT_PATHS
 from configs.registry import MODELS, TRANSFORMS, Registry
 from configs.schema import Recipe
 from configs.training import TrainConfig
-from configs.training_sections import SECTIONS, train_section
 
 
 def recipe_schema() -> dict[str, Any]:
@@ -51,7 +51,6 @@ def _add_training(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
 
 
 def _is_model_of(family: str) -> dict[str, Any]:
-    """Return the schema of recipes whose model is of a family."""
     names = [name for name in MODELS.names() if train_section(MODELS.config_class(name)).family == family]
     section = {"type": "object", "required": ["name"], "properties": {"name": {"enum": names}}}
     return {"required": ["model"], "properties": {"model": {"anyOf": [{"enum": names}, section]}}}

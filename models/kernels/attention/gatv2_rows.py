@@ -117,8 +117,8 @@ class GatV2Scores(torch.autograd.Function):
                 _backward_targets, bounds, *tile, *edges, *rows, *[None] * 8, bounds, None, storage(grad_dst),
                 storage(sums),
             )  # fmt: skip
-            back = out.indptr.numpy(), out.indices.numpy(), positions.numpy()
-            run_rows(_backward_sources, out.chunks(), *tile, *back, *rows, *[None] * 7, storage(grad_src))
+            out_rows = out.indptr.numpy(), out.indices.numpy(), positions.numpy()
+            run_rows(_backward_sources, out.chunks(), *tile, *out_rows, *rows, *[None] * 7, storage(grad_src))
         return grad_src, grad_dst, sums.sum(0), None, None
 
 

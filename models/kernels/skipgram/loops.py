@@ -157,23 +157,9 @@ def train_parts(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def train_groups(  # type: ignore[no-untyped-def]
-    lanes,
-    slots,
-    tile,
-    stride,
-    vertex,
-    context,
-    centres,
-    contexts,
-    negatives,
-    rate,
-    weight,
-    noise,
-    rows,
-    slopes,
-    group,
-    changes,
-):
+    lanes, slots, tile, stride, vertex, context, centres, contexts, negatives, rate, weight, noise,
+    rows, slopes, group, changes,
+):  # fmt: skip
     """Do what `train_parts` does, with negatives shared by `group` pairs: all their slopes first, then the steps.
 
     Args:
@@ -211,13 +197,8 @@ def train_groups(  # type: ignore[no-untyped-def]
                 store(lanes, changes, i * tile, row * slopes[i], tile)
                 if noise is not None:
                     state = following(state)
-                put(
-                    lanes,
-                    context,
-                    at,
-                    row + load(lanes, vertex, rows[i] + column, tile) * slopes[i],
-                    state * SCRAMBLE,
-                )
+                moved = row + load(lanes, vertex, rows[i] + column, tile) * slopes[i]
+                put(lanes, context, at, moved, state * SCRAMBLE)
             for k in range(num_negatives):
                 at = rows[pairs + k] + column
                 row, moved = load(lanes, context, at, tile), zeros(lanes)

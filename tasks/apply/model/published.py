@@ -95,7 +95,11 @@ class Published:
                 f"--output {output} is there and holds no exported model, or other files too; name a folder that is "
                 "not there"
             )
-        _finish_replacement(output, former)
+        if _is_export(former):  # undo, or complete, a replacement that was killed
+            if output.exists():
+                shutil.rmtree(former, ignore_errors=True)
+            else:
+                former.rename(output)
         try:
             draft.mkdir()
             for path in filter(Path.is_file, self.folder.iterdir()):
@@ -116,16 +120,6 @@ def _is_export(folder: Path) -> bool:
     paths = list(folder.iterdir())
     plain = all(path.is_file() and not path.is_symlink() for path in paths)
     return not paths or (plain and MARKS <= {path.name for path in paths} <= FILES)
-
-
-def _finish_replacement(output: Path, former: Path) -> None:
-    """Undo, or complete, a replacement that was killed."""
-    if not _is_export(former):
-        return
-    if output.exists():
-        shutil.rmtree(former, ignore_errors=True)
-    else:
-        former.rename(output)
 
 
 class _WholeRecord(dict[str, Any]):

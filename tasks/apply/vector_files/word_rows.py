@@ -25,13 +25,15 @@ from tasks.readers.limits import BLOCK_BYTES, MAX_CELL_BYTES
 from tasks.readers.npy import NpyHeader, check_row
 from tasks.readers.streams import decode
 
-_NUMBER_BYTES = 4
 _NUMBER_CHARACTERS = 32  # no float takes more as text
 _FIRST_LINE = re.compile(rb"(\d{1,12})[ \t](\d{1,9})[ \t]*\r?\n")
 
 
 class WordRows(VectorRows):
     """A file of words with their vectors; the words are the ids."""
+
+    _least_bytes: int
+    """That a number takes."""
 
     def __init__(self, path: Path) -> None:
         """Read the first line. Raises DataError: it is another one, or the file is shorter than it says."""
@@ -42,17 +44,13 @@ class WordRows(VectorRows):
             self.num_rows, self.dim = (int(number) for number in numbers.groups())
             left = size - stream.tell()
         check_row(NpyHeader((self.num_rows, self.dim), np.dtype(np.float32), fortran=False), path)
-        least = self.num_rows * self._least_bytes()
+        least = self.num_rows * (2 + self._least_bytes * self.dim)  # a letter, a blank or an end, and numbers
         if least > left + 1:  # the last line may have no end
             raise DataError(
                 f"is cut off or damaged: its first line says {self.num_rows:,} vectors of {self.dim:,} numbers, which "
                 f"take {least:,} bytes at least, and {left:,} are there",
                 path=path,
             )
-
-    @abstractmethod
-    def _least_bytes(self) -> int:
-        """Return how many bytes a row takes at least."""
 
     @abstractmethod
     def _words(self, stream: IO[bytes]) -> Iterator[tuple[bytes, Array]]:
@@ -96,8 +94,7 @@ class WordRows(VectorRows):
 class TextRows(WordRows):
     """word2vec's text format: numbers apart by blanks, a line for each word."""
 
-    def _least_bytes(self) -> int:
-        return 2 * (self.dim + 1)
+    _least_bytes = 2
 
     def _words(self, stream: IO[bytes]) -> Iterator[tuple[bytes, Array]]:
         row, longest = 0, MAX_CELL_BYTES + _NUMBER_CHARACTERS * self.dim
@@ -129,11 +126,10 @@ class TextRows(WordRows):
 class BinaryRows(WordRows):
     """word2vec's binary format: a word, a blank, float32 numbers of the lowest byte first, perhaps an end of line."""
 
-    def _least_bytes(self) -> int:
-        return 2 + _NUMBER_BYTES * self.dim
+    _least_bytes = 4
 
     def _words(self, stream: IO[bytes]) -> Iterator[tuple[bytes, Array]]:
-        size, row = _NUMBER_BYTES * self.dim, 0
+        size, row = 4 * self.dim, 0
         data, at = b"", 0
         while row < self.num_rows:
             end = data.find(b" ", at)

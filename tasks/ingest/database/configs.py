@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
@@ -11,15 +11,15 @@ from pydantic import Field, field_validator, model_validator
 from configs.base import ComponentConfig
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
-from configs.versioned_tables import NO_VERSIONS, as_of, open_references
+from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.database.predicted.configs import NamedTargetConfig, PredictConfig, TargetConfig
 from tasks.ingest.database.predicted.label_configs import columns_of
 from tasks.ingest.database.predicted.link_paths import link_path
-from tasks.ingest.database.relation_names import check_fanouts
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
+from tasks.storage.file_names import file_name, joined_name
 
 # Transforms that count edges of all times, those behind a seed's moment too.
-_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding", "random_walk_pe"})
+_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding"})
 
 
 @DATASETS.options("database", "database.dataset")
@@ -71,10 +71,10 @@ class DatabaseConfig(ComponentConfig):
 
     def _check_foreign(self, name: str, column: str, target: str) -> None:
         where = f"tables.{name}.foreign.{column}"
-        known = self._known(target, where)
-        if known.is_link:
+        target_table = self._known(target, where)
+        if target_table.is_link:
             raise ValueError(f"{where}: rows of {target} are edges; give it a key, or link: false")
-        if known.key is None:
+        if target_table.key is None:
             raise ValueError(f"{where}: {target} has no key that {column} could hold; name its column: key: ...")
 
     def _check_predict(self) -> None:
@@ -140,24 +140,16 @@ class DatabaseConfig(ComponentConfig):
 
     def _check_connected(self) -> None:
         """Refuse tables that no message can come from."""
-        reached = {self.predict.table}
-        while True:
-            more = set()
-            for name, table in self.tables.items():
-                ends = {name, *table.foreign.values()}
-                more |= ends if ends & reached else set()
-            if more <= reached:
-                break
-            reached |= more
+        reached = connected_tables({name: table.foreign for name, table in self.tables.items()}, self.predict.table)
         for name, table in self.tables.items():
             if name not in reached:
-                own = (
+                leads_to = (
                     f"its foreign keys lead to {_listed(table.foreign.values())}"
                     if table.foreign
                     else ("it has no foreign key, and none leads to it")
                 )
                 raise ValueError(
-                    f"tables.{name}: nothing connects it to {self.predict.table}, which is predicted: {own}; name "
+                    f"tables.{name}: nothing connects it to {self.predict.table}, which is predicted: {leads_to}; name "
                     "the foreign keys (foreign: {COLUMN: TABLE}), or leave the table out"
                 )
 
@@ -197,6 +189,17 @@ class DatabaseConfig(ComponentConfig):
         return self.model_copy(update={"tables": tables, "predict": predict})
 
 
+def connected_tables(foreign: Mapping[str, Mapping[str, str]], start: str) -> set[str]:
+    """Return the tables that foreign keys, each a column to the table that it names, connect to one."""
+    reached: set[str] = set()
+    more = {start}
+    while more > reached:
+        reached = more
+        ends = [{name, *keys.values()} for name, keys in foreign.items()]
+        more = reached.union(*(one for one in ends if one & reached))
+    return reached
+
+
 def check_moments_are_kept(name: str, recipe: Any) -> None:
     """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
     if recipe.preprocess.deduplicate:
@@ -209,6 +212,45 @@ def check_moments_are_kept(name: str, recipe: Any) -> None:
                 f"preprocess.transforms: {transform.name} counts edges of all times, and a row of {name} must see only "
                 "those before its moment; leave it out"
             )
+
+
+def check_fanouts(tables: Mapping[str, DatabaseTableConfig], predicted: str, recipe: Any) -> None:
+    """Refuse fan-outs of relations that no table makes.
+
+    Args:
+        tables: of the database.
+        predicted: name of the node type of what is predicted, whose relations carry no messages and may be named.
+        recipe: the whole one.
+
+    Raises ValueError.
+    """
+    names = relation_names(tables, symmetrize=recipe.preprocess.symmetrize)
+    for option in ("fanout", "eval_fanout"):
+        given = getattr(getattr(recipe.train, "loader", None), option, None)
+        for name in given if isinstance(given, Mapping) else ():
+            if name != "default" and name not in names and predicted not in name.split("__"):
+                raise ValueError(
+                    f"train.loader.{option}.{name}: the tables make no such relation{did_you_mean(name, names)}; they "
+                    f"make {', '.join(names)}, and `default` stands for all others"
+                )
+
+
+def relation_names(tables: Mapping[str, DatabaseTableConfig], *, symmetrize: bool) -> list[str]:
+    """Return the relations of all tables; of a link table those of its rows as edges and as nodes.
+
+    `symmetrize`: whether each has a reverse.
+    """
+    names: list[str] = []
+    for table_name, table in tables.items():
+        ends = [(table_name, file_name(column), target) for column, target in table.foreign.items()]
+        if table.is_link:
+            source, target = table.foreign.values()
+            ends.insert(0, (source, file_name(table_name), target))
+        for source, relation, target in ends:
+            names.append(joined_name((source, relation, target)))
+            if symmetrize:
+                names.append(f"{target}__rev_{relation}__{source}")
+    return names
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
 from tasks.ingest.database.configs import DatabaseConfig
@@ -43,10 +42,6 @@ class Database(Dataset):
         config = self.config
         tables = {name: table.files for name, table in config.tables.items()}
         return tables | ({"predict.labels": config.predict.labels.files} if config.predict.labels else {})
-
-    def time_unit(self) -> TimeUnit | None:
-        """None: moments are the recipe's own, and no snapshot is taken."""
-        return None
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read all tables. Raises DataError with all mistakes that were met."""

@@ -77,18 +77,17 @@ def choose_columns(
 ) -> ChosenColumns:
     """Return what the columns are taken as; mistakes of those that the recipe names are gathered."""
     config = table.config
-    is_csv = any(word in name for name in config.files for word in (".csv", ".tsv")) or config.format in ("csv", "tsv")
     chosen = ChosenColumns(
         ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns")
     )
     kinds: dict[str, list[str]] = {"number": [], "category": [], "time": [], "text": []}
     for column, profile in profiles.items():
         named = config.columns.get(column, "time" if column in config.dated_columns else None)
-        verdict = (
-            judge(column, profile, is_csv=is_csv, max_categories=max_categories, has_own_time=config.time is not None)
-            if named is None
-            else Verdict(named)
-        )
+        if named is not None:
+            verdict = Verdict(named)
+        else:
+            timed = config.time is not None
+            verdict = judge(column, profile, is_csv=config.is_csv, max_categories=max_categories, has_own_time=timed)
         if named == "category":
             _refuse_many(table, column, profile, EXPLICIT * max_categories, intake)
         if named == "text" and profile.forms & {"list", "other"}:
@@ -201,15 +200,15 @@ class TableFeatures:
     def _stored(self, column: str) -> str:
         return f"{self.table.name}.{column}"
 
-    def _days(self, batch: TableBatch, column: str, clock: RowTimes, own: Array | None) -> dict[str, Array]:
+    def _days(self, batch: TableBatch, column: str, clock: RowTimes, own_time: Array | None) -> dict[str, Array]:
         """Return by how much a time was before the row's own, in days or the times' unit.
 
         NaN (of edges 0) where it is empty, or later: then nobody knew it when the row came. Of rows without a time of
         their own, by how much it was before `fit_before`.
         """
-        times, missing = clock.read(batch, gaps=True)
-        row_time = np.full(len(times), self.fit_before) if own is None else own
-        later = ~missing & (times > row_time) & (own is not None)
+        times, missing = clock.read_rows(batch, gaps=True)
+        row_time = np.full(len(times), self.fit_before) if own_time is None else own_time
+        later = ~missing & (times > row_time) & (own_time is not None)
         self.num_later[column] += int(np.count_nonzero(later))
         empty = missing | later | (row_time == ALWAYS)
         values = np.where(empty, 0, (row_time - times) / self._unit).astype(np.float32)
@@ -228,14 +227,14 @@ class TableFeatures:
 
     def describe(self) -> tuple[FeatureColumn, ...]:
         """Return the manifest's entries; call it when all rows have passed."""
-        found = [one.model_copy(update={"column": self._stored(one.column)}) for one in self._numbers.describe()]
+        described = [one.model_copy(update={"column": self._stored(one.column)}) for one in self._numbers.describe()]
         for column in self.columns.times:
             gaps = not self.table.config.is_link
-            found.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=1, gaps=gaps))
-            found.append(FeatureColumn(column=self._stored(mask_name(column)), kind="numeric", dim=1))
+            described.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=1, gaps=gaps))
+            described.append(FeatureColumn(column=self._stored(mask_name(column)), kind="numeric", dim=1))
         for column in self.columns.texts:
-            found.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=TEXT_DIM))
+            described.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=TEXT_DIM))
         for column, index in self._codes.items():
             codes = (index.count + 1,) if self.table.config.is_link else ()
-            found.append(FeatureColumn(column=self._stored(column), kind="categorical", dim=1, cardinalities=codes))
-        return tuple(found)
+            described.append(FeatureColumn(column=self._stored(column), kind="categorical", dim=1, cardinalities=codes))
+        return tuple(described)

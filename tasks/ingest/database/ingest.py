@@ -20,9 +20,8 @@ from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import ChosenColumns, TableFeatures, choose_columns, feature_candidates
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predicted.label_configs import columns_of
-from tasks.ingest.database.predicted.label_tables import label_tasks
+from tasks.ingest.database.predicted.label_tables import label_tasks, own_tasks, write_own_ids
 from tasks.ingest.database.predicted.links import describe_ranking, ranking_tasks, tell_ranking, write_links
-from tasks.ingest.database.predicted.own_rows import own_tasks, write_own_ids
 from tasks.ingest.database.predicted.splitting import DealtTasks, deal
 from tasks.ingest.database.predicted.targets import Tasks, computed_tasks
 from tasks.ingest.database.relations import (
@@ -298,11 +297,8 @@ def _write_tasks(
         links, target = tasks.links, tables[tasks.links.all.path.target]
         kind = id_dtype(max(count, target.num_rows))
         made = EdgeType(source=name, relation=LINKS_RELATION, target=target.name, num_edges=len(links.task))
-        with writer.table(f"edges/{made.name}") as edges:
-            for first in range(0, max(1, len(links.task)), _ROWS):
-                some = slice(first, first + _ROWS)
-                task, linked = links.task[some], links.target[some]
-                edges.write({"src": task.astype(kind), "dst": linked.astype(kind), "time": tasks.moment[task]})
+        ends = {"src": links.task.astype(kind), "dst": links.target.astype(kind)}
+        writer.write(f"edges/{made.name}", ends | {"time": tasks.moment[links.task]})
         edge_types.append(made)
     return NodeType(name=name, num_nodes=count), edge_types
 

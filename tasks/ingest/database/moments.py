@@ -38,8 +38,7 @@ def normalise_length(value: object) -> str:
 def moment_time(moment: str, unit: TimeUnit, option: str) -> int:
     """Return the time at which a moment (`normalise_moment`) begins; days, months and years do at midnight UTC.
 
-    Raises:
-        RecipeError: the moment is a date and times are whole numbers, or the other way round.
+    Raises RecipeError: the moment is a date and times are whole numbers, or the other way round.
     """
     is_year = re.fullmatch(r"\d{4}", moment) is not None
     if unit == "number":
@@ -60,8 +59,7 @@ def moment_time(moment: str, unit: TimeUnit, option: str) -> int:
 def length_time(length: str, unit: TimeUnit, option: str) -> int:
     """Return a length of time (`normalise_length`) in the unit of the times.
 
-    Raises:
-        RecipeError: days are asked for and times are whole numbers, or the other way round.
+    Raises RecipeError: days are asked for and times are whole numbers, or the other way round.
     """
     match = _LENGTH.fullmatch(length)
     assert match is not None

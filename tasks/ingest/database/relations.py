@@ -69,9 +69,9 @@ def edge_times(src: Array, dst: Array, own_time: Array | None, ends: Ends) -> tu
         np.maximum(time, source.time[src], out=time)
     if target.time is None:
         return time, 0
-    known = target.time[dst]
-    younger = int(np.count_nonzero(known > time)) if own_time is not None or source.time is not None else 0
-    return np.maximum(time, known), younger
+    target_time = target.time[dst]
+    younger = int(np.count_nonzero(target_time > time)) if own_time is not None or source.time is not None else 0
+    return np.maximum(time, target_time), younger
 
 
 def check_keys(
@@ -97,24 +97,24 @@ def check_keys(
 
 
 def row_times(
-    table: TableRows, tables: Mapping[str, TableRows], own: Array | None, named: Mapping[str, Array]
+    table: TableRows, tables: Mapping[str, TableRows], own_time: Array | None, named: Mapping[str, Array]
 ) -> Array | None:
     """Return from when on rows are seen, int64 (n,): of rows that are edges from when both ends are; None: always.
 
     Args:
         table: of the rows.
         tables: all of them.
-        own: the rows' own times, int64 (n,).
+        own_time: the rows' own times, int64 (n,).
         named: foreign key to what it names, as `look_up` returns it.
     """
     ends = [(tables[target], named[column]) for column, target in table.config.foreign.items()]
     if not table.config.is_link or all(end.time is None for end, _ in ends):
-        return own
-    time = np.full(len(ends[0][1]), ALWAYS, np.int64) if own is None else own.copy()
+        return own_time
+    time = np.full(len(ends[0][1]), ALWAYS, np.int64) if own_time is None else own_time.copy()
     for end, rows in ends:
         if end.time is not None:
-            known = rows >= 0
-            time[known] = np.maximum(time[known], end.time[rows[known]])
+            names_row = rows >= 0
+            time[names_row] = np.maximum(time[names_row], end.time[rows[names_row]])
     return time
 
 
@@ -157,8 +157,8 @@ def write_rows_as_nodes(
             quiet = replace(chunk.batch, problems=silent.problems)  # its mistakes were gathered before
             for column, relation in relations.items():
                 dst = look_up(quiet, column, relation.ends[1].nodes)
-                known = dst >= 0
-                relation.write(ids[known], dst[known], None, {})
+                names_row = dst >= 0
+                relation.write(ids[names_row], dst[names_row], None, {})
         table.intake.problems.raise_any()
     table.nodes.write_ids(writer)
     return NodeType(name=table.name, num_nodes=table.num_rows, features=features.describe()), list(relations.values())
@@ -178,10 +178,10 @@ def write_rows_as_edges(
         read["texts"] = (*read["texts"], *table.texts_of_keys(tables, keys))
         for chunk in table.chunks(**read, intake=silent):
             src, dst = (look_up(chunk.batch, key, end.nodes) for key, end in zip(keys, ends, strict=True))
-            known = (src >= 0) & (dst >= 0)
-            row_time = None if chunk.time is None else chunk.time[known]
-            times, _ = edge_times(src[known], dst[known], row_time, ends)
-            features.learn_categories(chunk.batch.keep(known), times)
+            joins = (src >= 0) & (dst >= 0)
+            row_time = None if chunk.time is None else chunk.time[joins]
+            times, _ = edge_times(src[joins], dst[joins], row_time, ends)
+            features.learn_categories(chunk.batch.keep(joins), times)
         features.settle_categories()
         features.write_names(writer)
     read = features.sources()
@@ -195,12 +195,12 @@ def write_rows_as_edges(
             columns = features.read(chunk)
             quiet = replace(chunk.batch, problems=silent.problems)
             src, dst = (look_up(quiet, key, end.nodes) for key, end in zip(keys, ends, strict=True))
-            known = (src >= 0) & (dst >= 0)
+            joins = (src >= 0) & (dst >= 0)
             without += int(np.count_nonzero((src == EMPTY) | (dst == EMPTY)))
             if not table.intake.problems:
-                row_time = None if chunk.time is None else chunk.time[known]
-                some = {name: values[known] for name, values in columns.items()}
-                relation.write(src[known], dst[known], row_time, some)
+                row_time = None if chunk.time is None else chunk.time[joins]
+                some = {name: values[joins] for name, values in columns.items()}
+                relation.write(src[joins], dst[joins], row_time, some)
         table.intake.problems.raise_any()
     relation.features = features.describe()
     table.intake.adjust(table.config, "rows with an empty foreign key left out", without)

@@ -20,7 +20,7 @@ from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, table_files
-from tasks.ingest.tables.table_configs import NodesConfig
+from tasks.ingest.tables.table_configs import NodeTableConfig
 
 EMPTY = -3
 """In the place of a dense id: the cell is empty, and names nothing."""
@@ -42,9 +42,9 @@ class TableRows:
 
     def __init__(self, name: str, config: DatabaseTableConfig, intake: Intake, *, text_ids: bool) -> None:
         self.name, self.config, self.intake = name, config, intake
-        own = NodesConfig(type=name, files=config.files, id=config.key, on_duplicate_id=config.on_duplicate_id)
+        as_nodes = NodeTableConfig(type=name, files=config.files, id=config.key, on_duplicate_id=config.on_duplicate_id)
         place = f"dataset.tables.{name}"
-        self.nodes = NodeSet(name, own, text_ids=text_ids, section=place, key=f"{place}.key")
+        self.nodes = NodeSet(name, as_nodes, text_ids=text_ids, section=place, key=f"{place}.key")
         way_out = f"{place}.on_missing_time: drop leaves such rows out, always takes them to have always been there"
         self.clock = (
             RowTimes(config.time, config.form_of(config.time), config.epoch, way_out=way_out) if config.time else None
@@ -79,11 +79,11 @@ class TableRows:
         for whole in self.intake.batches(config, columns or self._any_column(), texts, (), inferred):
             keep = np.ones(whole.num_rows, np.bool_)
             if clock:
-                found, missing = clock.read(whole, gaps=config.on_missing_time != "error")
+                batch_times, missing = clock.read_rows(whole, gaps=config.on_missing_time != "error")
                 if config.on_missing_time == "drop":
                     keep &= ~missing
                     num_missing += int(np.count_nonzero(missing))
-                times.append(found)
+                times.append(batch_times)
             for column in dropping:
                 unknown = (look_up(whole, column, tables[config.foreign[column]].nodes) == UNKNOWN) & keep
                 num_unknown += int(np.count_nonzero(unknown))
@@ -162,8 +162,8 @@ class TableRows:
     ) -> Iterator[Chunk]:
         """Yield the rows that count, with some columns. `intake`: where mistakes go; None: the data set's."""
         read = first = 0
-        wanted = list(dict.fromkeys(columns)) or self._any_column()
-        for whole in (intake or self.intake).batches(self.config, wanted, texts, numbers, times):
+        names = list(dict.fromkeys(columns)) or self._any_column()
+        for whole in (intake or self.intake).batches(self.config, names, texts, numbers, times):
             batch = whole if self.kept is None else whole.keep(self.kept[read : read + whole.num_rows])
             read += whole.num_rows
             count = batch.num_rows
@@ -212,8 +212,7 @@ def without_decimals(batch: TableBatch) -> TableBatch:
 def in_order(tables: Mapping[str, DatabaseTableConfig]) -> list[str]:
     """Return the tables so that each stands behind those that its foreign keys name, as far as there is such an order.
 
-    Raises:
-        RecipeError: rows are to be dropped by a foreign key whose table is known only later: a circle.
+    Raises RecipeError: rows are to be dropped by a foreign key whose table is known only later: a circle.
     """
     order: list[str] = []
     while len(order) < len(tables):

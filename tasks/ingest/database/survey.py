@@ -70,11 +70,6 @@ class Profile:
         return self.date_forms[0] if self.date_forms and self.rows > self.empty else None
 
     @property
-    def other_date_form(self) -> str | None:
-        """The form that they may be written in as well, with day and month the other way round."""
-        return self.date_forms[1] if self.date_form and len(self.date_forms) > 1 else None
-
-    @property
     def missing_words(self) -> tuple[str, ...]:
         """The cells that keep texts from being numbers, if they are such as often stand for an empty one, else none."""
         words = self.words or ()

@@ -91,6 +91,11 @@ class DatabaseFilesConfig(FilesConfig):
         in_file = [f"{name}/{self.table}" if self.table and name.endswith(".duckdb") else name for name in self.files]
         return ", ".join(in_file)
 
+    @property
+    def is_csv(self) -> bool:
+        """Whether numbers may be read as texts."""
+        return any(word in name for name in self.files for word in (".csv", ".tsv")) or self.format in ("csv", "tsv")
+
     def form_of(self, column: str) -> str | None:
         """Return how a column of times is written; None: ISO 8601."""
         if isinstance(self.time_format, dict):

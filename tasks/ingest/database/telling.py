@@ -28,19 +28,19 @@ class Outcome(NamedTuple):
     dealt: DealtTasks
 
 
-def tell(found: Outcome, context: StageContext, intake: Intake) -> None:
+def tell(outcome: Outcome, context: StageContext, intake: Intake) -> None:
     """Say it, as messages and warnings."""
-    for name, chosen in found.columns.items():
-        _tell_columns(found.tables[name], chosen, context, intake)
-        times = found.tables[name].time
-        first_valid = found.dealt.first_valid
+    for name, chosen in outcome.columns.items():
+        _tell_columns(outcome.tables[name], chosen, context, intake)
+        times = outcome.tables[name].time
+        first_valid = outcome.dealt.first_valid
         if times is not None and first_valid is not None and times.min() >= first_valid:
             intake.hints.append(
-                f"{found.tables[name].config.names}: no row is older than the first moment that validates: a model "
+                f"{outcome.tables[name].config.names}: no row is older than the first moment that validates: a model "
                 f"learns nothing of {name}"
             )
-    _hint_at_relations(found.relations, intake)
-    _hint_at_splits(found, intake)
+    _hint_at_relations(outcome.relations, intake)
+    _hint_at_splits(outcome, intake)
     for hint in intake.hints:
         context.warn(hint)
 
@@ -52,7 +52,7 @@ def _tell_columns(table: TableRows, chosen: ChosenColumns, context: StageContext
         ("times", chosen.times),
         ("texts", chosen.texts),
     ]
-    words = "; ".join(f"{what}: {listed(found)}" for what, found in read if found) or "no column is a feature"
+    words = "; ".join(f"{what}: {listed(names)}" for what, names in read if names) or "no column is a feature"
     context.message(f"{table.name}: {table.num_rows:,} rows; {words}")
     if chosen.constant:
         intake.hints.append(
@@ -78,8 +78,8 @@ def _hint_at_relations(relations: Sequence[RelationWriter], intake: Intake) -> N
             intake.hints.append(f"{source}: no row names anything by {column}; leave the foreign key out")
 
 
-def _hint_at_splits(found: Outcome, intake: Intake) -> None:
-    tasks, dealt = found.tasks, found.dealt
+def _hint_at_splits(outcome: Outcome, intake: Intake) -> None:
+    tasks, dealt = outcome.tasks, outcome.dealt
     for split, rows in dealt.splits.items():
         of_one_label = tasks.task_type in ("binary", "multiclass")
         if of_one_label and len(np.unique(tasks.label[rows])) == 1:
@@ -89,7 +89,7 @@ def _hint_at_splits(found: Outcome, intake: Intake) -> None:
                 "move the moments, or change what is predicted"
             )
     if dealt.left_out:
-        intake.adjust(found.tables[found.entities].config, "tasks of no split", dealt.left_out)
+        intake.adjust(outcome.tables[outcome.entities].config, "tasks of no split", dealt.left_out)
         intake.hints.append(
             f"{dealt.left_out:,} of {len(tasks.entity):,} rows to be predicted are in no split: their horizon reaches "
             "into the next one: what they tell would not be known there"

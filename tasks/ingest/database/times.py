@@ -17,7 +17,7 @@ _ZONED = r"\d{2}:\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)\s*$"
 _PER_SECOND = {None: 1, "seconds": 1, "milliseconds": 1000}
 
 
-class RowTimes:
+class RowTimes(TimeReader):
     """A column of times, batch by batch; cells of one column all have an offset from UTC, or none has."""
 
     def __init__(
@@ -27,31 +27,18 @@ class RowTimes:
 
         `way_out`: what one may do about rows without a time, for messages.
         """
-        self.column, self._epoch = column, epoch
-        self._reader = _OneZone(column, time_format)
-        self._reader.every_row = way_out or self._reader.every_row
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns that a CSV gives as texts."""
-        return self._reader.texts
-
-    @property
-    def inferred(self) -> tuple[str, ...]:
-        """Columns that a CSV gives as it understands their cells."""
-        return self._reader.inferred
+        super().__init__(column, time_format)
+        self._epoch = epoch
+        self.every_row = way_out or self.every_row
+        self.zoned: bool | None = None
+        """Whether time stamps have an offset from UTC; None: there was none."""
 
     @property
     def unit(self) -> TimeUnit | None:
         """What the times count; None before a row was read."""
-        return "seconds" if self._epoch and self._reader.unit else self._reader.unit
+        return "seconds" if self._epoch and self._unit else self._unit
 
-    @property
-    def zoned(self) -> bool | None:
-        """Whether time stamps have an offset from UTC; None: there was none."""
-        return self._reader.zoned
-
-    def read(self, batch: TableBatch, *, gaps: bool) -> tuple[Array, Array]:
+    def read_rows(self, batch: TableBatch, *, gaps: bool) -> tuple[Array, Array]:
         """Return times, int64 (n,), and which rows have none, bool (n,); their time is ALWAYS.
 
         Empty cells are gathered as mistakes unless `gaps`.
@@ -62,24 +49,11 @@ class RowTimes:
         times = np.full(batch.num_rows, ALWAYS, np.int64)
         if there.num_rows == 0:
             return times, missing
-        found = self._reader.read(there)
-        if self._epoch and self._reader.unit == "seconds":
+        read = self.read(there)
+        if self._epoch and self._unit == "seconds":
             batch.wrong_column(self.column, "holds dates or time stamps already: leave epoch out")
-        times[~missing] = (found if gaps else found[~missing]) // _PER_SECOND[self._epoch]
+        times[~missing] = (read if gaps else read[~missing]) // _PER_SECOND[self._epoch]
         return times, missing
-
-
-class _OneZone(TimeReader):
-    """Refuses columns in which some time stamps have an offset from UTC and some have none."""
-
-    def __init__(self, column: str, time_format: str | None) -> None:
-        super().__init__(column, time_format)
-        self.zoned: bool | None = None
-
-    @property
-    def unit(self) -> TimeUnit | None:
-        """What the times count; None before a row was read."""
-        return self._unit
 
     def _read(self, batch: TableBatch, values: pa.Array) -> Array:
         if pa.types.is_timestamp(values.type):

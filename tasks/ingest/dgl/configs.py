@@ -33,8 +33,8 @@ class SavedGraphConfig(ComponentConfig):
 
     def field_of(self, option: str, *, edges: bool) -> str:
         """Return the name of a field of nodes or of edges, which is option `edge_...` where there is one."""
-        own = f"edge_{option}"
-        return str(getattr(self, own if edges and own in type(self).model_fields else option))
+        of_edges = f"edge_{option}"
+        return str(getattr(self, of_edges if edges and of_edges in type(self).model_fields else option))
 
 
 @DATASETS.options("dgl", "dgl.dataset")

@@ -59,8 +59,6 @@ class DglFile(GraphFile):
     For graphs that fit into memory: the whole file is read at once. DGL is not needed for it.
     """
 
-    Config = DglFileConfig
-
     config: DglFileConfig
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
@@ -77,8 +75,6 @@ class DglFile(GraphFile):
 @DATASETS.register("pyg")
 class PygFile(GraphFile):
     """A graph of PyG that torch.save wrote: `HeteroData` or `Data`, for node and link tasks; read without PyG."""
-
-    Config = PygFileConfig
 
     config: PygFileConfig
 

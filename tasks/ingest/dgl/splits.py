@@ -11,7 +11,7 @@ from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers
 from tasks.ingest.labels import has_label
-from tasks.ingest.row_splits import write_row_splits
+from tasks.ingest.splits import write_row_splits
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS

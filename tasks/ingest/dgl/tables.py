@@ -16,15 +16,13 @@ from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, ch
 from tasks.ingest.dgl.splits import GraphSplits
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind, finite_float32
-from tasks.ingest.labels import NO_LABEL, LabelKind, has_label, say_unlabelled, to_labels
+from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.dgl_file import SavedGraphs
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType, TaskType
-
-_MAX_CLASSES = 1 << 20
 
 Typed = TypeVar("Typed", NodeType, EdgeType)
 
@@ -95,10 +93,10 @@ class GraphTables:
     def tables(self, target: str | None, label: Array | None) -> None:
         """Write nodes and edges; `label` goes to the nodes of type `target`."""
         check_types(self.graph, self.path)
-        own, own_edges = (self.has_own_columns(edges=edges) for edges in (False, True))
+        apart, edges_apart = (self.has_own_columns(edges=edges) for edges in (False, True))
         for kind, count in self.graph.num_nodes.items():
             owner = self.source.nodes_of(kind)
-            columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if own else "")
+            columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if apart else "")
             node_id = np.arange(count, dtype=np.int64)
             columns |= {"label": label} if kind == target and label is not None else {}
             self.writer.write(f"nodes/{plain_name(kind)}", {"node_id": node_id, **columns})
@@ -114,7 +112,7 @@ class GraphTables:
             self.checks.append(check)
             names = [plain_name(word) for word in triplet]
             made = EdgeType(source=names[0], relation=names[1], target=names[2], num_edges=len(src), features=())
-            owner, prefix = f"{self.config.edge_word} of {relation}", f"{made.name}." if own_edges else ""
+            owner, prefix = f"{self.config.edge_word} of {relation}", f"{made.name}." if edges_apart else ""
             columns, features = self.columns(self.graph.edata[triplet], owner, prefix, edges=True)
             made = made.model_copy(update={"features": features})
             ids_type = id_dtype(max(sizes))
@@ -128,7 +126,7 @@ class GraphTables:
         of_types = (self.graph.edata if edges else self.graph.ndata).values()
         names = [self.config.field_of(option, edges=edges) for option in ("features", "categories")]
         widths = [{data[name].shape[1:] for data in of_types if name in data and data[name].size} for name in names]
-        return any(len(found) > 1 for found in widths)
+        return any(len(shapes) > 1 for shapes in widths)
 
     def columns(
         self, data: Mapping[str, Array], owner: str, prefix: str, *, edges: bool = False
@@ -192,17 +190,8 @@ class GraphTables:
         values = as_matrix(data[name], place).astype(np.float64)
         if len(values) != count:
             raise DataError(f"has {len(values):,} rows for {count:,} graphs", path=place)
-        kind = self.config.task_type or _kind_of_label(values, place)
-        if kind in ("multiclass", "binary") and values.shape[1] != 1:
-            raise DataError(f"has {values.shape[1]} columns; a {kind} label has one", path=place)
-        largest = float(np.nan_to_num(values, nan=-1).max(initial=-1))
-        if kind == "multiclass" and not 1 <= largest < _MAX_CLASSES:
-            raise DataError(f"the largest class is {largest:g}; 1 to {_MAX_CLASSES:,} classes are possible", path=place)
-        classes = int(largest) + 1 if kind == "multiclass" else 0 if kind == "regression" else 2
-        label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
-        if kind == "binary" and not (label == 0).any():
-            there = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))
-            raise DataError(f"holds {there} alone; two classes are 0 and 1, and -1 and -100 are no label", path=place)
+        of_amounts = "of amounts say so: dataset.task_type=regression"
+        kind, classes, label = number_labels(values, self.config.task_type, place, of_amounts=of_amounts)
         say_unlabelled(has_label(label), self.config.task, self.context)
         return {"task_type": kind, "num_classes": classes}, label
 
@@ -220,28 +209,6 @@ class GraphTables:
             return pa.array(texts, pa.binary()).cast(pa.string())
         except pa.ArrowInvalid as error:
             raise DataError(f"holds bytes that are no UTF-8 ({error})", path=place) from None
-
-
-def _kind_of_label(values: Array, place: str) -> Any:
-    """Return the kind of label that numbers look like. Raises DataError for whole numbers below 0 that are no class."""
-    none = np.isnan(values) | np.isin(values, NO_LABEL)
-    known = values[~none]
-    if (known != np.floor(known)).any():
-        return "regression"
-    several = values.shape[1] > 1 and not np.isin(known, (0, 1)).all()
-    below = (values < 0) & (~none | several)
-    if below.any():
-        row, column = np.argwhere(below)[0].tolist()
-        raise DataError(
-            f"label {values[row, column]:g} is below 0 ({int(below.any(1).sum()):,} such rows): classes count from 0, "
-            "and -1, -100 and NaN stand for no label; of amounts say so: dataset.task_type=regression",
-            path=place,
-            row=row,
-            column=column,
-        )
-    if values.shape[1] > 1:
-        return "regression" if several else "multilabel"
-    return "binary" if known.size and known.max() == 1 else "multiclass"
 
 
 def _with_shared_codes(types: list[Typed]) -> tuple[Typed, ...]:

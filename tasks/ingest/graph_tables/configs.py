@@ -10,10 +10,9 @@ from configs.base import ComponentConfig, ConfigModel
 from configs.layout_options import LAYOUT
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
-from configs.versioned_tables import NO_VERSIONS, as_of, open_references
-from tasks.ingest.graph_tables.graph_options import check_graph_tables
-from tasks.ingest.graph_tables.split_options import SplitConfig
-from tasks.ingest.tables.table_configs import EdgesConfig, LabelsConfig, NodesConfig
+from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
+from tasks.ingest.graph_tables.split_options import OF_LINKS, SplitConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, LabelTableConfig, NodeTableConfig
 from tasks.storage.manifests import SPLITS
 
 
@@ -41,11 +40,11 @@ class TablesConfig(ComponentConfig):
     """Take all ids as texts, also where they look like numbers: `007` and `7` are then two nodes."""
     directed: bool = False
     """Whether an edge means one direction only."""
-    nodes: Annotated[tuple[NodesConfig, ...], BeforeValidator(_as_list)] = ()
+    nodes: Annotated[tuple[NodeTableConfig, ...], BeforeValidator(_as_list)] = ()
     """Node tables, one a type. A type that stands only in edges may be left out."""
-    edges: Annotated[tuple[EdgesConfig, ...], BeforeValidator(_as_list)]
+    edges: Annotated[tuple[EdgeTableConfig, ...], BeforeValidator(_as_list)]
     """Edge tables."""
-    labels: LabelsConfig | None = None
+    labels: LabelTableConfig | None = None
     """Labels that stand in files of their own; they belong to `target_type`."""
     target_type: str | None = None
     """Node type that carries the labels; null: the one that has a label column, or the only one."""
@@ -62,14 +61,17 @@ class TablesConfig(ComponentConfig):
         if len(set(types)) != len(types):
             raise ValueError(f"nodes: a type stands twice: {', '.join(types)}")
         labelled = [nodes.type for nodes in self.nodes if nodes.label]
-        check_graph_tables(self.task, self.nodes, self.edges, self.labels, self.split.by)
+        self._check_graph_tables()
         if self.task != "link":
             self._check_labels(labelled)
             if self.split.names_columns or self.split.known_pairs != "take_out" or self.split.negatives:
-                raise ValueError(f"split.{', '.join(sorted(self.split.later_fields))} are for link tasks")
+                raise ValueError(f"split.{', '.join(sorted(OF_LINKS))} are for link tasks")
         else:
             self._check_link(labelled)
-        self._check_split_column()
+        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if self.task == "link" else self.nodes
+        column = self.split.column
+        if column is not None and any(column in (*table.features, *table.categorical) for table in tables):
+            raise ValueError(f"split.column: {column!r} is a feature too; a model must not read what it is tested on")
         self._check_added()
         return self
 
@@ -97,12 +99,6 @@ class TablesConfig(ComponentConfig):
         tables = (*self.nodes, *self.edges, *([] if self.labels is None else [self.labels]))
         return [file for table in tables for file in table.files]
 
-    def _check_split_column(self) -> None:
-        tables: tuple[NodesConfig | EdgesConfig, ...] = self.edges if self.task == "link" else self.nodes
-        column = self.split.column
-        if column is not None and any(column in (*table.features, *table.categorical) for table in tables):
-            raise ValueError(f"split.column: {column!r} is a feature too; a model must not read what it is tested on")
-
     def _check_added(self) -> None:
         """Nodes that only edges name have no row: refuse what every node needs one for."""
         tables = {table.type: table for table in self.nodes}
@@ -128,10 +124,10 @@ class TablesConfig(ComponentConfig):
         columns = self.labels.label if self.labels else next(n.label for n in self.nodes if n.label)
         for table in self.nodes:
             if self.labels and set(self.labels.files) & set(table.files):
-                known = sorted(set(columns) & {*table.features, *table.categorical})
-                if known:
+                both = sorted(set(columns) & {*table.features, *table.categorical})
+                if both:
                     raise ValueError(
-                        f"column {known[0]!r} of {table.names} is a label (labels.label) and a feature; "
+                        f"column {both[0]!r} of {table.names} is a label (labels.label) and a feature; "
                         "a model that reads the label has nothing left to learn"
                     )
         if self.labels and self.labels.form != "nodes" and self.task_type != "multilabel":
@@ -173,3 +169,34 @@ class TablesConfig(ComponentConfig):
             raise ValueError("split.by: none is for nodes and graphs; of links say which pairs to score (--pairs)")
         if self.split.by == "files" and set(self.split.files) != {"valid", "test"}:
             raise ValueError("split.files of a link task are valid and test; the edge table is what trains")
+
+    def _check_graph_tables(self) -> None:
+        """Refuse what many graphs have not, and columns of graphs where there is one."""
+        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = (*self.nodes, *self.edges)
+        named = [table for table in tables if table.graph is not None]
+        if self.task != "graph":
+            if named:
+                raise ValueError(f"{named[0].names}: graph: {named[0].graph} is for graph tasks; set task: graph")
+            return
+        if len(self.nodes) != 1 or len(self.edges) != 1 or self.edges[0].relation_column is not None:
+            raise ValueError("a graph task has one table of nodes and one of edges, of one relation")
+        labels, [of_nodes], [of_edges] = self.labels, self.nodes, self.edges
+        if not of_nodes.files or of_nodes.graph is None:
+            raise ValueError("a graph task needs to know which graph a node is in: nodes: {files: ..., graph: COLUMN}")
+        if {of_edges.source_type, of_edges.target_type} != {of_nodes.type}:
+            raise ValueError(
+                f"edges join {of_edges.source_type} and {of_edges.target_type}, and nodes are {of_nodes.type}"
+            )
+        if labels is None or labels.form != "nodes" or labels.on_unknown_id != "error":
+            raise ValueError(
+                "labels of graphs stand in a table of graphs, a row each with its id: labels: {files: ..., id: COLUMN, "
+                "label: [...]}"
+            )
+        if of_edges.graph is not None and of_nodes.id is None:
+            raise ValueError("edges.graph: ids that begin anew in each graph need a column of them: nodes.id")
+        if of_edges.on_unknown_id == "add":
+            raise ValueError(
+                "edges: on_unknown_id: add: of a node that only edges name nobody knows the graph; use drop"
+            )
+        if self.split.by == "time":
+            raise ValueError("split.by: graphs have no times; take ratio, stratified, column or files")

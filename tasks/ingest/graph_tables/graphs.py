@@ -14,18 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from configs.errors import DataError
-from configs.matching import listed
 from tasks.arrays import Array
-from tasks.ingest.edges import total_duplicates
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.edges import EdgeReader, GraphEnds
-from tasks.ingest.graph_tables.labels import LabelStore
+from tasks.ingest.graph_tables.labels import LabelStore, label_fields
 from tasks.ingest.graph_tables.nodes import GraphColumn, SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
-from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
+from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.tables.intake import Intake
-from tasks.ingest.tables.table_configs import NodesConfig
+from tasks.ingest.tables.table_configs import NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import FeatureColumn, NodeType
@@ -54,7 +53,7 @@ def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -
         nodes.settle()
     sizes = _sizes(graphs, graph_of, config.labels.names)
     order = None if (np.diff(graph_of) >= 0).all() else np.argsort(graph_of, kind="stable")
-    place = None if order is None else _inverse(order)
+    place = None if order is None else np.argsort(order)
     with DatasetWriter(context.work) as writer:
         features = _write_nodes(nodes, intake, writer, order, context)
         ends_of = GraphColumn(edges.graph, graphs, (edges.source, edges.target)) if edges.graph else None
@@ -71,40 +70,25 @@ def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -
             writer.write(f"split/{name}", {"graph_id": ids})
         if names is not None:
             writer.write(labels.names_table, {"label": np.arange(len(names), dtype=np.int64), "name": names})
-    for hint in intake.hints:
-        context.warn(hint)
-    intake.find_unread([table, edges, config.labels])
-    for files, columns in intake.unread.items():
-        context.message(f"{files}: not read: {listed(columns)}")
-    checks = [sink.check for sink in reader.sinks.values()]
-    several = config.task_type == "regression" and label.ndim == 2 and label.shape[1] > 1
-    classes = {"regression": 0, "multiclass": config.num_classes or (0 if names is None else len(names))}
-    return {
-        "dataset": config.title,
-        "task": "graph",
-        "task_type": config.task_type,
-        "num_classes": classes.get(config.task_type, 2),
-        "num_tasks": label.shape[1] if label.ndim == 2 else 1,
-        "metric": config.metric or ("r2" if several else usual_metric(config.task_type)),
-        "directed": config.directed,
-        "node_types": (NodeType(name=table.type, num_nodes=nodes.num_nodes, features=features),),
-        "edge_types": tuple(reader.describe()),
-        "target_type": table.type,
-        "num_graphs": graphs.num_nodes,
-        "splits": {name: len(ids) for name, ids in split.items()},
-        "num_self_loops": sum(check.num_self_loops for check in checks),
-        "num_duplicate_edges": total_duplicates(checks),
-        "adjusted": intake.adjusted,
-        "tables": writer.tables,
-    }
+    intake.report(context)
+    return dataset_fields(
+        writer,
+        config.title,
+        **label_fields(config, label, names, context),
+        directed=config.directed,
+        node_types=[NodeType(name=table.type, num_nodes=nodes.num_nodes, features=features)],
+        edge_types=reader.describe(),
+        checks=[sink.check for sink in reader.sinks.values()],
+        adjusted=intake.adjusted,
+    )
 
 
 def _scan_graphs(config: TablesConfig, labels: LabelStore, intake: Intake) -> tuple[NodeSet, Array | None]:
     """Read the table of graphs: ids, labels and the split of each, int8, where a column says it."""
     table = config.labels
     assert table is not None
-    given = {name: getattr(table, name) for name in type(table).model_fields if name in NodesConfig.model_fields}
-    graphs = NodeSet("graph", NodesConfig.model_construct(**given), text_ids=config.text_ids)
+    given = {name: getattr(table, name) for name in type(table).model_fields if name in NodeTableConfig.model_fields}
+    graphs = NodeSet("graph", NodeTableConfig.model_construct(**given), text_ids=config.text_ids)
     graphs.way_out_of_repeats = "a graph has one row, with all of its labels"
     owner = None
     with intake.problems.gathering():
@@ -126,12 +110,6 @@ def _sizes(graphs: NodeSet, graph_of: Array, path: str) -> Array:
             row=int(empty[0]),
         )
     return sizes
-
-
-def _inverse(order: Array) -> Array:
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return place
 
 
 def _write_nodes(

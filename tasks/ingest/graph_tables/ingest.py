@@ -5,31 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from configs.errors import DataError, RecipeError
 from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
-from tasks.ingest.edges import total_duplicates
+from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.graph_tables.graphs import ingest_graphs
-from tasks.ingest.graph_tables.labels import LabelStore, read_labels
+from tasks.ingest.graph_tables.labels import LabelStore, label_fields, read_labels
 from tasks.ingest.graph_tables.link_splits import LinkSplitter
 from tasks.ingest.graph_tables.memberships import Memberships
 from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
-from tasks.ingest.labels import has_label, say_unlabelled, usual_metric
+from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number, table_files
-from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
-from tasks.storage.manifests import NodeType, TaskType
+from tasks.storage.manifests import NodeType
 
-_UNLIKE = 10.0  # times
 # What columns are often called.
 _WEIGHTS = frozenset({"weight", "weights", "w", "count", "score", "strength", "amount", "rating"})
 _TIMES = frozenset({"time", "timestamp", "ts", "date", "datetime", "year", "day", "since", "created", "created_at"})
@@ -38,15 +36,15 @@ _MOST_WAYS = 30
 
 def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
     """Return the options with each `header: auto` settled by the first lines, and say so; hint at names in data."""
-    found: dict[str, Any] = {
+    settled: dict[str, Any] = {
         "nodes": tuple(with_header_found(table, "dataset.nodes", intake) for table in config.nodes),
         "edges": tuple(with_header_found(table, "dataset.edges", intake) for table in config.edges),
         "labels": config.labels and with_header_found(config.labels, "dataset.labels", intake),
     }
-    return config.model_copy(update=found)
+    return config.model_copy(update=settled)
 
 
-def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
+def _hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
     """Leave a hint where ids such as `007` are read as numbers, as those of a CSV and an edge list are."""
     columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
     columns += [(table, [table.source, table.target]) for table in config.edges]
@@ -57,28 +55,19 @@ def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
             intake.hints.append(as_number(table.names, zero))
 
 
-def _with_names(edges: EdgesConfig, intake: Intake) -> EdgesConfig:
+def _with_names(edges: EdgeTableConfig, intake: Intake) -> EdgeTableConfig:
     """Return edges whose columns are given by name, where they are given by their places. Raises DataError."""
     roles = ("source", "target", "weight", "time", "relation_column")
     given = {role: column for role in roles if (column := getattr(edges, role)) is not None}
     if not any(column.isdigit() for column in given.values()):
         return edges
-    names = table_files(edges).column_names()
-    named = {
-        role: names[int(column)] if column not in names and column.isdigit() and int(column) < len(names) else column
-        for role, column in given.items()
-    }
+    names, named = table_files(edges).column_names(), dict(given)
+    for role, column in given.items():
+        if column not in names and column.isdigit() and int(column) < len(names):
+            named[role] = names[int(column)]
     if named != given:
         hint_at_data_in_header(edges, "dataset.edges", intake)
     return edges.model_copy(update=named)
-
-
-def _settled(config: TablesConfig, intake: Intake) -> TablesConfig:
-    """Return the options with what the first lines of files decide: whether there are names, and which."""
-    config = with_headers_found(config, intake)
-    config = config.model_copy(update={"edges": tuple(_with_names(edges, intake) for edges in config.edges)})
-    hint_at_leading_zeros(config, intake)
-    return config
 
 
 def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -90,14 +79,28 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         DataError: naming all mistakes.
         RecipeError: options that do not go together.
     """
-    config = _settled(config, intake)
+    config = with_headers_found(config, intake)
+    config = config.model_copy(update={"edges": tuple(_with_names(edges, intake) for edges in config.edges)})
+    _hint_at_leading_zeros(config, intake)
     for note in intake.notes:
         context.message(note)
-    if config.task == "graph":
-        return ingest_graphs(config, context, intake)
+    ingest = ingest_graphs if config.task == "graph" else _ingest_graph
+    fields = ingest(config, context, intake)
+    intake.find_unread([*config.nodes, *config.edges])
+    for table, columns in intake.unread.items():
+        option = "dataset.edges" if table in [edges.names for edges in config.edges] else "dataset.nodes"
+        context.message(f"{table}: not read: {listed(columns)}; to use them: {_ways_to_use(columns, option)}")
+    return fields
+
+
+def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
-    labels = _label_store(config)
+    labels: LabelStore | Memberships | None = None
+    if config.labels is not None and config.labels.form != "nodes":
+        labels = Memberships(config.labels)
+    elif config.labels is not None or any(table.label for table in config.nodes):
+        labels = LabelStore(config)
     owner = _scan(config, nodes, target, labels if isinstance(labels, LabelStore) else None, context, intake)
     with DatasetWriter(context.work) as writer:
         column, names = None, None
@@ -116,126 +119,68 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
                 features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
-        readers, sizes = _write_edges(config, nodes, writer, context, intake)
+        readers = _write_edges(config, nodes, writer, context, intake)
         if column is not None:
             say_unlabelled(has_label(column), "node", context)
             with intake.problems.gathering():
-                found = {} if config.task == LAYOUT else node_splits(config, nodes[target], column, owner, intake)
-                for split, ids in found.items():
+                splits = {} if config.task == LAYOUT else node_splits(config, nodes[target], column, owner, intake)
+                for split, ids in splits.items():
                     writer.write(f"split/{split}", {"node_id": ids})
-                sizes = {split: len(ids) for split, ids in found.items()}
-        for hint in intake.hints:
-            context.warn(hint)
-        for what in intake.problems.unread:
-            context.warn(f"a mistake ended the reading of a table; not checked: {what}")
-        intake.problems.raise_any()
-        _say_what_was_not_read(config, context, intake)
+        intake.report(context)
         if labels is not None and names is not None:
             writer.write(labels.names_table, {"label": np.arange(len(names), dtype=np.int64), "name": names})
-    task_type = _task_type(config, column)
-    sinks = [sink for reader in readers for sink in reader.sinks.values()]
-    return {
-        "dataset": config.title,
-        "task": config.task,
-        "task_type": task_type,
-        "num_classes": _num_classes(config, names),
-        "num_tasks": column.shape[1] if column is not None and column.ndim == 2 else 1,
-        "metric": _metric(config, task_type, column, context),
-        "directed": config.directed,
-        "node_types": tuple(node_types),
-        "edge_types": tuple(edge_type for reader in readers for edge_type in reader.describe()),
-        "target_type": target,
-        "num_relations": len(readers[0].relations.names) if config.task == "link" else 0,
-        "keep_known_pairs": config.task == "link" and config.split.known_pairs == "keep",
-        "negative_kinds": config.split.negatives if config.task == "link" else (),
-        "splits": sizes,
-        "num_self_loops": sum(sink.check.num_self_loops for sink in sinks),
-        "num_duplicate_edges": total_duplicates([sink.check for sink in sinks]),
-        "adjusted": intake.adjusted,
-        "tables": writer.tables,
+    of_links: dict[str, Any] = {
+        "num_relations": len(readers[0].relations.names),
+        "keep_known_pairs": config.split.known_pairs == "keep",
+        "negative_kinds": config.split.negatives,
     }
+    return dataset_fields(
+        writer,
+        config.title,
+        task=config.task,
+        **label_fields(config, column, names, context),
+        directed=config.directed,
+        node_types=node_types,
+        edge_types=[edge_type for reader in readers for edge_type in reader.describe()],
+        target_type=target,
+        checks=[sink.check for reader in readers for sink in reader.sinks.values()],
+        adjusted=intake.adjusted,
+        **(of_links if config.task == "link" else {}),
+    )
 
 
-def _task_type(config: TablesConfig, labels: Array | None) -> TaskType:
-    if config.task == "link":
-        return "link"
-    return config.task_type if config.task == "node" or labels is not None else LAYOUT
-
-
-def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
-    """Return what takes the labels of a node task."""
-    labelled = config.labels is not None or any(nodes.label for nodes in config.nodes)
-    if config.task != "node" and not (config.task == LAYOUT and labelled):
-        return None
-    if config.labels is not None and config.labels.form != "nodes":
-        return Memberships(config.labels)
-    return LabelStore(config)
-
-
-def _has_labels(config: TablesConfig, table: NodesConfig) -> bool:
+def _has_labels(config: TablesConfig, table: NodeTableConfig) -> bool:
     """Whether a table's labels are to be read: where nothing trains they may be missing, columns and all."""
     if config.split.by != "none" or not table.files:
         return bool(table.label)
     return bool(table.label) and set(table.label) <= set(table_files(table).column_names())
 
 
-def _say_what_was_not_read(config: TablesConfig, context: StageContext, intake: Intake) -> None:
-    intake.find_unread([*config.nodes, *config.edges])
-    for table, columns in intake.unread.items():
-        of_edges = [edges.names for edges in config.edges]
-        option = "dataset.edges" if table in of_edges else "dataset.nodes"
-        context.message(f"{table}: not read: {listed(columns)}; to use them: {_ways_to_use(columns, option)}")
-
-
 def _ways_to_use(columns: list[str], option: str) -> str:
     """Say which overrides would read some columns, by what their names sound like."""
     roles = {"weight": _WEIGHTS, "time": _TIMES} if option == "dataset.edges" else {"time": _TIMES}
-    ways: list[str] = []
-    left: list[str] = []
+    ways: dict[str, str] = {}
+    others: list[str] = []
     for column in columns[:_MOST_WAYS]:
-        role = next((role for role, names in roles.items() if column.lower() in names), None)
-        if role and not any(way.startswith(f"{option}.{role}=") for way in ways):
-            ways.append(f"{option}.{role}={column}")
+        role = next((role for role, names in roles.items() if column.lower() in names and role not in ways), None)
+        if role is None:
+            others.append(column)
         else:
-            left.append(column)
+            ways[role] = f"{option}.{role}={column}"
     kinds = [f"{option}.{role}" for role in (*roles, "features", "categorical")]
-    if left:
-        ways.append(f"{left[0]} as one of {', '.join(kinds)} (={left[0]})")
-    return ", ".join(ways)
-
-
-def _metric(config: TablesConfig, task_type: str, column: Array | None, context: StageContext) -> str:
-    """Return the metric: of several amounts R2, for in an error of them all the largest unit hides the others."""
-    several = task_type == "regression" and column is not None and column.shape[1] > 1
-    metric = config.metric or ("r2" if several else usual_metric(task_type))
-    if several and column is not None and metric in ("rmse", "mae"):
-        spread = np.nanstd(column.astype(np.float64), axis=0)
-        if spread.max() > _UNLIKE * spread.min():
-            context.warn(
-                f"{metric} is the mean over {column.shape[1]} labels whose standard deviations lie between "
-                f"{spread.min():.3g} and {spread.max():.3g}: the best epoch and the champion go by the largest; leave "
-                "dataset.metric out (then it is r2), or scale the columns"
-            )
-    return metric
-
-
-def _num_classes(config: TablesConfig, names: pa.Array | None) -> int:
-    if config.task == "link" or config.task_type == "regression" or (config.task == LAYOUT and names is None):
-        return 0
-    if config.task_type != "multiclass":
-        return 2
-    return config.num_classes or (0 if names is None else len(names))
+    last = [f"{others[0]} as one of {', '.join(kinds)} (={others[0]})"] if others else []
+    return ", ".join([*ways.values(), *last])
 
 
 def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
     """All node types: those with a table first, then those that only edges name."""
-    nodes = {table.type: NodeSet(table.type, table, text_ids=config.text_ids) for table in config.nodes}
+    tables: dict[str, NodeTableConfig | None] = {table.type: table for table in config.nodes}
     used = {kind for edges in config.edges for kind in (edges.source_type, edges.target_type)}
-    others = sorted(used - set(nodes))
-    for kind in others:
-        if hint := did_you_mean(kind, nodes):
+    for kind in sorted(used - set(tables)):
+        if hint := did_you_mean(kind, [table.type for table in config.nodes]):
             raise RecipeError(f"dataset.edges: unknown node type {kind!r}{hint}")
-    return nodes | {kind: NodeSet(kind, None, text_ids=config.text_ids) for kind in others}
+        tables[kind] = None
+    return {kind: NodeSet(kind, table, text_ids=config.text_ids) for kind, table in tables.items()}
 
 
 def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
@@ -246,8 +191,7 @@ def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
     if config.task == LAYOUT and not labelled and target is None:
         target = next(iter(nodes))
     if target not in nodes:
-        known = ", ".join(nodes)
-        raise RecipeError(f"dataset.target_type: which nodes carry the labels? One of {known}, not {target}")
+        raise RecipeError(f"dataset.target_type: which nodes carry the labels? One of {', '.join(nodes)}, not {target}")
     return target
 
 
@@ -296,15 +240,15 @@ def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> Non
 
 def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
     """Get to know the nodes that only edges name, then drop the indexes that say nothing."""
-    only_in_edges = {kind: found for kind, found in nodes.items() if not found.has_files and found.num_nodes == 0}
-    before = {kind: found.index.count for kind, found in nodes.items() if found.index is not None}
+    only_in_edges = {kind for kind, node_set in nodes.items() if not node_set.has_files and node_set.num_nodes == 0}
+    before = {kind: node_set.index.count for kind, node_set in nodes.items() if node_set.index is not None}
     for edges in config.edges:
         ends = {edges.source_type, edges.target_type}
-        wanted = ends & set(before) if edges.on_unknown_id == "add" else ends & set(only_in_edges)
-        if wanted:
+        growing = ends & (set(before) if edges.on_unknown_id == "add" else only_in_edges)
+        if growing:
             with intake.problems.gathering() as ended:
-                discover_nodes(edges, {kind: nodes[kind] for kind in wanted}, intake)
-            for kind in wanted:
+                discover_nodes(edges, {kind: nodes[kind] for kind in growing}, intake)
+            for kind in growing:
                 nodes[kind].broken |= bool(ended)
     for kind, node_set in nodes.items():
         if node_set.index is None or node_set.broken:
@@ -331,9 +275,9 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
 
 def _write_edges(
     config: TablesConfig, nodes: dict[str, NodeSet], writer: DatasetWriter, context: StageContext, intake: Intake
-) -> tuple[list[EdgeReader], dict[str, int]]:
+) -> list[EdgeReader]:
     taken: set[Triplet] = set()
-    readers, sizes = [], {}
+    readers = []
     for edges in config.edges:
         splitter = None
         with intake.problems.gathering(f"{edges.names} behind that mistake"):
@@ -345,5 +289,5 @@ def _write_edges(
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now
             if splitter is not None and not intake.problems:
-                sizes = splitter.finish()
-    return readers, sizes
+                splitter.finish()
+    return readers

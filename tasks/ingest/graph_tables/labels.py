@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from configs.layout_options import LAYOUT
 from tasks.arrays import Array
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
-from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, label_codes, wrong_label, wrong_labels
+from tasks.ingest.labels import (
+    NO_LABEL,
+    LabelKind,
+    count_no_label,
+    label_codes,
+    usual_metric,
+    wrong_label,
+    wrong_labels,
+)
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.intake import OFTEN_MISSING, Intake
-from tasks.ingest.tables.table_configs import LabelsConfig
+from tasks.ingest.tables.table_configs import LabelTableConfig
 from tasks.readers.columns import is_text, whole_numbers
+from tasks.stage import StageContext
 
+_UNLIKE = 10.0  # times
 _OFTEN_NO_LABEL = OFTEN_MISSING - {"-", "unknown"} | {"nan", "nat"}
 """Texts, in small letters, that programs write where there is no label; `-` and `unknown` are names of classes too."""
 
@@ -81,10 +92,10 @@ class LabelStore:
         values = batch.column(column)
         if pa.types.is_floating(values.type):
             whole = numbers(batch, column, missing=True)
-            known = np.nan_to_num(whole)
-            odd = (known != np.floor(known)) | (np.abs(known) > EXACT)
+            there = np.nan_to_num(whole)
+            odd = (there != np.floor(there)) | (np.abs(there) > EXACT)
             batch.wrong(odd, column, "no class", lambda row: f"the class {whole[row]} is not a whole number or a text")
-            values = pa.array(np.where(odd, 0, known).astype(np.int64), mask=odd | np.isnan(whole))
+            values = pa.array(np.where(odd, 0, there).astype(np.int64), mask=odd | np.isnan(whole))
         if pa.types.is_null(values.type):
             return np.full(len(values), -1, np.int64)
         if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_boolean(values.type):
@@ -182,7 +193,33 @@ class LabelStore:
         return keys.take(pa.array(order)).cast(pa.string()), rank
 
 
-def note_unknown(table: LabelsConfig, count: int, intake: Intake) -> None:
+def label_fields(
+    config: TablesConfig, labels: Array | None, names: pa.Array | None, context: StageContext
+) -> dict[str, Any]:
+    """Return the manifest's fields that labels decide: kind, classes and metric.
+
+    `labels`: the column `label`; None: there is none. `names`: of classes that were found in the labels.
+    """
+    if labels is None:
+        return {"task_type": config.task, "metric": config.metric}
+    task_type, several = config.task_type, config.task_type == "regression" and labels.shape[1] > 1
+    # Of several amounts R2, for in an error of them all the largest unit hides the others.
+    metric = config.metric or ("r2" if several else usual_metric(task_type))
+    if several and metric in ("rmse", "mae"):
+        spread = np.nanstd(labels.astype(np.float64), axis=0)
+        if spread.max() > _UNLIKE * spread.min():
+            context.warn(
+                f"{metric} is the mean over {labels.shape[1]} labels whose standard deviations lie between "
+                f"{spread.min():.3g} and {spread.max():.3g}: the best epoch and the champion go by the largest; leave "
+                "dataset.metric out (then it is r2), or scale the columns"
+            )
+    if task_type != "multiclass":
+        return {"task_type": task_type, "metric": metric}
+    num_classes = len(names) if names is not None else 0 if config.task == LAYOUT else config.num_classes
+    return {"task_type": task_type, "metric": metric, "num_classes": num_classes}
+
+
+def note_unknown(table: LabelTableConfig, count: int, intake: Intake) -> None:
     """Say how many ids of a table of labels are left out, for no node has them."""
     if table.on_unknown_id == "drop" and count:
         intake.adjust(table, "unknown ids dropped", count)
@@ -191,27 +228,26 @@ def note_unknown(table: LabelsConfig, count: int, intake: Intake) -> None:
         )
 
 
-def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
+def read_labels(table: LabelTableConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
     """Read labels that stand in a table of their own, a row a node. Raises DataError."""
     texts, numbers = labels.csv_kinds(table.label)
     seen = np.zeros(nodes.num_nodes, np.bool_)
     rows, num_unknown = 0, 0
     for batch in intake.batches(table, [table.id, *table.label], (*texts, *nodes.texts(table.id)), numbers):
-        found = nodes.look_up(batch, table.id)
+        node_ids = nodes.look_up(batch, table.id)
         if table.on_unknown_id == "error":
-            nodes.refuse_unknown(batch, table.id, found)
-        num_unknown += int(np.count_nonzero(found == UNKNOWN))
-        rows += len(found)
-        known = batch.keep(found >= 0)
-        codes = found[found >= 0]
+            nodes.refuse_unknown(batch, table.id, node_ids)
+        num_unknown += int(np.count_nonzero(node_ids == UNKNOWN))
+        rows += len(node_ids)
+        batch, codes = batch.keep(node_ids >= 0), node_ids[node_ids >= 0]
         order = np.argsort(codes, kind="stable")
         again = seen[codes]
         again[order[1:]] |= codes[order][1:] == codes[order][:-1]
-        ids = known.column(table.id)
+        ids = batch.column(table.id)
         message = lambda row, ids=ids: f"node {ids[row].as_py()!r} has two labels"  # noqa: E731
-        known.wrong(again, table.id, "a node has two labels", message)
+        batch.wrong(again, table.id, "a node has two labels", message)
         seen[codes] = True
-        labels.put(known, table.label, codes)
+        labels.put(batch, table.label, codes)
     if rows == 0:
         raise DataError("has no rows", path=table.names)
     note_unknown(table, num_unknown, intake)

@@ -14,14 +14,18 @@ from tasks.storage.manifests import SPLITS
 NEGATIVE_KINDS = ("random", "historical", "inductive")
 """Of events (Poursafaei and others, NeurIPS 2022, arXiv:2207.10128)."""
 
+OF_LINKS = {
+    **dict.fromkeys(("source", "target", "relation_column", "label"), ("files",)),
+    "known_pairs": ("files", "time"),
+    **dict.fromkeys(("negatives", "per_edge"), ("time",)),
+}
+"""Options of links, and which kinds of splits they are for."""
+
 
 class SplitConfig(ConfigModel):
     """Which nodes (or edges) train, validate and test."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})
-    later_fields: ClassVar[frozenset[str]] = frozenset(
-        {"source", "target", "relation_column", "label", "known_pairs", "negatives", "per_edge"}
-    )
 
     by: Literal["ratio", "stratified", "time", "column", "files", "none"] = "ratio"
     """ratio: at random; stratified: the same shares of each class; time: oldest train, newest test; column or files:
@@ -82,17 +86,13 @@ class SplitConfig(ConfigModel):
         for name in self.files:
             if name not in SPLITS:
                 raise ValueError(f"unknown split {name!r}{did_you_mean(name, SPLITS)} in split.files")
-        of_events = ("known_pairs", "negatives", "per_edge")
-        for option in sorted(self.later_fields):
-            fits = {"files"} if option not in of_events else {"time"} if option != "known_pairs" else {"files", "time"}
-            if self.by not in fits and getattr(self, option) != type(self).model_fields[option].default:
-                raise ValueError(f"split.{option} is for `by: {' or '.join(sorted(fits))}` of links; leave it out")
+        for option, kinds in OF_LINKS.items():
+            if self.by not in kinds and getattr(self, option) != type(self).model_fields[option].default:
+                raise ValueError(f"split.{option} is for `by: {' or '.join(kinds)}` of links; leave it out")
         for kind in self.negatives:
             if kind not in NEGATIVE_KINDS:
-                known = ", ".join(NEGATIVE_KINDS)
-                raise ValueError(
-                    f"split.negatives: unknown kind {kind!r}{did_you_mean(kind, NEGATIVE_KINDS)}; known: {known}"
-                )
+                hint = f"{did_you_mean(kind, NEGATIVE_KINDS)}; known: {', '.join(NEGATIVE_KINDS)}"
+                raise ValueError(f"split.negatives: unknown kind {kind!r}{hint}")
         if len(set(self.negatives)) < len(self.negatives):
             raise ValueError("split.negatives: a kind stands twice")
         if self.negatives and self.known_pairs != "keep":

@@ -35,8 +35,6 @@ class OgbDataset(Dataset):
     classes, metric, split) comes from the `ogb` package for OGB's own data sets and from the options for others.
     """
 
-    Config = OgbDatasetConfig
-
     config: OgbDatasetConfig
 
     @property
@@ -77,8 +75,8 @@ class OgbDataset(Dataset):
         files = files_below(self.folder(home.downloads / "ogb"), _READ)
         if meta.listed and not files:
             return as_listed
-        found = digests.describe({"files": files})
-        return as_listed if meta.listed and _downloaded(home, meta) == {**as_listed, **found} else found
+        content = digests.describe({"files": files})
+        return as_listed if meta.listed and _downloaded(home, meta) == {**as_listed, **content} else content
 
     def time_unit(self) -> TimeUnit | None:
         """Years; None where there are none. What is still to be downloaded may have some."""
@@ -123,17 +121,17 @@ class OgbDataset(Dataset):
         with file_lock(beside(folder, ".lock"), lambda: context.message("another run downloads this")):
             if not is_folder(folder):
                 download_archive(meta.url, folder, meta.archive_folder, context)
-                found = SourceDigests(context.home, context.progress).describe({"files": files_below(folder, _READ)})
-                known = {"ogb": meta.name, "version": meta.version, **found}
-                write_atomic(_record(context.home, meta), json.dumps(known).encode())
+                content = SourceDigests(context.home, context.progress).describe({"files": files_below(folder, _READ)})
+                record = {"ogb": meta.name, "version": meta.version, **content}
+                write_atomic(_record(context.home, meta), json.dumps(record).encode())
 
 
 def _own_meta(config: OgbDatasetConfig) -> OgbMeta:
     """Check the options that describe a folder which OGB does not list."""
     assert config.task is not None
-    own = config.task if config.task in ("link", "triple") else None
-    task_type = config.task_type or own or "multiclass"
-    if own not in (None, task_type) or (own is None and task_type in ("link", "triple")):
+    pairs_task = config.task if config.task in ("link", "triple") else None
+    task_type = config.task_type or pairs_task or "multiclass"
+    if pairs_task not in (None, task_type) or (pairs_task is None and task_type in ("link", "triple")):
         raise RecipeError(f"dataset.task_type: {task_type} does not go with a {config.task} task")
     if task_type == "multiclass" and config.num_classes is None:
         raise RecipeError("dataset.num_classes: a multiclass label needs it")

@@ -16,18 +16,18 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.source_files import is_file
-from tasks.arrays import Array
+from tasks.arrays import Array, offsets
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind
 from tasks.ingest.labels import LabelKind, has_label, say_unlabelled, to_labels
-from tasks.ingest.ogb.graph_offsets import GraphOffsets
+from tasks.ingest.ogb.graph_offsets import globalise
 from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
 from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
 from tasks.ingest.raw_rows import RawRows, Taker
-from tasks.ingest.row_splits import write_row_splits
+from tasks.ingest.splits import write_row_splits
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.limits import check_memory
@@ -238,15 +238,15 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
     edges = Taker(rows.path, rows.chunks(kind, 2), *counts)
     codes = bond_cardinalities() if job.meta.molecules else ()
     columns = _Columns(partial(raw.edge_rows, triplet), _EDGE_FILES, job.categorical, codes, counts)
-    graphs = GraphOffsets(raw.num_nodes[NODE], raw.num_edges[EDGE]) if job.meta.task == "graph" else None
+    starts = (offsets(raw.num_nodes[NODE]), offsets(raw.num_edges[EDGE])) if job.meta.task == "graph" else None
     check = EdgeCheck(num_src, num_dst, same_type=source == target)
     job.checks.append(check)
     with job.writer.table(f"edges/{joined_name(triplet)}") as table:
         for first, n in _portions(total, columns.step):
             pair = edges.take(n) if n else np.empty((0, 2), kind)
             src, dst = np.ascontiguousarray(pair[:, 0]), np.ascontiguousarray(pair[:, 1])
-            if graphs is not None:
-                src, dst = graphs.globalise(src, dst, first, rows.path)
+            if starts is not None:
+                src, dst = globalise(src, dst, first, *starts, rows.path)
             check.add(src, dst, rows.path)
             feat, others = columns.take(n)
             table.write({"src": src, "dst": dst, **feat, **others})
@@ -280,7 +280,7 @@ def _write_index_splits(job: _Job, folder: Path) -> None:
     what = "graph" if job.meta.task == "graph" else "node"
     assert job.labelled is not None
     say_unlabelled(job.labelled, what, job.context)
-    write_row_splits(job.writer, index_splits(folder, len(job.labelled)), job.labelled, what)
+    write_row_splits(job.writer, index_splits(folder, len(job.labelled)), job.labelled, what, has_rows=True)
 
 
 def _write_link_splits(job: _Job, folder: Path) -> None:

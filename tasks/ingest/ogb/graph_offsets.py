@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from configs.errors import DataError
-from tasks.arrays import Array, offsets
+from tasks.arrays import Array
 from tasks.storage.graph_store import id_dtype
 
 
@@ -26,26 +26,23 @@ def _globalise(src, dst, first, graph, node_offsets, edge_offsets, out_src, out_
     return -1, 0, graph
 
 
-class GraphOffsets:
-    """Where each graph's nodes and edges begin when all graphs lie end to end."""
+def globalise(
+    src: Array, dst: Array, first: int, node_offsets: Array, edge_offsets: Array, path: object
+) -> tuple[Array, Array]:
+    """Return ids over all graphs of edges number `first` and on, (n,) each. Raises DataError for an id of no node.
 
-    def __init__(self, num_nodes: Array, num_edges: Array) -> None:
-        self.nodes, self.edges = offsets(num_nodes), offsets(num_edges)
-        self._graph = 0
-
-    def globalise(self, src: Array, dst: Array, first: int, path: object) -> tuple[Array, Array]:
-        """Return ids over all graphs. Raises DataError for an id that its graph has not."""
-        kind = id_dtype(int(self.nodes[-1]))
-        out_src, out_dst = np.empty(len(src), kind), np.empty(len(dst), kind)
-        row, side, graph = _globalise(src, dst, first, self._graph, self.nodes, self.edges, out_src, out_dst)
-        if row >= 0:
-            size = int(self.nodes[graph + 1] - self.nodes[graph])
-            value = int((src, dst)[side][row])
-            raise DataError(
-                f"node id {value} is not in 0..{size - 1}; graph {graph} has {size} nodes",
-                path=path,
-                row=first + row,
-                column=side,
-            )
-        self._graph = graph
-        return out_src, out_dst
+    node_offsets, edge_offsets: where each graph's nodes and edges begin when all graphs lie end to end.
+    """
+    kind = id_dtype(int(node_offsets[-1]))
+    out_src, out_dst = np.empty(len(src), kind), np.empty(len(dst), kind)
+    graph = int(np.searchsorted(edge_offsets, first, side="right")) - 1
+    row, side, graph = _globalise(src, dst, first, graph, node_offsets, edge_offsets, out_src, out_dst)
+    if row >= 0:
+        size = int(node_offsets[graph + 1] - node_offsets[graph])
+        raise DataError(
+            f"node id {int((src, dst)[side][row])} is not in 0..{size - 1}; graph {graph} has {size} nodes",
+            path=path,
+            row=first + row,
+            column=side,
+        )
+    return out_src, out_dst

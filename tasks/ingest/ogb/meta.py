@@ -93,17 +93,18 @@ def listed_meta(name: str) -> OgbMeta:
 
 
 def _task_type(name: str, text: str, num_tasks: int) -> TaskType:
-    if text == "binary classification":
-        return "binary" if num_tasks == 1 else "multilabel"
-    if text == "multiclass classification":
-        return "multiclass"
-    if text == "regression":
-        return "regression"
-    if text == "link prediction":
-        return "link"
-    if text == _KNOWLEDGE_GRAPH:
-        return "triple"
-    raise RecipeError(f"{name} is a {text} task, which graphmill does not train; it knows node, link, graph and triple")
+    kinds: dict[str, TaskType] = {
+        "binary classification": "binary" if num_tasks == 1 else "multilabel",
+        "multiclass classification": "multiclass",
+        "regression": "regression",
+        "link prediction": "link",
+        _KNOWLEDGE_GRAPH: "triple",
+    }
+    if text not in kinds:
+        raise RecipeError(
+            f"{name} is a {text} task, which graphmill does not train; it knows node, link, graph and triple"
+        )
+    return kinds[text]
 
 
 def _features() -> ModuleType:

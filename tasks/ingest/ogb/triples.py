@@ -58,8 +58,8 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
     whole = {name: np.concatenate(parts) for name, parts in read.items()}
     repeated = find_repeated(whole["src"], whole["relation"], whole["dst"], whole["owner"], None)
     if repeated.any():  # published results are measured with them
-        count = int(np.count_nonzero(repeated))
-        context.warn(f"{place}: {count:,} triples stand in a split twice or in two; they are kept as they are")
+        num_repeated = np.count_nonzero(repeated)
+        context.warn(f"{place}: {num_repeated:,} triples stand in a split twice or in two; they are kept as they are")
     ogb_name = meta.name if meta.listed else None
     fields = tables.fields(meta.name, num_relations, {}, metric=meta.metric, ogb_name=ogb_name)
     num_train, edges = fields["splits"]["train"], sum(int(counts.sum()) for counts in raw.num_edges.values())
@@ -149,8 +149,8 @@ class _SplitFile:
         except (pa.ArrowException, TypeError):
             raise DataError(f"{key!r} is no list of types: {listed(names)}", path=self.path) from None
         encoded = compute.dictionary_encode(cells, null_encoding="encode")
-        known = np.array([names.index(word) if word in names else -1 for word in encoded.dictionary.to_pylist()])
-        kinds = known[np.asarray(encoded.indices)] if len(cells) else np.zeros(0, np.int64)
+        numbers = np.array([names.index(word) if word in names else -1 for word in encoded.dictionary.to_pylist()])
+        kinds = numbers[np.asarray(encoded.indices)] if len(cells) else np.zeros(0, np.int64)
         wrong = np.flatnonzero(kinds < 0)
         if len(wrong):
             row = int(wrong[0])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from configs.registry import DATASETS
-from tasks.ingest.base import Dataset
+from tasks.ingest.base import GeneratedDataset
 from tasks.ingest.synthetic.configs import SyntheticConfig
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
 
 
 @DATASETS.register("synthetic")
-class Synthetic(Dataset):
+class Synthetic(GeneratedDataset):
     """Generated graph: planted communities, power-law degrees, features of known difficulty; up to 10^9 edges.
 
     A degree-corrected planted partition (Karrer, Newman: Stochastic blockmodels and community structure in networks,
@@ -39,17 +39,10 @@ class Synthetic(Dataset):
     graph, and the same options give the same bytes on every machine.
     """
 
-    Config = SyntheticConfig
-
     config: SyntheticConfig
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """The options say it all; raise `generator` when the same options give other data."""
-        return {"generator": 1}
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the tables in chunks; peak memory is a few row groups, whatever the size."""
-        from tasks.ingest.synthetic.difficulty import features_alone
         from tasks.ingest.synthetic.generator import generate
 
         config = self.config
@@ -57,3 +50,33 @@ class Synthetic(Dataset):
             ceiling, alone = 1 - config.label_noise, features_alone(config)
             context.message(f"test accuracy possible: {ceiling:.3f} at most, {alone:.3f} by features alone")
         return generate(config, context)
+
+
+def features_alone(config: SyntheticConfig) -> float:
+    """Return the best possible test accuracy without the graph, against the noisy labels."""
+    right = config.feature_accuracy
+    return right * (1 - config.label_noise) + (1 - right) * config.label_noise / (config.num_classes - 1)
+
+
+def bayes_accuracy(delta: float, num_classes: int) -> float:
+    """Return P(class k's score is largest) for scores N(delta, 1) of class k and N(0, 1) of the others.
+
+    Trapezoids over 12 standard deviations: exact to ten digits or so, since the integrand is smooth.
+    """
+    steps, low, high = 4000, -12.0, 12.0
+    width = (high - low) / steps
+    total = 0.0
+    for i in range(steps + 1):
+        x = low + i * width
+        inside = 0.5 * math.erfc(-(x + delta) / math.sqrt(2)) if num_classes > 1 else 1.0
+        total += math.exp(-x * x / 2) * inside ** (num_classes - 1)
+    return total * width / math.sqrt(2 * math.pi)
+
+
+def solve_delta(accuracy: float, num_classes: int) -> float:
+    """Return the delta at which features alone reach `accuracy` (between 1/K and 1), by bisection."""
+    low, high = 0.0, 12.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if bayes_accuracy(middle, num_classes) < accuracy else (low, middle)
+    return (low + high) / 2

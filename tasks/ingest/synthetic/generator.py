@@ -17,9 +17,9 @@ from tasks.arrays import Array, blocks
 from tasks.counter_random import below, permute, uniform, unpermute
 from tasks.edge_ends import find_ends
 from tasks.ingest.dataset_fields import dataset_fields
-from tasks.ingest.drawn_splits import pair_keys, pick_splits
 from tasks.ingest.edges import EdgeCheck
-from tasks.ingest.synthetic.difficulty import solve_delta
+from tasks.ingest.splits import pair_keys, pick_splits
+from tasks.ingest.synthetic.dataset import solve_delta
 from tasks.ingest.writer import DatasetWriter, TableWriter, written_pairs
 from tasks.negatives import draw_pool
 from tasks.stage import StageContext
@@ -34,7 +34,7 @@ _COMPONENT_SIZE = 8
 # Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.
 _RANK_OFFSET = 8.0
 # Streams of random numbers; one for each use, so that no two uses are correlated.
-_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _, _NOISE = range(10, 17)  # 15 is of drawn_splits.py
+_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _, _NOISE = range(10, 17)  # 15 is of ingest/splits.py
 _PARENT, _FEATURE = 18, 19  # 17 is of negatives.py
 _RETRIES = 8
 

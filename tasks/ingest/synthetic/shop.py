@@ -14,12 +14,11 @@ import pyarrow.parquet as pq
 
 from configs.registry import DATASETS
 from tasks.arrays import Array
-from tasks.ingest.base import Dataset
+from tasks.ingest.base import GeneratedDataset
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.synthetic.configs import SyntheticShopConfig
 from tasks.ingest.synthetic.shop_history import QUARTER, START, Quarter, people, quarters
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
 
 PLANS = ("basic", "plus", "pro")
 _COUNTRIES, _CHANNELS = ("AT", "BE", "DE", "FR", "IT", "NL"), ("app", "phone", "web")
@@ -28,7 +27,7 @@ _OTHERS = 10_000  # random numbers of what says nothing
 
 
 @DATASETS.register("synthetic_shop")
-class SyntheticShop(Dataset):
+class SyntheticShop(GeneratedDataset):
     """Generated shop: customers, orders, items, products, reviews; reviews by others tell which customers leave.
 
     Its tables are written as Parquet and go through the data set `database`; what is predicted is which customers who
@@ -37,13 +36,7 @@ class SyntheticShop(Dataset):
     products were known. With `predict: products` it is what they will order (`styles`).
     """
 
-    Config = SyntheticShopConfig
-
     config: SyntheticShopConfig
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """The options say it all; raise `generator` when the same options give other data."""
-        return {"generator": 1}
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the shop's tables into a folder that goes, and read them as a database."""
@@ -59,10 +52,10 @@ class SyntheticShop(Dataset):
             shutil.rmtree(folder, ignore_errors=True)
         if self.config.predict != "churn":
             return fields
-        known = ceilings(self.config)["test"]
+        scores = ceilings(self.config)["test"]
         context.message(
-            f"test rocauc possible: {known['plan']:.3f} by a customer's own row, {known['reviews']:.3f} by the reviews "
-            f"before the moment, {known['quality']:.3f} if quality were known"
+            f"test rocauc possible: {scores['plan']:.3f} by a customer's own row, {scores['reviews']:.3f} by the "
+            f"reviews before the moment, {scores['quality']:.3f} if quality were known"
         )
         return fields
 
@@ -70,9 +63,9 @@ class SyntheticShop(Dataset):
 def shop_database(config: SyntheticShopConfig, folder: Path) -> DatabaseConfig:
     """Return the options by which `database` reads the shop's files in a folder."""
     section = shop_section(config, folder)
-    found = DATASETS.config({"name": "database", **section})
-    assert isinstance(found, DatabaseConfig)
-    return found
+    options = DATASETS.config({"name": "database", **section})
+    assert isinstance(options, DatabaseConfig)
+    return options
 
 
 def shop_section(config: SyntheticShopConfig, folder: Path) -> dict[str, Any]:
@@ -162,7 +155,7 @@ def _products(config: SyntheticShopConfig, random: np.random.Generator) -> dict[
 
 def _events(quarter: Quarter, sizes: dict[str, int], random: np.random.Generator) -> dict[str, dict[str, Any]]:
     """Return the rows of a quarter; `sizes` are those of the tables so far."""
-    orders, items, reviews = (len(found) for found in (quarter.order_time, quarter.item_order, quarter.rating))
+    orders, items, reviews = (len(column) for column in (quarter.order_time, quarter.item_order, quarter.rating))
     return {
         "orders": {
             "order_id": sizes["orders"] + np.arange(orders),

@@ -35,25 +35,26 @@ def ceilings(config: SyntheticShopConfig) -> dict[str, dict[str, float]]:
         if number < 1 or number == config.num_quarters - 1:
             continue  # nobody is predicted after the first quarter, nor after the last
         split = {config.num_quarters - 2: "test", config.num_quarters - 3: "valid"}.get(number, "train")
-        own = plan[quarter.customers]
+        plans = plan[quarter.customers]
         leaves = {
-            "plan": -own.astype(np.float64),
-            "reviews": -_stays_by_reviews(config, quarter, own, counts),
-            "quality": -log_odds(config, own, quarter.mean_quality),
+            "plan": -plans.astype(np.float64),
+            "reviews": -_stays_by_reviews(config, quarter, plans, counts),
+            "quality": -log_odds(config, plans, quarter.mean_quality),
         }
         parts[split].append(np.stack([~quarter.stays, *leaves.values()]))
-    found: dict[str, dict[str, float]] = {}
+    areas_of: dict[str, dict[str, float]] = {}
     for split, arrays in parts.items():
         label, *scores = np.concatenate(arrays, axis=1)
         areas = (rocauc(label.astype(np.int64), score) for score in scores)
-        found[split] = dict(zip(("plan", "reviews", "quality"), areas, strict=True))
-    return found
+        areas_of[split] = dict(zip(("plan", "reviews", "quality"), areas, strict=True))
+    return areas_of
 
 
 def known_quality(counts: Array) -> tuple[Array, Array]:
     """Return mean and variance of products' quality, float64 (P,), by how often each rating was given, int64 (P, 5)."""
     edges = np.array([-np.inf, 1.5, 2.5, 3.5, 4.5, np.inf])
-    below = _normal_cdf((edges[None, :] - 3 - _GRID[:, None]) / RATING_NOISE)
+    places = (edges[None, :] - 3 - _GRID[:, None]) / RATING_NOISE
+    below = np.array([0.5 * (1 + math.erf(x / math.sqrt(2))) for x in places.ravel().tolist()]).reshape(places.shape)
     log_chance = np.log(np.maximum(np.diff(below, axis=1), 1e-300))  # (grid, 5)
     logs = counts @ log_chance.T - _GRID**2 / 2
     weight = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -73,8 +74,3 @@ def _stays_by_reviews(config: SyntheticShopConfig, quarter: Quarter, plan: Array
     chance = 1 / (1 + np.exp(-log_odds(config, plan[:, None], at)))
     stays: Array = chance @ (_WEIGHTS / _WEIGHTS.sum())
     return stays
-
-
-def _normal_cdf(x: Array) -> Array:
-    values = [0.5 * (1 + math.erf(value / math.sqrt(2))) for value in x.ravel().tolist()]
-    return np.array(values).reshape(x.shape)

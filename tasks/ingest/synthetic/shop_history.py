@@ -128,15 +128,15 @@ def _keep_to_styles(config: SyntheticShopConfig, number: int, item_product: Arra
     """Put products of the customers' own styles, drawn by popularity, in the place of four in five items, (I,)."""
     random = _random(config, _STYLES + 1 + number)
     of_customer, of_product = styles(config)
-    own = np.flatnonzero(random.random(len(item_product)) < OWN_STYLE)
-    own = own[np.isin(of_customer[customer[own]], of_product)]  # a style may have no product
+    items = np.flatnonzero(random.random(len(item_product)) < OWN_STYLE)
+    items = items[np.isin(of_customer[customer[items]], of_product)]  # a style may have no product
     order = np.argsort(of_product, kind="stable")
     weight = np.diff(popularity(config), prepend=0.0)[order]
     cumulated = np.concatenate([[0.0], np.cumsum(weight)])
-    first, last = (np.searchsorted(of_product[order], of_customer[customer[own]], side=s) for s in ("left", "right"))
-    at = cumulated[first] + random.random(len(own)) * (cumulated[last] - cumulated[first])
+    first, last = (np.searchsorted(of_product[order], of_customer[customer[items]], side=s) for s in ("left", "right"))
+    at = cumulated[first] + random.random(len(items)) * (cumulated[last] - cumulated[first])
     place = np.clip(np.searchsorted(cumulated, at, side="right") - 1, first, last - 1)
-    item_product[own] = order[place]
+    item_product[items] = order[place]
 
 
 def log_odds(config: SyntheticShopConfig, plan: Array, mean_quality: Array) -> Array:

@@ -61,7 +61,7 @@ def make_relations(config: SyntheticTriplesConfig) -> RingRelations:
     """Draw types and shifts: turns between types and their inverses, symmetric, composed and one-way relations."""
     rng = np.random.Generator(np.random.Philox(config.seed))
     count, size = config.num_relations, config.num_entities // config.num_types
-    found = RingRelations(*(np.zeros(count, np.int64) for _ in range(5)))
+    made = RingRelations(*(np.zeros(count, np.int64) for _ in range(5)))
     turns: list[int] = []
     for r in range(count):
         kind = _CYCLE[r % len(_CYCLE)]
@@ -69,21 +69,21 @@ def make_relations(config: SyntheticTriplesConfig) -> RingRelations:
         shift, of = int(rng.integers(0, size)), r
         if kind == INVERSE:
             of = turns[-1]
-            source, target, shift = (int(column[of]) for column in (found.source, found.target, found.shift))
+            source, target, shift = (int(column[of]) for column in (made.source, made.target, made.shift))
         elif kind in (SYMMETRIC, ONE_WAY):
             # A quarter of a turn: it never leads back to where the reverse pair would be.
             target, shift = source, size // 4
         elif kind == COMPOSED:
             first, second = turns[-2:]
-            source, target = int(found.source[first]), int(found.target[second])
-            shift = int(found.shift[first] + found.shift[second]) % size
+            source, target = int(made.source[first]), int(made.target[second])
+            shift = int(made.shift[first] + made.shift[second]) % size
         elif turns and len(turns) % 2:
-            source = int(found.target[turns[-1]])  # so that the two compose
+            source = int(made.target[turns[-1]])  # so that the two compose
         if kind == TURN:
             turns.append(r)
-        for column, value in zip(found, (kind, source, target, shift, of), strict=True):
+        for column, value in zip(made, (kind, source, target, shift, of), strict=True):
             column[r] = value
-    return found
+    return made
 
 
 @njit(cache=True, nogil=True)
@@ -145,15 +145,8 @@ def generate_triples(config: SyntheticTriplesConfig, context: StageContext) -> d
     """Write all tables; return the fields of DatasetManifest."""
     relations = make_relations(config)
     total, count = config.num_triples, config.num_entities
-    layout = RingLayout(
-        count,
-        config.num_types,
-        config.num_relations,
-        total,
-        -(-total // config.num_relations),
-        config.noise,
-        config.seed,
-    )
+    most = -(-total // config.num_relations)
+    layout = RingLayout(count, config.num_types, config.num_relations, total, most, config.noise, config.seed)
     names = [f"{_NAMES[kind]}_{number}" for number, kind in enumerate(relations.kind)]
     shares = np.array([config.valid_share, config.test_share])
     with DatasetWriter(context.work) as writer:

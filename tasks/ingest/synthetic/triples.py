@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from configs.registry import DATASETS
-from tasks.ingest.base import Dataset
+from tasks.ingest.base import GeneratedDataset
 from tasks.ingest.synthetic.configs import SyntheticTriplesConfig
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
 
 
 @DATASETS.register("synthetic_triples")
-class SyntheticTriples(Dataset):
+class SyntheticTriples(GeneratedDataset):
     """Generated knowledge graph: latent types, and relations that are turns, inverse, symmetric, composed or one-way.
 
     The entities of a latent type lie on a ring. A relation leads from a type to one and has a turn: the tails of the
@@ -33,13 +32,7 @@ class SyntheticTriples(Dataset):
     options give the same triples on every machine.
     """
 
-    Config = SyntheticTriplesConfig
-
     config: SyntheticTriplesConfig
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """The options say it all; raise `generator` when the same options give other data."""
-        return {"generator": 1}
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the tables in chunks; peak memory is a few row groups, whatever the size."""

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from configs.registry import DATASETS
 from tasks.arrays import Array, blocks
-from tasks.ingest.base import Dataset
+from tasks.ingest.base import GeneratedDataset
 from tasks.ingest.synthetic.configs import SyntheticVectorsConfig
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
 
 _CHUNK_ROWS = 1 << 16
 _FAMILY = 3
@@ -23,25 +22,18 @@ _WAVES = 6
 
 
 @DATASETS.register("synthetic_vectors")
-class SyntheticVectors(Dataset):
+class SyntheticVectors(GeneratedDataset):
     """Generated vectors: groups that are curved sheets; three groups each make a family.
 
     A row is c_g + B_g w(s, t) + noise: c_g a group's centre, B_g a random frame, w sines and cosines of a place (s, t)
     within the group. A good map has the groups apart, families side by side, and `along` (s) in order within a group.
     """
 
-    Config = SyntheticVectorsConfig
-
     config: SyntheticVectorsConfig
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """The options say it all; raise `generator` when the same options give other data."""
-        return {"generator": 1}
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write rows in chunks."""
-        from tasks.ingest.vectors.gathered import Gathered
-        from tasks.ingest.vectors.write import write_vectors
+        from tasks.ingest.vectors.gathered import Gathered, write_vectors
 
         config = self.config
         rng = np.random.default_rng(config.seed)
@@ -67,14 +59,10 @@ class SyntheticVectors(Dataset):
         centres = 4 * rng.standard_normal((families, config.dim)).repeat(_FAMILY, 0)[: config.num_groups]
         centres += 1.5 * rng.standard_normal((config.num_groups, config.dim))
         frames = rng.standard_normal((config.num_groups, 2 * _WAVES, config.dim)) / np.sqrt(_WAVES)
+        bends = np.array([[3, 2, 1, 0, 1, 2], [0, 1, 2, 2, 1, 0]], np.float32)
         for rows in blocks(config.num_rows, _CHUNK_ROWS):
-            own, waves = group[rows], _waves(places[rows])
-            noise = config.noise * rng.standard_normal((len(own), config.dim))
-            bent = np.einsum("nw,nwd->nd", waves, frames[own])
-            yield (centres[own] + 2 * bent + noise).astype(np.float32)
-
-
-def _waves(places: Array) -> Array:
-    """Return sines and cosines of places (n, 2) in a group: (n, 2 * _WAVES)."""
-    angles = places @ np.array([[3, 2, 1, 0, 1, 2], [0, 1, 2, 2, 1, 0]], np.float32)
-    return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+            groups, angles = group[rows], places[rows] @ bends
+            waves = np.concatenate([np.sin(angles), np.cos(angles)], 1)  # (n, 2 * _WAVES)
+            noise = config.noise * rng.standard_normal((len(groups), config.dim))
+            bent = np.einsum("nw,nwd->nd", waves, frames[groups])
+            yield (centres[groups] + 2 * bent + noise).astype(np.float32)

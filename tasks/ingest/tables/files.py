@@ -14,7 +14,7 @@ import pyarrow.csv as pc
 
 from configs.errors import DataError
 from configs.source_files import unknown_format
-from configs.versioned_tables import is_versioned, parse_reference
+from configs.values.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.folder_keys import key_columns, keys_of
 from tasks.ingest.tables.paths import files_of
@@ -85,41 +85,33 @@ class TableFiles:
         kinds |= {name: pa.string() for name in texts if name in kinds}
         kinds |= {name: pa.float64() for name in numbers if kinds.get(name) == pa.int64()}
         texts, numbers = ([name for name in some if name not in kinds] for some in (texts, numbers))
-        wanted = [name for name in dict.fromkeys(columns) if name not in kinds]
-        if not wanted and kinds:
-            wanted = self._own_columns()[:1]  # to count the rows
+        stored = [name for name in dict.fromkeys(columns) if name not in kinds]
+        if not stored and kinds:
+            stored = self._own_columns()[:1]  # to count the rows
         for path in self.paths():
             kind, row = self._kind(path), 0
             if self.versioned is not None:
-                read = self.versioned.read(wanted)
+                read = self.versioned.read(stored)
             elif kind == "parquet":
-                read = read_parquet(path, wanted)
+                read = read_parquet(path, stored)
             elif kind == "duckdb":
-                read = read_duckdb(path, self._table(path), wanted)
+                read = read_duckdb(path, self._table(path), stored)
             else:
-                read = self._text_table(path, kind).read(self._conversion(wanted, texts, numbers))
+                convert = pc.ConvertOptions(
+                    include_columns=stored,
+                    column_types=dict.fromkeys(texts, pa.string()) | dict.fromkeys(numbers, pa.float64()),
+                    strings_can_be_null=True,
+                    null_values=list(self.missing_values),
+                    check_utf8=False,  # what is no UTF-8 is found by `plain`, which names the byte
+                )
+                read = self._text_table(path, kind).read(convert)
             named = path / self.table if kind == "duckdb" else path
             for data in read:
-                yield TableBatch(named, row, self._with_keys(data, path, kinds))
+                for key, key_kind in kinds.items():
+                    value = pa.scalar(keys_of(path, self.patterns)[key], pa.string()).cast(key_kind)
+                    data = data.append_column(key, pa.repeat(value, data.num_rows))
+                yield TableBatch(named, row, data)
                 row += data.num_rows
-
-    def _with_keys(self, data: pa.RecordBatch, path: Path, kinds: dict[str, pa.DataType]) -> pa.RecordBatch:
-        """Return a batch with the keys of its file's folders as columns."""
-        for key, kind in kinds.items():
-            value = pa.scalar(keys_of(path, self.patterns)[key], pa.string()).cast(kind)
-            data = data.append_column(key, pa.repeat(value, data.num_rows))
-        return data
-
-    def _conversion(self, wanted: list[str], texts: Sequence[str], numbers: Sequence[str]) -> pc.ConvertOptions:
-        """Say how the cells of a CSV are read."""
-        kinds = {name: pa.string() for name in texts} | {name: pa.float64() for name in numbers}
-        return pc.ConvertOptions(
-            include_columns=wanted,
-            column_types=kinds,
-            strings_can_be_null=True,
-            null_values=list(self.missing_values),
-            check_utf8=False,  # what is no UTF-8 is found by `plain`, which names the byte
-        )
 
     def column_names(self) -> list[str]:
         """Return the columns of the first file, and those that stand in the names of folders. Raises DataError."""

@@ -41,16 +41,11 @@ Verdict = Literal["names", "data", "unclear"]
 class _Cell(NamedTuple):
     """What a cell of the first line is, going by the cells below it."""
 
-    usual: bool
-    """A usual name of a column that does not stand below."""
-    over_numbers: bool
-    """A text over numbers."""
-    number: bool
-    """A number or date over such."""
-    whole: bool
-    """Nothing but digits."""
-    seen: bool
-    """It stands below too, and is no usual name."""
+    usual: bool  # a usual name of a column that does not stand below
+    over_numbers: bool  # a text over numbers
+    number: bool  # a number or date over such
+    whole: bool  # nothing but digits
+    seen: bool  # it stands below too, and is no usual name
 
 
 def first_lines(table: FilesConfig) -> pa.RecordBatch | None:
@@ -92,8 +87,8 @@ def _look_at(column: pa.Array) -> _Cell:
 
 
 def _like_numbers(texts: pa.Array) -> Array:
-    found = compute.or_(compute.match_substring_regex(texts, _NUMBER), compute.match_substring_regex(texts, _DATE))
-    return np.asarray(compute.fill_null(found, False), np.bool_)
+    are_like = compute.or_(compute.match_substring_regex(texts, _NUMBER), compute.match_substring_regex(texts, _DATE))
+    return np.asarray(compute.fill_null(are_like, False), np.bool_)
 
 
 def _is_usual(text: str) -> bool:
@@ -148,8 +143,7 @@ def id_with_leading_zero(table: FilesConfig, ids: Iterable[str]) -> str | None:
     for column in (lines.column(names.index(name)).slice(int(has_names)) for name in ids if name in names):
         zeros = column.filter(compute.fill_null(compute.match_substring_regex(column, _LEADING_ZERO), False))
         if len(zeros) and compute.all(compute.match_substring_regex(column, _WHOLE)).as_py():
-            found: str = zeros[0].as_py()
-            return found
+            return str(zeros[0])
     return None
 
 

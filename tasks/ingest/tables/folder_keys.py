@@ -33,13 +33,10 @@ def files_in(folder: Path) -> Iterator[Path]:
 
 def keys_of(path: Path, patterns: Sequence[str]) -> dict[str, str | None]:
     """Return the keys of the folders between what a recipe names and a file; None for an empty one."""
-    found: dict[str, str | None] = {}
     if not any("=" in part for part in path.parts[:-1]):
-        return found
-    for part in _below(path, patterns)[:-1]:
-        if (match := _KEY.fullmatch(part)) is not None:
-            found[unquote(match[1])] = None if match[2] == _NONE else unquote(match[2])
-    return found
+        return {}
+    matches = (_KEY.fullmatch(part) for part in _below(path, patterns)[:-1])
+    return {unquote(key[1]): None if key[2] == _NONE else unquote(key[2]) for key in matches if key is not None}
 
 
 def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[str]) -> dict[str, bool]:
@@ -51,21 +48,20 @@ def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[
         DataError: some files have a key that others lack.
     """
     keys = [keys_of(path, patterns) for path in paths]
-    for path, own in zip(paths, keys, strict=True):
-        if own.keys() != keys[0].keys():
-            [key, *_] = own.keys() ^ keys[0].keys()
+    for path, of_file in zip(paths, keys, strict=True):
+        if of_file.keys() != keys[0].keys():
+            [key, *_] = of_file.keys() ^ keys[0].keys()
             raise DataError(
-                f"lies in folders with the keys {', '.join(own) or 'none'}, and {paths[0]} in those with "
+                f"lies in folders with the keys {', '.join(of_file) or 'none'}, and {paths[0]} in those with "
                 f"{', '.join(keys[0]) or 'none'}: {key!r} is no column of all; name files of one kind",
                 path=path,
             )
-    found = {}
+    columns = {}
     for key in keys[0]:
-        values = [own[key] for own in keys if own[key] is not None]
-        is_whole = all(re.fullmatch(r"-?[0-9]{1,18}", str(value)) for value in values)
+        values = [of_file[key] for of_file in keys if of_file[key] is not None]
         if key not in there:
-            found[key] = is_whole
-    return found
+            columns[key] = all(re.fullmatch(r"-?[0-9]{1,18}", str(value)) for value in values)
+    return columns
 
 
 def _below(path: Path, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -74,13 +70,8 @@ def _below(path: Path, patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         base = user_path(pattern)
         if not is_folder(base):
-            base = Path(*base.parts[: min(_first_sign(base), len(base.parts) - 1)])
+            signs = (place for place, part in enumerate(base.parts) if glob.has_magic(part))
+            base = Path(*base.parts[: min(next(signs, len(base.parts)), len(base.parts) - 1)])
         if path.is_relative_to(base) and len(path.relative_to(base).parts) > len(best):
             best = path.relative_to(base).parts
     return best
-
-
-def _first_sign(pattern: Path) -> int:
-    """Return the place of the first part with a sign such as `*`; the number of parts without one."""
-    signs = (place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
-    return next(signs, len(pattern.parts))

@@ -24,6 +24,7 @@ from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.table_configs import FilesConfig
 from tasks.readers.columns import is_text
+from tasks.stage import StageContext
 
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
@@ -141,6 +142,14 @@ class Intake:
         # The cell that stopped Arrow must not pass without a word.
         if not self.problems and not times and not any(are_truths.values()):
             raise first
+
+    def report(self, context: StageContext) -> None:
+        """All tables were read: tell hints, and what a mistake kept from being read. Raises TableError for mistakes."""
+        for hint in self.hints:
+            context.warn(hint)
+        for part in self.problems.unread:
+            context.warn(f"a mistake ended the reading of a table; not checked: {part}")
+        self.problems.raise_any()
 
     def find_unread(self, tables: Iterable[FilesConfig]) -> None:
         """Set `unread`, once all that is asked for was read."""

@@ -24,8 +24,8 @@ def _known_missing(value: Any) -> Any:
     for column, word in (value if isinstance(value, dict) else {"": value}).items():
         if word not in _MISSING:
             of = f" of column {column!r}" if column else ""
-            known = ", ".join(_MISSING)
-            raise ValueError(f"unknown word {word!r}{of}{did_you_mean(str(word), _MISSING)}; known: {known}")
+            hint = f"{did_you_mean(str(word), _MISSING)}; known: {', '.join(_MISSING)}"
+            raise ValueError(f"unknown word {word!r}{of}{hint}")
     return value
 
 
@@ -57,10 +57,10 @@ Columns = Annotated[tuple[Column, ...], BeforeValidator(split_commas)]
 
 def _known_header(value: Any) -> Any:
     """Check the words here: the message of pydantic would list what is wrong with both forms of the option."""
-    found = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
-    if not isinstance(found, bool) and found != "auto":
+    header = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+    if not isinstance(header, bool) and header != "auto":
         raise ValueError(f"{value!r} is none of true, false and auto")
-    return found
+    return header
 
 
 Header = Annotated[bool | Literal["auto"], BeforeValidator(_known_header)]
@@ -105,17 +105,13 @@ def check_time_format(where: str, column: str | None, time_format: str | None) -
     if twice is not None:
         raise ValueError(f"{named} has %{twice} twice; {example}")
     try:
-        found = datetime.datetime.strptime(_SAMPLE.strftime(time_format), time_format)
+        moment = datetime.datetime.strptime(_SAMPLE.strftime(time_format), time_format)
     except (ValueError, re.error) as error:  # re.error: a part that another one holds, such as %Y beside %c
         raise ValueError(f"{named} cannot be read ({error}); {example}") from None
-    if {"U", "W"} & set(parts) and not {"a", "A", "w", "u", "d", "j"} & set(parts):
-        raise ValueError(
-            f"{named} has a week and no day, and all weeks would be the 1st of January; write days, or a weekday (%w)"
-        )
-    if found.year != _SAMPLE.year:
-        raise ValueError(f"{named} has no year, and a time without one is none; {example}")
-    if found.day == _SAMPLE.day and found.month != _SAMPLE.month:
-        raise ValueError(f"{named} has a day and no month; {example}")
+    has_week_alone = {"U", "W"} & set(parts) and not {"a", "A", "w", "u", "d", "j"} & set(parts)
+    if has_week_alone or moment.year != _SAMPLE.year or (moment.day == _SAMPLE.day and moment.month != _SAMPLE.month):
+        why = "a week and no day" if has_week_alone else "no year" if moment.year != _SAMPLE.year else "no month"
+        raise ValueError(f"{named} has {why}, and does not say which day is meant; {example}")
 
 
 _DIGITS = {"Y": 4, "G": 4, "j": 3, "f": 6, "u": 1, "w": 1} | dict.fromkeys("mdHIMSyUWV", 2)
@@ -155,18 +151,18 @@ def missing_by_column(
         if column not in (*features, *categorical):
             raise ValueError(f"missing names {column!r}, which is neither in features nor in categorical")
     numbers: Missing = missing if isinstance(missing, str) else "error"
-    found: dict[str, Missing] = {column: named.get(column, numbers) for column in features}
-    found |= {column: named.get(column, "category") for column in categorical}
+    policies: dict[str, Missing] = {column: named.get(column, numbers) for column in features}
+    policies |= {column: named.get(column, "category") for column in categorical}
     for column in features:
-        if found[column] == "category":
+        if policies[column] == "category":
             raise ValueError(
                 f"missing: category is for columns of categories, and {column!r} is one of numbers: mean or zero, each "
                 f"of which adds a column {mask_name(column)} that says where cells were empty"
             )
     for column in categorical:
-        if found[column] not in ("error", "category"):
-            raise ValueError(f"missing: {found[column]} is for columns of numbers, and {column!r} holds categories")
-    return found
+        if policies[column] not in ("error", "category"):
+            raise ValueError(f"missing: {policies[column]} is for columns of numbers, and {column!r} holds categories")
+    return policies
 
 
 def check_columns(

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from configs.base import ConfigModel, StrTuple
-from configs.versioned_tables import check_files
+from configs.values.versioned_tables import check_files
 from tasks.ingest.tables.policies import (
     Column,
     Columns,
@@ -58,11 +58,10 @@ class FilesConfig(ConfigModel):
         return ", ".join(self.files)
 
 
-class NodesConfig(FilesConfig):
+class NodeTableConfig(FilesConfig):
     """Nodes of one type, a row a node. Without files they are found in the edges."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files", "feature_file"})
-    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
 
     type: str = Field(default="node", pattern=_WORD)
     """Name of the node type."""
@@ -99,7 +98,7 @@ class NodesConfig(FilesConfig):
         return missing_by_column(self.missing, self.features, self.categorical)
 
     @model_validator(mode="after")
-    def _columns_have_one_meaning(self) -> NodesConfig:
+    def _columns_have_one_meaning(self) -> NodeTableConfig:
         where = f"nodes of type {self.type}"
         refuse_repeated(where, (*self.features, *self.categorical))
         check_columns(
@@ -114,7 +113,7 @@ class NodesConfig(FilesConfig):
         return self
 
     @model_validator(mode="after")
-    def _files_or_count(self) -> NodesConfig:
+    def _files_or_count(self) -> NodeTableConfig:
         if not self.files:
             if self.features or self.categorical or self.label or self.time:
                 raise ValueError(f"nodes of type {self.type}: columns are named, but no files")
@@ -125,10 +124,8 @@ class NodesConfig(FilesConfig):
         return self
 
 
-class EdgesConfig(FilesConfig):
+class EdgeTableConfig(FilesConfig):
     """Edges, a row an edge."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"graph"})
 
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
@@ -168,22 +165,21 @@ class EdgesConfig(FilesConfig):
         return missing_by_column(self.missing, self.features, self.categorical)
 
     @model_validator(mode="after")
-    def _columns_have_one_meaning(self) -> EdgesConfig:
+    def _columns_have_one_meaning(self) -> EdgeTableConfig:
         where = f"edges {self.relation}"
         refuse_repeated(where, (*self.features, *self.categorical))
         if "mean" in self.missing_by_column.values():
             raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
-        roles = {"source": self.source, "target": self.target, "relation_column": self.relation_column}
-        roles |= {"graph": self.graph}
-        check_columns(where, {**roles, "weight": self.weight, "time": self.time}, (), self.missing_by_column)
+        roles = {
+            name: getattr(self, name) for name in ("source", "target", "relation_column", "graph", "weight", "time")
+        }
+        check_columns(where, roles, (), self.missing_by_column)
         check_time_format(where, self.time, self.time_format)
         return self
 
 
-class LabelsConfig(FilesConfig):
+class LabelTableConfig(FilesConfig):
     """Labels in a table of their own."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"form", "on_unknown_id", "min_members", "most"})
 
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns. Compressed: .gz, .zst."""
@@ -204,12 +200,12 @@ class LabelsConfig(FilesConfig):
     """Keep only so many labels, those that the most nodes have (pairs, groups); null: all."""
 
     @model_validator(mode="after")
-    def _columns_have_one_meaning(self) -> LabelsConfig:
+    def _columns_have_one_meaning(self) -> LabelTableConfig:
         check_columns("labels", {"id": self.id}, self.label, {})
         return self
 
     @model_validator(mode="after")
-    def _options_are_of_the_form(self) -> LabelsConfig:
+    def _options_are_of_the_form(self) -> LabelTableConfig:
         names = {"nodes": ("min_members", "most"), "pairs": (), "groups": ("id", "label", "header")}[self.form]
         for name in names:
             if getattr(self, name) != type(self).model_fields[name].default:

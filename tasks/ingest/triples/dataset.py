@@ -21,8 +21,6 @@ class TripleFiles(Dataset):
     Names become numbers by a hash index; they are kept, so that predictions come back under your names.
     """
 
-    Config = TripleFilesConfig
-
     config: TripleFilesConfig
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,25 +26,12 @@ from tasks.readers.parquet import open_parquet, read_parquet
 _CHUNK_BYTES = 8 << 20
 
 
-class FeatureRows(Protocol):
-    """Features of all entities, or relations."""
-
-    width: int
-
-    def rows(self, owners: Array) -> Iterator[Array]:
-        """Yield the rows of some, by the numbers that their names have: (n, width) float32, in portions.
-
-        Raises DataError: a row is missing, or holds what is no finite number.
-        """
-        ...
-
-
-def open_features(path: Path, id_column: str, names: Names) -> FeatureRows:
+def open_features(path: Path, id_column: str, names: Names) -> FeatureMatrix | FeaturesById:
     """Open a file of features. Raises DataError."""
     if path.suffix.lower() == ".npy":
-        return _Matrix(path, names)
+        return FeatureMatrix(path, names)
     if path.suffix.lower() in (".parquet", ".pq"):
-        return _Table(path, id_column, names)
+        return FeaturesById(path, id_column, names)
     raise DataError(f"is neither .npy nor .parquet, which features of {names.plural} are read from", path=path)
 
 
@@ -53,7 +39,7 @@ def _step(width: int) -> int:
     return max(1, _CHUNK_BYTES // (4 * width))
 
 
-class _Matrix:
+class FeatureMatrix:
     """A `.npy` matrix: row i is that of entity i of the list, or of the id i."""
 
     def __init__(self, path: Path, names: Names) -> None:
@@ -79,7 +65,10 @@ class _Matrix:
             self.ids = np.asarray(names.keys())
 
     def rows(self, owners: Array) -> Iterator[Array]:
-        """See FeatureRows."""
+        """Yield the rows of some, by the numbers that their names have: (n, width) float32, in portions.
+
+        Raises DataError: a row is missing, or holds what is no finite number.
+        """
         values = NpyFile(self.path).mapped()
         for part in blocks(len(owners), _step(self.width)):
             rows = owners[part] if self.ids is None else self.ids[owners[part]]
@@ -91,7 +80,7 @@ class _Matrix:
             yield finite_float32(values[rows], self.path, rows)
 
 
-class _Table:
+class FeaturesById:
     """A Parquet table with a column of ids; all others are numbers, or lists of numbers of one length."""
 
     def __init__(self, path: Path, id_column: str, names: Names) -> None:
@@ -152,7 +141,7 @@ class _Table:
         return codes
 
     def rows(self, owners: Array) -> Iterator[Array]:
-        """See FeatureRows."""
+        """See FeatureMatrix."""
         missing = np.flatnonzero(~self.known[owners])
         if len(missing):
             name = self.names.keys()[int(owners[missing[0]])].as_py()

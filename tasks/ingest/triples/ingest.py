@@ -37,8 +37,7 @@ _CHUNK = 1 << 20
 def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageContext) -> dict[str, Any]:
     """Write all tables; return the fields of DatasetManifest.
 
-    Raises:
-        DataError: naming the file, and the row or line where there is one.
+    Raises DataError: naming the file, and the row or line where there is one.
     """
     job = TripleJob(config, sources, context, read_triples(config, sources, context))
     _say_literals(job)

@@ -44,8 +44,8 @@ class Names:
         self.index = IdIndex()
         self._by_line = False
         if path is not None:
-            found = read_names(path)
-            names = found if texts else whole_numbers(found)
+            lines = read_names(path)
+            names = lines if texts else whole_numbers(lines)
             self._by_line = not texts and is_text(names.type)
             self.index.add(names)
 
@@ -68,8 +68,7 @@ class Names:
 
         `kind` is the column of their types, where ids are counted within types.
 
-        Raises:
-            TextFoundError: see there.
+        Raises TextFoundError: see there.
         """
         cells = self._cells(batch.cells.column(column))
         table = batch.with_cells(column, cells)
@@ -81,8 +80,8 @@ class Names:
         there = values if none is None else values.filter(pa.array(~none))
         if not len(there):
             return codes
-        found = self._find(there) if self.listed else self.index.add(there)
-        codes[good] = found
+        numbers = self._find(there) if self.listed else self.index.add(there)
+        codes[good] = numbers
         unknown = codes == UNKNOWN
         if unknown.any():
             table.wrong(unknown, column, f"unknown {self.what}", lambda row: self._not_listed(values[row].as_py()))
@@ -124,10 +123,10 @@ class Names:
 
     def _some_numbers(self, texts: pa.Array) -> Array:
         """Look up those of some texts that are whole numbers."""
-        found = np.full(len(texts), UNKNOWN, np.int64)
+        numbers = np.full(len(texts), UNKNOWN, np.int64)
         plain = compute.match_substring_regex(texts, r"^(0|[1-9][0-9]{0,17})$")
-        found[np.asarray(plain)] = self.index.find(texts.filter(plain).cast(pa.int64()))
-        return found
+        numbers[np.asarray(plain)] = self.index.find(texts.filter(plain).cast(pa.int64()))
+        return numbers
 
     def _not_listed(self, value: object) -> str:
         if self._by_line and not isinstance(value, str):

@@ -85,8 +85,7 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
     Returns:
         The type of each entity by the number it was met in, the types' names, and how many rows name no entity.
 
-    Raises:
-        DataError: an entity of two types, or of none.
+    Raises DataError: an entity of two types, or of none.
     """
     problems, unknown, seen = Problems(), 0, 0
     kinds, words = np.full(names.count, -1, np.int64), Names("type", None, texts=True)

@@ -34,12 +34,12 @@ class Sources:
 
     def described(self) -> dict[str, list[tuple[str, Path]]]:
         """Return role to name and path of each file."""
-        found = {f"triples {split}": [(path.name, path) for path in paths] for split, paths in self.triples.items()}
+        files = {f"triples {split}": [(path.name, path) for path in paths] for split, paths in self.triples.items()}
         for role in _ROLES:
             path = getattr(self, role)
             if path is not None:
-                found[role] = [(path.name, path)]
-        return found
+                files[role] = [(path.name, path)]
+        return files
 
 
 def shown(paths: Sequence[Path]) -> str:
@@ -49,12 +49,19 @@ def shown(paths: Sequence[Path]) -> str:
 
 def find_sources(config: TripleFilesConfig) -> Sources:
     """Find the files that the options name. Raises DataError where one is missing."""
-    folder = _Folder(user_path(config.path)) if config.path is not None else None
-    given = {role: _one_file(getattr(config, role)) if getattr(config, role) else None for role in _ROLES}
-    if folder is not None:
+    named = {role: user_path(str(getattr(config, role))) for role in _ROLES if getattr(config, role)}
+    for path in named.values():
+        check_file(path)
+    given = {role: named.get(role) for role in _ROLES}
+    if config.path is not None:
+        folder = user_path(config.path)
+        if not is_folder(folder):
+            raise DataError(
+                "there is no such folder; it is to hold train, valid and test: set dataset.path", path=folder
+            )
         for role in ("entities", "relations"):
-            given[role] = given[role] or folder.list_of(role)
-        return Sources(folder.splits(), **given)
+            given[role] = given[role] or _list_in(folder, role)
+        return Sources(_splits_in(folder), **given)
     files = {split: files_of(patterns) for split, patterns in config.split.files.items()}
     if config.triples:
         files["train" if files else ALL] = files_of(config.triples)
@@ -65,10 +72,10 @@ def format_of(path: Path, given: str) -> str:
     """Return a file's format. Raises DataError where its name does not tell."""
     if given != "auto":
         return given
-    found = FORMATS.get(_ending(path))
-    if found is None:
+    kind = FORMATS.get(_ending(path))
+    if kind is None:
         raise unknown_format(path, FORMATS)
-    return found
+    return kind
 
 
 def _ending(path: Path) -> str:
@@ -77,47 +84,31 @@ def _ending(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def _one_file(text: str) -> Path:
-    path = user_path(text)
-    check_file(path)
-    return path
-
-
-class _Folder:
-    """A folder with a file for each split."""
-
-    def __init__(self, folder: Path) -> None:
-        """Raises DataError where there is no such folder."""
-        if not is_folder(folder):
+def _splits_in(folder: Path) -> dict[str, list[Path]]:
+    """Return the file of each split. Raises DataError where one is missing, or there are two."""
+    paths, splits = names_in(folder), {}
+    for split, words in _NAMES.items():
+        files = [path for path in paths if _stem(path) in words and _ending(path) in FORMATS]
+        if len(files) != 1:
+            there = ", ".join(path.name for path in (files or paths)[:20]) or "nothing"
+            what = f"has several files of the {split} split" if files else f"has no file of the {split} split"
+            names = " or ".join(words[:2])
             raise DataError(
-                "there is no such folder; it is to hold train, valid and test: set dataset.path", path=folder
+                f"{what}: {there}; one is needed, called {names} with an ending of {', '.join(FORMATS)} (and .gz, "
+                ".zst), or name files by triples and split.files",
+                path=folder,
             )
-        self.folder, self.paths = folder, names_in(folder)
+        check_file(files[0])
+        splits[split] = files
+    return splits
 
-    def splits(self) -> dict[str, list[Path]]:
-        """Return the file of each split. Raises DataError where one is missing, or there are two."""
-        found = {}
-        for split, words in _NAMES.items():
-            files = [path for path in self.paths if _stem(path) in words and _ending(path) in FORMATS]
-            if len(files) != 1:
-                there = ", ".join(path.name for path in (files or self.paths)[:20]) or "nothing"
-                what = f"has several files of the {split} split" if files else f"has no file of the {split} split"
-                names = " or ".join(words[:2])
-                raise DataError(
-                    f"{what}: {there}; one is needed, called {names} with an ending of {', '.join(FORMATS)} (and .gz, "
-                    ".zst), or name files by triples and split.files",
-                    path=self.folder,
-                )
-            check_file(files[0])
-            found[split] = files
-        return found
 
-    def list_of(self, role: str) -> Path | None:
-        """Return the list of names of entities or relations, where there is one."""
-        files = [path for path in self.paths if _stem(path) == role and _ending(path) == ".txt"]
-        if len(files) > 1:
-            raise DataError(f"has several lists of {role}: {', '.join(path.name for path in files)}", path=self.folder)
-        return files[0] if files else None
+def _list_in(folder: Path, role: str) -> Path | None:
+    """Return the list of names of entities or relations, where there is one."""
+    files = [path for path in names_in(folder) if _stem(path) == role and _ending(path) == ".txt"]
+    if len(files) > 1:
+        raise DataError(f"has several lists of {role}: {', '.join(path.name for path in files)}", path=folder)
+    return files[0] if files else None
 
 
 def _stem(path: Path) -> str:

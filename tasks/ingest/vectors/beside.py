@@ -94,8 +94,7 @@ def label_column(values: pa.Array, kind: str, name: object, column: object = Non
 
     Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 and -100 are none.
 
-    Raises:
-        DataError: neither texts nor numbers, or one class alone.
+    Raises DataError: neither texts nor numbers, or one class alone.
     """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.string())
@@ -103,11 +102,11 @@ def label_column(values: pa.Array, kind: str, name: object, column: object = Non
         if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_null(values.type)):
             raise DataError(f"is {values.type}; labels are texts or numbers", path=name, column=column)
         numbers = np.asarray(compute.fill_null(values.cast(pa.float64(), safe=False), np.nan), np.float64)
-        known = numbers[~np.isnan(numbers)]
-        if kind == "amounts" or (kind == "auto" and (known != np.floor(known)).any()):
+        there = numbers[~np.isnan(numbers)]
+        if kind == "amounts" or (kind == "auto" and (there != np.floor(there)).any()):
             amounts = to_labels(numbers[:, None], LabelKind("regression", 0, 1), name, column=column)
             return "regression", amounts, None
-        if (known != np.floor(known)).any() or (np.abs(known) > _MAX_EXACT).any():
+        if (there != np.floor(there)).any() or (np.abs(there) > _MAX_EXACT).any():
             raise DataError("a class is no whole number; set dataset.label_kind=amounts", path=name, column=column)
         whole = pa.array(np.nan_to_num(numbers, nan=-1).astype(np.int64))
         values = compute.if_else(pa.array(np.isnan(numbers)), None, whole).cast(pa.string())

@@ -16,8 +16,6 @@ from tasks.storage.source_digests import SourceDigests
 class Vectors(Dataset):
     """Vectors, a row each, to look at: .npy, .npz, Parquet, CSV or idx. Nearest neighbours become their edges."""
 
-    Config = VectorFilesConfig
-
     config: VectorFilesConfig
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
@@ -30,7 +28,6 @@ class Vectors(Dataset):
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read ids and labels, then write the vectors as they come."""
-        from tasks.ingest.vectors.gathered import gather
-        from tasks.ingest.vectors.write import write_vectors
+        from tasks.ingest.vectors.gathered import gather, write_vectors
 
         return write_vectors(gather(self.config, context), self.config.title, context.work)

@@ -159,8 +159,8 @@ def counts(control: str, which: str) -> bool:
 def controls_of(gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
     """Return the gate metric's value of each control that has one (see `EvalReport.controls`)."""
     split, _, name = gate.partition("/")
-    found = {control: values.get(split, {}).get(name) for control, values in controls.items()}
-    return {control: value for control, value in found.items() if value is not None and not math.isnan(value)}
+    every = {control: values.get(split, {}).get(name) for control, values in controls.items()}
+    return {control: value for control, value in every.items() if value is not None and not math.isnan(value)}
 
 
 def higher_is_better(metric: str, primary: str, primary_higher: bool) -> bool:

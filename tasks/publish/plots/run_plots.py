@@ -39,11 +39,6 @@ def degrees(report: Mapping[str, Any]) -> Canvas | None:
     return _histogram(bins, bin_labels(len(bins)), "Degrees", "in-degree", "nodes")
 
 
-def _several(counts: Sequence[float]) -> bool:
-    """Whether a histogram has at least two bars."""
-    return sum(count > 0 for count in counts) > 1
-
-
 def bin_labels(count: int) -> list[str]:
     """Return the names of bins of degree 0, 1, 2-3, 4-7, ..."""
     return ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(count)]
@@ -58,7 +53,7 @@ def component_sizes(report: Mapping[str, Any]) -> Canvas | None:
 
 
 def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y: str) -> Canvas | None:
-    if not _several(bins):
+    if sum(count > 0 for count in bins) < 2:
         return None
     canvas, ax = canvas_of_one()
     log = max(bins) > 50 * min(count for count in bins if count)
@@ -71,7 +66,7 @@ def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y
 def class_balance(counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> Canvas | None:
     """Share of each class in each split; the largest 30 classes of the first split."""
     counts = {split: values for split, values in counts.items() if sum(values)}
-    if not any(_several(values) for values in counts.values()):
+    if all(sum(count > 0 for count in values) < 2 for values in counts.values()):
         return None
     first = np.asarray(next(iter(counts.values())))
     order = np.argsort(-first, kind="stable")[:_TOP] if len(first) > _TOP else np.arange(len(first))
@@ -184,7 +179,8 @@ def _curves(
     for number, (key, points) in enumerate(group.items()):
         steps = sorted(points)
         values = [points[step][0] for step in steps]
-        x, x_name = _epochs(steps, epochs)
+        by_epoch = len({epochs[step] for step in steps if step in epochs}) == len(steps)  # else they are not known
+        x, x_name = ([epochs[step] for step in steps], "epoch") if by_epoch else (steps, "step")
         mark = "o" if len(steps) <= 30 else None
         color = COLORS[number % len(COLORS)]
         ax.plot(x, values, color=color, linewidth=1.4, marker=mark, markersize=3, label=key)
@@ -196,14 +192,6 @@ def _curves(
     ax.set_xlabel(x_name)
     legend(ax, columns)
     return canvas
-
-
-def _epochs(steps: list[int], epochs: Mapping[int, float]) -> tuple[list[float], str]:
-    """Return the place of each step in epochs, or in steps where epochs are not known."""
-    place = {epochs[step] for step in steps if step in epochs}
-    if len(place) == len(steps):
-        return [epochs[step] for step in steps], "epoch"
-    return [float(step) for step in steps], "step"
 
 
 COSTS = {"Seconds of each stage": ("Time", "seconds", 1.0), "Peak memory of each stage": ("Peak memory", "MB", 1e6)}

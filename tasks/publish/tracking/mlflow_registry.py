@@ -123,8 +123,8 @@ class MlflowRegistry:
 
     def aliases(self, name: str) -> dict[str, str]:
         """Return a model's aliases and their versions."""
-        found = self.call(self.client.get_registered_model, name).aliases
-        return {str(alias): str(version) for alias, version in found.items()}
+        aliases = self.call(self.client.get_registered_model, name).aliases
+        return {str(alias): str(version) for alias, version in aliases.items()}
 
     def model_tags(self, name: str) -> dict[str, str]:
         """Return a model's own tags."""

@@ -63,8 +63,8 @@ class SqliteRegistry:
 
     def aliases(self, name: str) -> dict[str, str]:
         """Return a model's aliases and their versions."""
-        found = self._read("alias, version", "registered_model_aliases", name)
-        return {str(alias): str(version) for alias, version in found}
+        rows = self._read("alias, version", "registered_model_aliases", name)
+        return {str(alias): str(version) for alias, version in rows}
 
     def model_tags(self, name: str) -> dict[str, str]:
         """Return a model's own tags."""

@@ -16,9 +16,9 @@ def open_parent(home: Home, experiment: str, name: str, tags: dict[str, str]) ->
     tracker = Tracker(home, experiment, pauses=(1.0,))
     where = f"tags.`{BACKFILL}` = '{name}'"
     with file_lock(home.locks / "mlflow.lock"):
-        found = tracker.call(tracker.client.search_runs, [tracker.experiment_id], where, max_results=1)
-        if found:
-            return str(found[0].info.run_id)
+        runs = tracker.call(tracker.client.search_runs, [tracker.experiment_id], where, max_results=1)
+        if runs:
+            return str(runs[0].info.run_id)
         tags = {**tags, BACKFILL: name}
         run = tracker.call(tracker.client.create_run, tracker.experiment_id, tags=tags, run_name=f"backfill {name}")
         return str(run.info.run_id)

@@ -56,29 +56,22 @@ def open_catalog(name: str, path: Path) -> Catalog:
         conf.setdefault("header.X-Iceberg-Access-Delegation", "")  # asks for no credentials of the server
         catalog: Catalog = _Rest(name, path, conf)
     else:
-        _refuse_missing_database(str(conf.get("uri", "")), name, path)
+        scheme, _, file = str(conf.get("uri", "")).partition(":///")
+        # An SQLite file that is not there would be made by connecting.
+        if scheme.partition("+")[0] == "sqlite" and file and not Path(file.partition("?")[0]).is_file():
+            raise DataError(f"the database of the catalog {name}, {file}, is not there", path=path)
         catalog = load_catalog(name, init_catalog_tables="false")  # else a reader would make tables where none are
     catalog.properties = {**catalog.properties, "py-io-impl": f"{__name__}.{MetadataFiles.__name__}"}
 
     def load_file_io(properties: Mapping[str, Any] = {}, location: str | None = None) -> PyArrowFileIO:
         _check(properties, conf, path, "the table's own properties, or the catalog's answer, set")
-        return TableFiles({**catalog.properties, **properties}, _folder_of(location, path), conf, path)
+        if not location or location.count("/") < 2:
+            raise DataError(f"its catalog does not say where its metadata lies ({location})", path=path)
+        folder = location.rpartition("/")[0].rpartition("/")[0]  # the metadata lie in `metadata/` below it
+        return DataFiles({**catalog.properties, **properties}, folder, conf, path)
 
     catalog._load_file_io = load_file_io  # type: ignore[method-assign]
     return catalog
-
-
-def _refuse_missing_database(uri: str, name: str, path: Path) -> None:
-    """Refuse an SQLite file that is not there, which whoever connects would make."""
-    scheme, _, file = uri.partition(":///")
-    if scheme.partition("+")[0] == "sqlite" and file and not Path(file.partition("?")[0]).is_file():
-        raise DataError(f"the database of the catalog {name}, {file}, is not there", path=path)
-
-
-def check_files(table: Any, path: Path) -> None:
-    """Raise DataError unless a table's files are opened by `TableFiles`: no catalog takes another way."""
-    if type(table.io) is not TableFiles:
-        raise DataError(f"its catalog opens files by {type(table.io).__name__}, past graphmill's checks", path=path)
 
 
 class _Rest(RestCatalog):
@@ -105,7 +98,7 @@ class MetadataFiles(PyArrowFileIO):
         return super().new_input(location)
 
 
-class TableFiles(PyArrowFileIO):
+class DataFiles(PyArrowFileIO):
     """Opens files below a table's folder and below its catalog's warehouse, and no others."""
 
     def __init__(self, properties: Any, folder: str, conf: Mapping[str, Any], path: Path) -> None:
@@ -124,13 +117,6 @@ class TableFiles(PyArrowFileIO):
                 path=self._path,
             )
         return super().new_input(location)
-
-
-def _folder_of(location: str | None, path: Path) -> str:
-    """Return the folder of a table by where its metadata lies, in `metadata/` below it."""
-    if not location or location.count("/") < 2:
-        raise DataError(f"its catalog does not say where its metadata lies ({location})", path=path)
-    return location.rpartition("/")[0].rpartition("/")[0]
 
 
 def _plain(location: str, path: Path) -> str:

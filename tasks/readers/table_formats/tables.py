@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from configs.errors import DataError
 from configs.moments import last_time
-from configs.versioned_tables import TableReference
+from configs.values.versioned_tables import TableReference
 from tasks.readers.columns import check_columns, check_names, plain_batch
 
 BATCH_ROWS = 1 << 16
@@ -49,36 +49,31 @@ class VersionedTable(abc.ABC):
         self.reference = reference
         self.path = Path(str(reference))
         """How messages call it."""
-        known = self.versions()
-        if not known:
+        versions = self.versions()
+        if not versions:
             raise DataError("has no version: nothing was written to it", path=self.path)
-        self.newest = known[-1]
-        self.version = self._choose(known)
-
-    def _choose(self, known: Sequence[Version]) -> Version:
-        reference = self.reference
+        self.newest = self.version = versions[-1]
         if reference.as_of is not None:
             until = last_time(reference.as_of, "milliseconds")
-            found = [version for version in known if version.milliseconds <= until]
-            if not found:
+            older = [version for version in versions if version.milliseconds <= until]
+            if not older:
                 raise DataError(
-                    f"has no version as of {reference.as_of}: the oldest that is known is {known[0].text}; take a "
+                    f"has no version as of {reference.as_of}: the oldest that is known is {versions[0].text}; take a "
                     "later moment",
                     path=self.path,
                 )
-            return found[-1]
-        if reference.version is None:
-            return known[-1]
-        return self.named(reference.version, known)
+            self.version = older[-1]
+        elif reference.version is not None:
+            self.version = self.named(reference.version, versions)
 
-    def named(self, version: str, known: Sequence[Version]) -> Version:
+    def named(self, version: str, versions: Sequence[Version]) -> Version:
         """Return the version that a recipe names. Raises DataError."""
-        for one in known:
+        for one in versions:
             if one.id == (version.lstrip("0") or "0"):
                 return one
         raise DataError(
-            f"there is no version {version}: known are {known[0].text} to {known[-1].text} ({len(known):,}); name one "
-            "of them, or none for the newest",
+            f"there is no version {version}: known are {versions[0].text} to {versions[-1].text} ({len(versions):,}); "
+            "name one of them, or none for the newest",
             path=self.path,
         )
 
@@ -98,8 +93,6 @@ class VersionedTable(abc.ABC):
         newest = "" if self.version.id != self.newest.id else ", the newest"
         return f"{self.reference.name}: version {self.version.text}{newest}"
 
-    # ---- what a format does in its own way
-
     @abc.abstractmethod
     def versions(self) -> list[Version]:
         """Return all that are known, oldest first. Raises DataError: no such table."""
@@ -116,25 +109,16 @@ class VersionedTable(abc.ABC):
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of some columns, in the same order each time."""
 
-    # ----
-
     def column_names(self) -> list[str]:
         """Return the columns. Raises DataError."""
         names = list(self.schema(self.version).names)
         check_names(names, self.path)
         return names
 
-    def read(self, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of some columns, plain. Raises DataError."""
         there = self.column_names()
-        self._check_columns(wanted, there)
-        row = 0
-        for batch in self.scan(list(wanted) or there[:1]):
-            yield plain_batch(batch, self.path, row)
-            row += batch.num_rows
-
-    def _check_columns(self, wanted: Sequence[str], there: Sequence[str]) -> None:
-        missing = [name for name in wanted if name not in there]
+        missing = [name for name in columns if name not in there]
         if missing and self.version.id != self.newest.id:
             later = set(self.schema(self.newest).names)
             if set(missing) <= later:
@@ -143,7 +127,11 @@ class VersionedTable(abc.ABC):
                     "it: the columns changed in between; read a later version, or leave the column out",
                     path=self.path,
                 )
-        check_columns(self.path, wanted, there)
+        check_columns(self.path, columns, there)
+        row = 0
+        for batch in self.scan(list(columns) or there[:1]):
+            yield plain_batch(batch, self.path, row)
+            row += batch.num_rows
 
 
 def missing_package(reference: TableReference, package: str, extra: str) -> DataError:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -16,9 +15,6 @@ class DenseConfig(ComponentConfig):
     """A parameter of the model on its device, as any other."""
 
     name: str = "dense"
-    moved_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("optimizer", "learning_rate"), "is an option of train.embeddings=sparse; set that, or remove it"
-    )
 
 
 @EMBEDDINGS.options("sparse", "sparse")

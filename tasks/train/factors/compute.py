@@ -6,8 +6,8 @@ import time
 from typing import Any, cast
 
 from configs.errors import RecipeError
+from configs.families.row_training import FactorTrainConfig
 from configs.registry import MODELS
-from configs.row_training import FactorTrainConfig
 from models.vectors.base import FactoredModel
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import warn_of_isolated

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from configs.errors import DataError, RecipeError
-from configs.row_training import MultiplexTrainConfig
+from configs.families.row_training import MultiplexTrainConfig
 from models.vectors.configs import GatneConfig
 from tasks.arrays import Array
 from tasks.processes.device import use_threads

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
+from configs.families.row_training import BlockTrainConfig
 from configs.registry import STRATEGIES
-from configs.row_training import BlockTrainConfig
 from tasks.storage.manifests import PartitionManifest
 
 if TYPE_CHECKING:

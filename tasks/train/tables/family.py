@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
+from configs.families.row_training import TableTrainConfig
 from configs.registry import MODELS
-from configs.row_training import TableTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import UpdateRule

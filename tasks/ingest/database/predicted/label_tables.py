@@ -1,21 +1,29 @@
-"""What is predicted, as a table of labels says it: an entity at a moment each."""
+"""What is predicted, as labels in columns say it: of a table of their own, or of the predicted table itself.
+
+Memory: 8 bytes for each label, twice while they are read.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
+from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predicted.configs import LabelTableConfig
-from tasks.ingest.database.predicted.label_values import label_reader
+from tasks.ingest.database.predicted.label_values import LabelReader
 from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake
+from tasks.ingest.writer import DatasetWriter
+from tasks.sizes import need_memory
 from tasks.storage.graph_store import ALWAYS
 
 
@@ -25,13 +33,12 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     An entity that is younger than the moment of its label is not known yet, as one that is not in its table: what its
     row holds came later.
 
-    Raises:
-        DataError: there is none, an entity has two at one moment, or no entity is known.
+    Raises DataError: there is none, an entity has two at one moment, or no entity is known.
     """
     assert table.time is not None
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
     clock = RowTimes(table.time, table.form_of(table.time), table.epoch, way_out=way_out)
-    reader = label_reader(
+    reader = LabelReader(
         table.label, table.task_type, table.num_classes, keeps_missing=table.on_missing_label == "predict"
     )
     texts = [*entities.nodes.texts(table.key), *clock.texts, *reader.texts]
@@ -44,7 +51,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
             entities.nodes.refuse_unknown(batch, table.key, codes, way_out=way_out)
         unknown += int(np.count_nonzero(codes == UNKNOWN))
         values, wrong = reader.read(batch)
-        times, _ = clock.read(batch, gaps=False)
+        times, _ = clock.read_rows(batch, gaps=False)
         early = _too_early(batch, table, entities, codes, times, clock.unit)
         younger += int(np.count_nonzero(early))
         good = (codes >= 0) & ~wrong & ~early
@@ -98,3 +105,38 @@ def _too_early(
         )
         batch.wrong(early, table.key, "an entity younger than its label's moment", words)
     return early
+
+
+def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
+    """Read the labels of the predicted table's rows, in their order.
+
+    Raises DataError: there is none, or a label cannot be.
+    """
+    predict = config.predict
+    assert predict.label is not None
+    rows = tables[predict.table]
+    reader = LabelReader(
+        predict.label, predict.task_type, predict.num_classes, keeps_missing=predict.on_missing_label == "predict"
+    )
+    parts = []
+    for chunk in rows.chunks(reader.columns, reader.texts, reader.numbers):
+        values, wrong = reader.read(chunk.batch)
+        parts.append(reader.codes(np.where(wrong[:, None], np.nan, values)))
+        need_memory(16 * sum(part.size for part in parts), "the labels", "take fewer rows")
+    rows.intake.problems.raise_any()
+    label = np.concatenate(parts)
+    return Tasks.of_kind(np.arange(rows.num_rows), rows.time, label, reader.kind(label, rows.config.names))
+
+
+def write_own_ids(table: TableRows, writer: DatasetWriter) -> None:
+    """Write the ids of rows whose keys need no index: they are 0, 1, 2, ..., or of a table without a key row numbers.
+
+    Rows are counted over the files end to end, from 0, with those that were left out.
+    """
+    if table.nodes.index is not None:
+        return
+    numbers = np.arange(table.num_rows, dtype=np.int64)
+    if table.config.key is None and table.kept is not None:
+        numbers = np.flatnonzero(table.kept)
+    ids = {"node_id": np.arange(table.num_rows, dtype=np.int64), "original_id": numbers}
+    writer.write(f"ids/{table.name}", ids)

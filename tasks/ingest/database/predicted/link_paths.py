@@ -64,8 +64,8 @@ def link_path(predict: PredictConfig, tables: Mapping[str, DatabaseTableConfig])
             f"{where}: no foreign keys lead from {name} to {predict.table} within {_MOST_STEPS} steps (but by "
             f"{column}, which names what is linked); name them (foreign: {{COLUMN: TABLE}})"
         )
-    found = _chosen(paths, predict.via, name, predict.table)
-    return _timed(LinkPath(name, column, foreign[column], found, predict.table), tables)
+    steps = _chosen(paths, predict.via, name, predict.table)
+    return _timed(LinkPath(name, column, foreign[column], steps, predict.table), tables)
 
 
 def _timed(made: LinkPath, tables: Mapping[str, DatabaseTableConfig]) -> LinkPath:
@@ -95,10 +95,10 @@ def _together_path(
     for step in predict.target.by.split("."):
         foreign = tables[place].foreign
         if step not in foreign or (place, step) == (name, column):
-            known = [one for one in foreign if (place, one) != (name, column)]
+            others = [one for one in foreign if (place, one) != (name, column)]
             raise ValueError(
                 f"{where}: {step!r} is no foreign key of {place} by which rows can be together"
-                f"{did_you_mean(step, known)}; its own are {', '.join(known) or 'none'}"
+                f"{did_you_mean(step, others)}; its own are {', '.join(others) or 'none'}"
             )
         steps.append((place, step))
         place = foreign[step]
@@ -111,7 +111,7 @@ def _paths(
     table: str, entity: str, tables: Mapping[str, DatabaseTableConfig], besides: str
 ) -> list[tuple[tuple[str, str], ...]]:
     """Return all paths of foreign keys from a table to the entities that visit no table twice, the shortest first."""
-    found: list[tuple[tuple[str, str], ...]] = []
+    paths: list[tuple[tuple[str, str], ...]] = []
     ways: list[tuple[str, tuple[tuple[str, str], ...]]] = [(table, ())]
     while ways:
         place, steps = ways.pop(0)
@@ -121,10 +121,10 @@ def _paths(
                 continue
             further = (*steps, (place, column))
             if target == entity:
-                found.append(further)
+                paths.append(further)
             elif target not in visited | {place} and target in tables:
                 ways.append((target, further))
-    return found
+    return paths
 
 
 def _chosen(

@@ -47,11 +47,11 @@ def read_links(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Links
     entity: Array = np.arange(rows.num_rows)
     time: Array = np.full(rows.num_rows, ALWAYS, np.int64)
     for name, column in path.steps:
-        table, known = tables[name], entity >= 0
+        table, is_there = tables[name], entity >= 0
         if table.time is not None:
-            np.maximum(time, table.time[np.where(known, entity, 0)], out=time, where=known)
+            np.maximum(time, table.time[np.where(is_there, entity, 0)], out=time, where=is_there)
         keys = _foreign_keys(table, column, tables)
-        entity = np.where(known, keys[np.where(known, entity, 0)], -1)
+        entity = np.where(is_there, keys[np.where(is_there, entity, 0)], -1)
     owner = tables[path.owner]
     if path.together and owner.time is not None:
         np.maximum(time, owner.time[np.where(entity >= 0, entity, 0)], out=time, where=entity >= 0)
@@ -67,11 +67,11 @@ def read_links(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Links
 
 def _foreign_keys(rows: TableRows, column: str, tables: Mapping[str, TableRows]) -> Array:
     """Return the dense ids that a foreign key names, int64 (num_rows,); below 0 where it names none."""
-    silent, found = Intake(), np.empty(rows.num_rows, np.int64)
+    silent, ids = Intake(), np.empty(rows.num_rows, np.int64)
     target = tables[rows.config.foreign[column]].nodes
     for chunk in rows.chunks([column], rows.texts_of_keys(tables, [column]), intake=silent):
-        found[chunk.first : chunk.first + chunk.batch.num_rows] = look_up(chunk.batch, column, target)
-    return found
+        ids[chunk.first : chunk.first + chunk.batch.num_rows] = look_up(chunk.batch, column, target)
+    return ids
 
 
 def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit, intake: Intake) -> Tasks:
@@ -80,8 +80,7 @@ def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit:
     Entities without such a link are left out, and links to rows that are no older than the moment: nobody could have
     recommended those. With `new_only` so are links to what an entity was linked to before.
 
-    Raises:
-        DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
+    Raises DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
     """
     predict = config.predict
     assert predict.at is not None

@@ -18,6 +18,7 @@ from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label
 from tasks.storage.manifests import SPLITS
 
+_SHOWN = 8
 _SHARES = (0.1, 0.1)
 """Of rows that validate, and that test, where nobody says it."""
 
@@ -39,8 +40,7 @@ def deal(tasks: Tasks, predict: PredictConfig, entities: NodeSet, unit: TimeUnit
     A task's horizon ends before the first moment of the next split: its label would else say what is asked there. Rows
     without times are dealt at random, each as its key says: more rows leave it where it was.
 
-    Raises:
-        RecipeError: a split is empty.
+    Raises RecipeError: a split is empty.
     """
     labelled = has_label(tasks.label)
     if tasks.moment is None:
@@ -55,8 +55,10 @@ def deal(tasks: Tasks, predict: PredictConfig, entities: NodeSet, unit: TimeUnit
     splits, names = _by_split(owner, labelled)
     if names:
         moments = np.unique(tasks.moment[labelled])
+        shown = ", ".join(time_text(int(moment), unit) for moment in moments[:_SHOWN])
+        shown += f", ... ({len(moments):,})" if len(moments) > _SHOWN else ""
         raise RecipeError(
-            f"dataset.predict: the {names} split is empty: moments are {_listed(moments, unit)}, validation begins "
+            f"dataset.predict: the {names} split is empty: moments are {shown}, validation begins "
             f"at {time_text(valid, unit)} and test at {time_text(test, unit)}, and a horizon"
             f"{f' of {predict.horizon}' if predict.horizon else ''} must end before the next split begins; name "
             "earlier moments (at), or where validation and test begin (split: {valid: ..., test: ...})"
@@ -116,8 +118,3 @@ def _by_split(owner: Array, labelled: Array) -> tuple[dict[str, Array], str]:
     """Return the labelled rows of each split, and the names of splits without any, for a sentence."""
     splits = {name: np.flatnonzero((owner == code) & labelled) for code, name in enumerate(SPLITS)}
     return splits, " and the ".join(name for name, rows in splits.items() if not len(rows))
-
-
-def _listed(moments: Array, unit: TimeUnit) -> str:
-    shown = [time_text(int(moment), unit) for moment in moments[:8]]
-    return ", ".join(shown) + (f", ... ({len(moments):,})" if len(moments) > len(shown) else "")

@@ -134,8 +134,7 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     A row counts where moment <= time < moment + horizon; an entity, where it is older than the moment, and a row of
     the table `active` names it that is older by `within` or less.
 
-    Raises:
-        DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
+    Raises DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
     """
     predict = config.predict
     assert predict.at is not None
@@ -149,7 +148,7 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
         check_end(predict, rows, moments, horizon, unit)
     later = unlabelled_moments(predict, moments, unit, end)
     figures = _Figures(config, tables, horizon, unit)
-    found: list[tuple[Array, ...]] = []
+    parts: list[tuple[Array, ...]] = []
     for moment in sorted([*moments.tolist(), *later]):
         there = presence.at(moment)
         last = figures.at(moment - horizon)
@@ -157,10 +156,10 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
         ids = np.flatnonzero(there & ((moment in later) | ~np.isnan(label).all(1)))
         if not len(ids):
             refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
-        found.append((ids, np.full(len(ids), moment), label[ids], last[ids], figures.own_mean(moment, ids, label)))
-        need = (16 + 12 * label.shape[1]) * sum(len(part[0]) for part in found)
+        parts.append((ids, np.full(len(ids), moment), label[ids], last[ids], figures.own_mean(moment, ids, label)))
+        need = (16 + 12 * label.shape[1]) * sum(len(part[0]) for part in parts)
         need_memory(need, "what is to be predicted", "name fewer moments")
-    entity, moment_of, labels, last, mean = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    entity, moment_of, labels, last, mean = (np.concatenate(each) for each in zip(*parts, strict=True))
     past = {"last_value": last, "own_mean": mean}
     return Tasks.of_kind(entity, moment_of, labels, _kind_of(targets))._replace(past=past)
 
@@ -196,8 +195,7 @@ class _Figures:
     def at(self, moment: int) -> Array:
         """Return the labels of all entities, float32 (num_entities, targets); NaN: there is none.
 
-        Raises:
-            DataError: one does not fit float32.
+        Raises DataError: one does not fit float32.
         """
         columns = [_figure(figure, rows, moment, self._horizon, self._num_entities) for figure, rows in self._targets]
         values = np.stack(columns, axis=1)
@@ -221,9 +219,9 @@ class _Figures:
         """
         while self._waiting and self._waiting[0][0] + self._horizon <= moment:
             _, earlier, values = self._waiting.pop(0)
-            known = ~np.isnan(values)
-            self._sum[earlier] += np.where(known, values, 0)
-            self._count[earlier] += known
+            is_known = ~np.isnan(values)
+            self._sum[earlier] += np.where(is_known, values, 0)
+            self._count[earlier] += is_known
         self._waiting.append((moment, ids, label[ids]))
         with np.errstate(invalid="ignore"):
             return np.asarray(self._sum[ids] / self._count[ids], np.float32)
@@ -264,13 +262,13 @@ def check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: 
         return
     shown = ", ".join(time_text(int(moment), unit) for moment in late[:_SHOWN])
     shown += ", ..." if len(late) > _SHOWN else ""
-    known = f"which is complete until {predict.data_end} (data_end)"
+    until = f"which is complete until {predict.data_end} (data_end)"
     more = ""
     if predict.data_end is None:
-        known = f"whose newest row is of {time_text(newest, unit)}"
+        until = f"whose newest row is of {time_text(newest, unit)}"
         more = "; if it is complete for longer, and merely has no rows, say until when: dataset.predict.data_end"
     raise DataError(
-        f"the horizon of {len(late):,} moments ({shown}) reaches beyond {rows.name}, {known}: what nobody knows yet "
+        f"the horizon of {len(late):,} moments ({shown}) reaches beyond {rows.name}, {until}: what nobody knows yet "
         f"would count as nothing; the last moment that it holds is {time_text(end - horizon, unit)}{more}",
         path=rows.config.names,
         column=rows.config.time,
@@ -339,19 +337,19 @@ def _events(rows: TableRows, key: str, column: str | None, tables: Mapping[str, 
         some = slice(chunk.first, chunk.first + chunk.batch.num_rows)
         entity[some] = look_up(chunk.batch, key, target)
         if column:
-            found = numbers(chunk.batch, column, missing=True)
-            if found.ndim != 1:
+            cells = numbers(chunk.batch, column, missing=True)
+            if cells.ndim != 1:
                 raise DataError(
                     "is a column of lists; a sum or mean is one of numbers", path=chunk.batch.path, column=column
                 )
-            values[some] = found
+            values[some] = cells
     silent.problems.raise_any()
     assert rows.time is not None
-    known = entity >= 0
+    counts = entity >= 0
     if column:
-        known &= ~np.isnan(values)
-    order = np.argsort(rows.time[known], kind="stable")
-    return _Events(entity[known][order], rows.time[known][order], values[known][order] if column else None)
+        counts &= ~np.isnan(values)
+    order = np.argsort(rows.time[counts], kind="stable")
+    return _Events(entity[counts][order], rows.time[counts][order], values[counts][order] if column else None)
 
 
 def _figure(figure: str, events: _Events, moment: int, horizon: int, num_entities: int) -> Array:

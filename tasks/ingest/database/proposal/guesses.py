@@ -11,14 +11,15 @@ from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.ingest.database.moments import DAY
 from tasks.ingest.database.proposal.names import (
-    entity_score,
-    event_score,
+    COUNTED,
+    PREDICTED,
     foreign_score,
     is_birth,
     is_id,
     is_kept_up_to_date,
     key_score,
     time_score,
+    usual_score,
 )
 from tasks.ingest.database.proposal.tables import ColumnFacts, TableFacts, share_of_known
 from tasks.ingest.database.survey import Verdict, judge
@@ -77,15 +78,15 @@ class PredictGuess:
 
 def guess_tables(tables: dict[str, TableFacts], intake: Intake, max_categories: int) -> dict[str, Guess]:
     """Return what each table is taken as. Raises DataError for a file that cannot be read."""
-    found = {name: Guess(table) for name, table in tables.items()}
-    for guess in found.values():
+    guesses = {name: Guess(table) for name, table in tables.items()}
+    for guess in guesses.values():
         _guess_key(guess)
-    _guess_foreign(found, intake)
-    for guess in found.values():
+    _guess_foreign(guesses, intake)
+    for guess in guesses.values():
         _guess_time(guess, intake)
         _guess_kinds(guess, max_categories)
-        _ignore_ids(guess, found)
-    return found
+        _ignore_ids(guess, guesses)
+    return guesses
 
 
 def _guess_key(guess: Guess) -> None:
@@ -132,19 +133,19 @@ def _find_broken_key(guess: Guess) -> None:
         )
 
 
-def _guess_foreign(found: dict[str, Guess], intake: Intake) -> None:
-    indexes = {name: guess.table.columns[guess.key].index for name, guess in found.items() if guess.key is not None}
+def _guess_foreign(guesses: dict[str, Guess], intake: Intake) -> None:
+    indexes = {name: guess.table.columns[guess.key].index for name, guess in guesses.items() if guess.key is not None}
     keys = {name: index for name, index in indexes.items() if index is not None}
-    for name, guess in found.items():
+    for name, guess in guesses.items():
         table = guess.table
         columns = [column for column, facts in table.columns.items() if _may_refer(facts)]
         shares = share_of_known(table, columns, keys, intake)
         for column in columns:
-            _choose_target(name, guess, column, {t: shares.get((column, t), (0, 0)) for t in keys}, found)
-    for name, guess in found.items():  # a key that another table's key is: one row of this for one of that
+            _choose_target(name, guess, column, {t: shares.get((column, t), (0, 0)) for t in keys}, guesses)
+    for name, guess in guesses.items():  # a key that another table's key is: one row of this for one of that
         if guess.key in guess.foreign:
             target = guess.foreign[guess.key]
-            if any(name in other.foreign.values() for other in found.values()):
+            if any(name in other.foreign.values() for other in guesses.values()):
                 del guess.foreign[guess.key]
                 guess.notes["key"] = f"it is one of {target}'s too; a column is a key or a foreign key"
             else:
@@ -160,21 +161,21 @@ def _is_dated(facts: ColumnFacts) -> bool:
 
 
 def _choose_target(
-    name: str, guess: Guess, column: str, shares: dict[str, tuple[int, int]], found: dict[str, Guess]
+    name: str, guess: Guess, column: str, shares: dict[str, tuple[int, int]], guesses: dict[str, Guess]
 ) -> None:
     """Take the table whose name and key a column goes with, and say what speaks against it."""
     options = []
-    for target, (there, known) in shares.items():
-        key = found[target].key
+    for target, (there, hits) in shares.items():
+        key = guesses[target].key
         if key is None or there == 0 or (target == name and column == key):
             continue
-        share = known / there
+        share = hits / there
         if share < 1 - _MOST_DANGLING:
             continue
-        score, own = foreign_score(column, name, target, key), key_score(key, target, 0)
-        if guess.key == column and (score < 4 or own <= key_score(column, name, 0)):
+        score, key_like = foreign_score(column, name, target, key), key_score(key, target, 0)
+        if guess.key == column and (score < 4 or key_like <= key_score(column, name, 0)):
             continue
-        options.append((score, own, share, -found[target].table.num_rows, target, there - known))
+        options.append((score, key_like, share, -guesses[target].table.num_rows, target, there - hits))
     named = sorted((one for one in options if one[0] > 0), reverse=True)
     forms, values = guess.table.columns[column].profile.forms, guess.table.columns[column].profile.num_values
     if not named:
@@ -186,9 +187,9 @@ def _choose_target(
             else:
                 guess.notes[column] = f"its texts are keys of {target}; a foreign key? foreign: {{{column}: {target}}}"
         return
-    score, own, _, _, target, dangling = named[0]
+    score, key_like, _, _, target, dangling = named[0]
     guess.foreign[column] = target
-    others = [one[4] for one in named[1:] if one[:2] == (score, own)]
+    others = [one[4] for one in named[1:] if one[:2] == (score, key_like)]
     if dangling:
         guess.dangling = True
         guess.notes[column] = f"{dangling:,} cells name no row of {target}"
@@ -246,19 +247,19 @@ def _read_times(guess: Guess, intake: Intake) -> None:
     """Set the oldest and the newest time of the rows; leave the time out where it cannot be read."""
     assert guess.time is not None
     silent, clock = Intake(), RowTimes(guess.time, guess.time_formats.get(guess.time), guess.epoch)
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     try:
         for batch in silent.batches(guess.table.config, [guess.time], (), (), [guess.time]):
-            times, missing = clock.read(batch, gaps=True)
+            times, missing = clock.read_rows(batch, gaps=True)
             if not missing.all():
-                found.append((int(times[~missing].min()), int(times[~missing].max())))
+                spans.append((int(times[~missing].min()), int(times[~missing].max())))
         silent.problems.raise_any()
     except DataError as error:
         guess.notes["time"] = f"{guess.time} cannot be read as a time: {str(error).splitlines()[-1].strip()[:200]}"
         guess.time_formats.pop(guess.time, None)
         guess.time = guess.epoch = None
         return
-    guess.oldest, guess.newest = min(low for low, _ in found), max(high for _, high in found)
+    guess.oldest, guess.newest = min(low for low, _ in spans), max(high for _, high in spans)
     guess.unit = clock.unit or "seconds"
 
 
@@ -269,12 +270,12 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
         if column not in taken:
             has_time = guess.time is not None and (time_score(column) >= -1 or is_birth(column))
             verdict = judge(
-                column, facts.profile, is_csv=table.is_csv, max_categories=max_categories, has_own_time=has_time
+                column, facts.profile, is_csv=table.config.is_csv, max_categories=max_categories, has_own_time=has_time
             )
             dated = column in guess.time_formats or facts.profile.forms <= {"date", "date text"}
             if column in guess.time_formats and has_time:
                 verdict = Verdict("time")
-            words = facts.profile.missing_words if table.is_csv else ()
+            words = facts.profile.missing_words if table.config.is_csv else ()
             if words and column not in guess.time_formats:
                 verdict = Verdict("number")
                 guess.missing_values = tuple(dict.fromkeys((*guess.missing_values, *words)))
@@ -288,40 +289,43 @@ def _guess_kinds(guess: Guess, max_categories: int) -> None:
                 guess.notes.setdefault(column, "written again later? Then it tells of the future: ignore it")
 
 
-def _ignore_ids(guess: Guess, found: dict[str, Guess]) -> None:
+def _ignore_ids(guess: Guess, guesses: dict[str, Guess]) -> None:
     """Take no id for a feature: it tells rows apart, and a model would learn rows by heart."""
     table = guess.table
     for column, verdict in guess.kinds.items():
-        facts, own = table.columns[column], column == guess.broken_key
+        facts, is_broken_key = table.columns[column], column == guess.broken_key
         named = [
             name
-            for name, other in found.items()
+            for name, other in guesses.items()
             if other.broken_key is not None and foreign_score(column, table.name, name, other.broken_key) >= 2
         ]
         is_number = verdict.kind == "number" and facts.profile.forms <= {"whole", "numeric text"}
-        if verdict.kind == "ignore" or not (own or (named and _may_refer(facts)) or (is_number and is_id(column))):
+        is_ids = is_broken_key or (named and _may_refer(facts)) or (is_number and is_id(column))
+        if verdict.kind == "ignore" or not is_ids:
             continue
-        why = f"an id of {named[0]}, which has no key" if named and not own else "an id, and no feature"
+        why = f"an id of {named[0]}, which has no key" if named and not is_broken_key else "an id, and no feature"
         guess.kinds[column] = Verdict("ignore", why)
 
 
-def guess_target(found: dict[str, Guess]) -> PredictGuess | None:
+def guess_target(guesses: dict[str, Guess]) -> PredictGuess | None:
     """Return what may be predicted: rows of a table that many name, by those that name it at some time."""
     options = []
-    for name, guess in found.items():
+    for name, guess in guesses.items():
         for target, column in guess.foreign.items():
-            entity = found[column]
+            entity = guesses[column]
             if guess.time is None or guess.newest <= guess.oldest or entity.key is None or column == name:
                 continue
-            options.append((entity_score(column), event_score(name), guess.table.num_rows, column, name, target))
+            options.append(
+                (usual_score(column, PREDICTED), usual_score(name, COUNTED), guess.table.num_rows, column, name, target)
+            )
     if not options:
         return None
     *_, entity_name, target_name, _ = max(options)
-    return _at_moments(entity_name, target_name, found)
+    return _at_moments(entity_name, target_name, guesses)
 
 
-def _at_moments(entity: str, target: str, found: dict[str, Guess]) -> PredictGuess:
-    rows, span_of = found[target], found[target].newest - found[target].oldest
+def _at_moments(entity: str, target: str, guesses: dict[str, Guess]) -> PredictGuess:
+    rows, span_of = guesses[target], guesses[target].newest - guesses[target].oldest
     if rows.unit == "number":
         horizon = max(1, span_of // 10)
         end = rows.newest + 1
@@ -330,6 +334,6 @@ def _at_moments(entity: str, target: str, found: dict[str, Guess]) -> PredictGue
         horizon = max(day for day in _USUAL_DAYS if day <= days or day == 1) * DAY
         end = (rows.newest // DAY + 1) * DAY
     last = end - horizon
-    oldest = max(rows.oldest, found[entity].oldest if found[entity].time else rows.oldest)
+    oldest = max(rows.oldest, guesses[entity].oldest if guesses[entity].time else rows.oldest)
     count = int(np.clip((last - oldest) // horizon - 1, 2, 8))
     return PredictGuess(entity, target, horizon, last - count * horizon, last, rows.unit)

@@ -27,12 +27,14 @@ _PEOPLE_TEXT = """
     customer user account client patient member subscriber person people driver employee seller student supplier
     vendor player applicant borrower card policy device machine product item
 """
-_PEOPLE = _PEOPLE_TEXT.split()
+PREDICTED = _PEOPLE_TEXT.split()
+"""What rows are called that are usually predicted."""
 _EVENTS_TEXT = """
     order purchase transaction payment visit booking rental sale invoice session login event admission claim trip
     subscription call click message ticket review
 """
-_EVENTS = _EVENTS_TEXT.split()
+COUNTED = _EVENTS_TEXT.split()
+"""What rows are called that are usually counted."""
 
 
 def words(name: str) -> list[str]:
@@ -53,72 +55,74 @@ def singular(word: str) -> str:
 
 def entity(table: str) -> list[str]:
     """Return the words of what a row of a table is: `dim_customers` to `customer`."""
-    found = [word for word in words(table) if word not in ("tbl", "table", "dim", "fact", "t", "stg", "raw")]
-    return [*found[:-1], singular(found[-1])] if found else words(table)
+    telling = [word for word in words(table) if word not in ("tbl", "table", "dim", "fact", "t", "stg", "raw")]
+    return [*telling[:-1], singular(telling[-1])] if telling else words(table)
 
 
 def key_score(column: str, table: str, place: int) -> int:
     """Return how much a column is called like the key of its table; `place` is its place in it. 0: not at all."""
-    found, row = words(column), entity(table)
-    if not found or set(found) & _NO_KEY:
+    column_words, row = words(column), entity(table)
+    if not column_words or set(column_words) & _NO_KEY:
         return 0
     if (
-        found == ["id"]
-        or (found[:-1] == row and found[-1] in _KEY_WORDS)
-        or (row[-1:] == found[:-1] and found[-1] == "id")
+        column_words == ["id"]
+        or (column_words[:-1] == row and column_words[-1] in _KEY_WORDS)
+        or (row[-1:] == column_words[:-1] and column_words[-1] == "id")
     ):
         return 5
-    if found in (["uuid"], ["key"], ["pk"], row) or (found[0] in ("pk", "id") and found[1:] == row):
+    if column_words in (["uuid"], ["key"], ["pk"], row) or (
+        column_words[0] in ("pk", "id") and column_words[1:] == row
+    ):
         return 4
-    if found[-1] in _KEY_WORDS:
+    if column_words[-1] in _KEY_WORDS:
         return 3 if place == 0 else 2
     return 1 if place == 0 else 0
 
 
 def is_id(column: str) -> bool:
     """Whether a column is called an id: `type_id`, `pk_order`; a `number` may be an amount."""
-    found = words(column)
-    return bool(found) and bool(_IDS & {found[0], found[-1]})
+    column_words = words(column)
+    return bool(column_words) and bool(_IDS & {column_words[0], column_words[-1]})
 
 
 def foreign_score(column: str, table: str, target: str, key: str) -> int:
     """Return how much a column is called like a foreign key to a table. 0: not at all; 3: it can hardly be another."""
-    found, row, named = words(column), entity(target), words(key)
-    core = [word for word in found if word not in _KEY_WORDS]
-    key_like = len(core) < len(found)
-    if found == named and not set(named) <= _KEY_WORDS:
+    column_words, row, named = words(column), entity(target), words(key)
+    core = [word for word in column_words if word not in _KEY_WORDS]
+    key_like = len(core) < len(column_words)
+    if column_words == named and not set(named) <= _KEY_WORDS:
         return 4 if len(named) > 1 else 3
-    if found == [*row, *named]:  # account_iban, of accounts whose key is iban
+    if column_words == [*row, *named]:  # account_iban, of accounts whose key is iban
         return 4
     if core == row or (core and core == row[-1:]):
         return 4 if key_like else 3
     if table == target and set(core) & _UP:
         return 3
-    if len(named) > 1 and found[-len(named) :] == named:
+    if len(named) > 1 and column_words[-len(named) :] == named:
         return 3
     if core[-len(row) :] == row and (key_like or len(row) > 1):
         return 3
     if core[-1:] == row[-1:]:
         return 2
-    if len(named) == 1 and found[-1:] == named and not set(named) & (_KEY_WORDS | _NO_KEY):
+    if len(named) == 1 and column_words[-1:] == named and not set(named) & (_KEY_WORDS | _NO_KEY):
         return 2  # sender_iban
     return 1 if key_like and core else 0
 
 
 def time_score(column: str) -> int:
     """Return how much a column is called like the time when a row came to be known; below 0: like a later time."""
-    found = set(words(column))
-    if is_birth(column) or found & _LATER:
+    column_words = set(words(column))
+    if is_birth(column) or column_words & _LATER:
         return -2
-    if found & (_FIRST | _FIRST_TOO):
+    if column_words & (_FIRST | _FIRST_TOO):
         return 3
-    return 2 if found & {"timestamp", "datetime", "time", "ts"} else (1 if found & _TIME_WORDS else 0)
+    return 2 if column_words & {"timestamp", "datetime", "time", "ts"} else (1 if column_words & _TIME_WORDS else 0)
 
 
 def is_birth(column: str) -> bool:
     """Whether a column is called like when somebody was born: a poor time of a row, and known from its start."""
-    found = words(column)
-    return bool(set(found) & {"birthday", "born", "dob"}) or "birth" in "".join(found)
+    column_words = words(column)
+    return bool(set(column_words) & {"birthday", "born", "dob"}) or "birth" in "".join(column_words)
 
 
 def is_kept_up_to_date(column: str) -> bool:
@@ -126,13 +130,7 @@ def is_kept_up_to_date(column: str) -> bool:
     return bool(set(words(column)) & _KEPT_UP)
 
 
-def entity_score(table: str) -> int:
-    """Return how much a table is called like those whose rows are usually predicted."""
-    found = entity(table)
-    return len(_PEOPLE) - _PEOPLE.index(found[-1]) if found and found[-1] in _PEOPLE else 0
-
-
-def event_score(table: str) -> int:
-    """Return how much a table is called like those whose rows are usually counted."""
-    found = entity(table)
-    return len(_EVENTS) - _EVENTS.index(found[-1]) if found and found[-1] in _EVENTS else 0
+def usual_score(table: str, usual: list[str]) -> int:
+    """Return how much a table is called like one of the `usual` ones, of which the first counts most; 0: not at all."""
+    last = entity(table)[-1:]
+    return len(usual) - usual.index(last[0]) if last and last[0] in usual else 0

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from configs.trust import printable
+from tasks.ingest.database.configs import connected_tables
 from tasks.ingest.database.moments import DAY, time_text
 from tasks.ingest.database.proposal.guesses import Guess, PredictGuess, guess_tables, guess_target
 from tasks.ingest.database.proposal.tables import find_tables, read_tables, table_name
@@ -28,8 +29,8 @@ def propose_recipe(places: Sequence[str]) -> str:
     """
     intake = Intake()
     tables = read_tables(find_tables(places), intake)
-    found = guess_tables(tables, intake, _MAX_CATEGORIES)
-    target = guess_target(found)
+    guesses = guess_tables(tables, intake, _MAX_CATEGORIES)
+    target = guess_target(guesses)
     path = Path(places[0]).resolve()
     stem = table_name((path if len(places) == 1 else path.parent).name)
     plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem).strip("._-")
@@ -37,7 +38,7 @@ def propose_recipe(places: Sequence[str]) -> str:
     description = "Predict something of these tables"
     if target is not None:
         description = f"Predict which rows of {target.entity} no row of {target.target} will name"
-    keyed = [guess for guess in found.values() if guess.key is not None]
+    keyed = [guess for guess in guesses.values() if guess.key is not None]
     zeros = any(id_with_leading_zero(guess.table.config, [str(guess.key)]) is not None for guess in keyed)
     lines = [
         f"# Proposed from {', '.join(places)}. Read it, mend what is unsure; then graphmill check, and graphmill run.",
@@ -49,38 +50,24 @@ def propose_recipe(places: Sequence[str]) -> str:
         *(["  text_ids: true                      # keys such as 007 stay texts"] if zeros else []),
         "  tables:",
     ]
-    reached = _connected(found, target)
-    for table, guess in found.items():
+    foreign = {table: guess.foreign for table, guess in guesses.items()}
+    reached = None if target is None else connected_tables(foreign, target.entity)
+    for table, guess in guesses.items():
         if reached is None or table in reached:
             lines += [f"    {line}" for line in _table_lines(table, guess)]
         else:
             entity = target.entity if target else ""
             why = f"# {_UNSURE}no key connects it to {entity}; name a foreign key, or leave it out"
             lines += [f"    {why}", *(f"    # {line}" for line in _table_lines(table, guess))]
-    lines += ["  predict:", *(f"    {line}" for line in _predict_lines(target, found))]
+    lines += ["  predict:", *(f"    {line}" for line in _predict_lines(target, guesses))]
     lines += [
         "preprocess:",
         "  transforms:",
         "    - {name: standardize}             # fitted on rows before the first moment that validates",
-        f"model: {{name: heterosage, num_layers: {3 if len(found) > 3 else 2}}}",
+        f"model: {{name: heterosage, num_layers: {3 if len(guesses) > 3 else 2}}}",
         "train: {loader: {name: relational, choose: recent}}",
     ]
     return "".join(f"{printable(line)}\n" for line in lines)
-
-
-def _connected(found: dict[str, Guess], target: PredictGuess | None) -> set[str] | None:
-    """Return the tables that keys connect to the entities; None: nothing is predicted."""
-    if target is None:
-        return None
-    reached = {target.entity}
-    while True:
-        more = set(reached)
-        for name, guess in found.items():
-            ends = {name, *guess.foreign.values()}
-            more |= ends if ends & more else set()
-        if more == reached:
-            return reached
-        reached = more
 
 
 def _table_lines(name: str, guess: Guess) -> list[str]:
@@ -136,8 +123,8 @@ def _form_lines(guess: Guess) -> list[str]:
     }
     if not forms:
         return []
-    others = {column: guess.table.columns[column].profile.other_date_form for column in forms}
-    doubt = [f"{column} may be {other} as well" for column, other in others.items() if other]
+    fitting = {column: guess.table.columns[column].profile.date_forms for column in forms}
+    doubt = [f"{column} may be {other[1]} as well" for column, other in fitting.items() if len(other) > 1]
     shown = forms[guess.time] if list(forms) == [guess.time] and guess.time else forms
     return [_with_note(f"  time_format: {_quoted(shown)}", "; ".join(doubt) or None)]
 
@@ -148,7 +135,7 @@ def _quoted(forms: str | dict[str, str]) -> str:
     return "{" + ", ".join(f'{_scalar(column)}: "{form}"' for column, form in forms.items()) + "}"
 
 
-def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list[str]:
+def _predict_lines(target: PredictGuess | None, guesses: dict[str, Guess]) -> list[str]:
     if target is None:
         return [
             f"# {_UNSURE}no table with a time names the key of another: nothing can be counted. Give a table of labels",
@@ -161,7 +148,7 @@ def _predict_lines(target: PredictGuess | None, found: dict[str, Guess]) -> list
         ]
     length = f"{target.horizon}" if target.unit == "number" else f"{target.horizon // DAY}d"
     first, last = (time_text(moment, target.unit) for moment in (target.first, target.last))
-    via = [column for column, name in found[target.target].foreign.items() if name == target.entity]
+    via = [column for column, name in guesses[target.target].foreign.items() if name == target.entity]
     lines = [
         f"# {_UNSURE}only you know what is to be predicted. none: no row within the horizon (who leaves); also any,",
         "# count, sum: TABLE.COLUMN, mean: TABLE.COLUMN, or labels: {files, key, time, label}, or label: COLUMN",

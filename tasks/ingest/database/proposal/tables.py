@@ -76,11 +76,6 @@ class TableFacts:
     columns: dict[str, ColumnFacts]
     num_rows: int
 
-    @property
-    def is_csv(self) -> bool:
-        """Whether numbers may have been read as texts."""
-        return any(word in name for name in self.config.files for word in (".csv", ".tsv"))
-
 
 def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the tables of files and folders: name to the files, folder or pattern that a recipe would name.
@@ -92,28 +87,28 @@ def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
         RecipeError: there is no table.
         DataError: a file that is not there.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, tuple[str, ...]] = {}
     for place in places:
         path = user_path(place)
         if is_folder(path) and has_keys(path):
-            _add(found, {path.resolve().name: (place,)})
+            _add(tables, {path.resolve().name: (place,)})
         elif is_folder(path):
-            _add(found, _tables_of_folder(path, place))
+            _add(tables, _tables_of_folder(path, place))
         elif path.suffix == _DUCKDB:
-            _add(found, dict.fromkeys(duckdb_tables(path), (place,)))
+            _add(tables, dict.fromkeys(duckdb_tables(path), (place,)))
         else:
-            _add(found, {table_name(path.name): (place,)})
-    if not found:
+            _add(tables, {table_name(path.name): (place,)})
+    if not tables:
         raise RecipeError(f"{', '.join(places)}: there is no table; known are {', '.join((*_FORMATS, _DUCKDB))}")
-    return found
+    return tables
 
 
-def _add(found: dict[str, tuple[str, ...]], more: dict[str, tuple[str, ...]]) -> None:
+def _add(tables: dict[str, tuple[str, ...]], more: dict[str, tuple[str, ...]]) -> None:
     for name, files in more.items():
         plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-") or "table"
-        while plain in found:
+        while plain in tables:
             plain += "_2"
-        found[plain] = files
+        tables[plain] = files
 
 
 def is_table(name: str) -> bool:
@@ -132,31 +127,31 @@ def table_name(name: str) -> str:
 
 def _tables_of_folder(folder: Path, given: str) -> dict[str, tuple[str, ...]]:
     groups: dict[str, list[Path]] = {}
-    found: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, tuple[str, ...]] = {}
     for path in sorted(names_in(folder)):
         place = str(Path(given) / path.name)
         if path.name.startswith((".", "_")):
             continue
         if is_folder(path):
             if has_keys(path) or any(is_table(entry.name) for entry in names_in(path)):
-                found[path.name] = (place,)
+                tables[path.name] = (place,)
         elif path.suffix == _DUCKDB:
-            found |= dict.fromkeys(duckdb_tables(path), (place,))
+            tables |= dict.fromkeys(duckdb_tables(path), (place,))
         elif is_table(path.name):
             groups.setdefault(_NUMBERED.sub("", table_name(path.name)) or table_name(path.name), []).append(path)
     for name, paths in groups.items():
         places = [str(Path(given) / path.name) for path in paths]
         if len(paths) > 1:
-            found[name] = tuple(places)
+            tables[name] = tuple(places)
         else:
-            found[table_name(paths[0].name)] = (places[0],)
-    return found
+            tables[table_name(paths[0].name)] = (places[0],)
+    return tables
 
 
-def read_tables(found: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, TableFacts]:
+def read_tables(places: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, TableFacts]:
     """Read all columns of all tables once. Raises DataError for a file that cannot be read."""
     tables: dict[str, TableFacts] = {}
-    for name, files in found.items():
+    for name, files in places.items():
         config = DatabaseTableConfig(files=files, header="auto")
         config = with_header_found(config, name, intake).model_copy(update={"table": name})
         rows = TableRows(name, config, intake, text_ids=False)

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean, listed
-from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from configs.source_files import is_folder, names_in, user_path
 from tasks.ingest.base import Dataset
@@ -41,8 +40,6 @@ class Relbench(Dataset):
     The whole `db/` is read: what is younger than a row's moment no model sees, so nothing has to be cut off.
     """
 
-    Config = RelbenchConfig
-
     config: RelbenchConfig
 
     @property
@@ -63,10 +60,6 @@ class Relbench(Dataset):
         """Names and contents of all files that are read."""
         return {**self.database.fingerprint(digests), "relbench": 1}
 
-    def time_unit(self) -> TimeUnit | None:
-        """None: moments are the task's own, and no snapshot is taken."""
-        return None
-
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read all tables. Raises DataError with all mistakes that were met."""
         return self.database.ingest(context)
@@ -79,8 +72,8 @@ def _database_config(config: RelbenchConfig, folder: Path) -> DatabaseConfig:
     for option, names in (("leave_out", config.leave_out), ("tables", config.tables)):
         for name in names:
             if name not in paths:
-                near, known = did_you_mean(name, paths), listed(list(paths))
-                raise RecipeError(f"dataset.{option}: there is no table {name!r}{near}; db/ has {known}")
+                near, there = did_you_mean(name, paths), listed(list(paths))
+                raise RecipeError(f"dataset.{option}: there is no table {name!r}{near}; db/ has {there}")
     tables = {name: _table(path, config) for name, path in paths.items() if name not in config.leave_out}
     for name, options in config.tables.items():
         if name in tables:
@@ -93,47 +86,47 @@ def _database_config(config: RelbenchConfig, folder: Path) -> DatabaseConfig:
         "predict": _predict(config, folder),
     }
     try:
-        found = DATASETS.config(section)
+        database = DATASETS.config(section)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise RecipeError(
             f"dataset: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
         ) from error
-    assert isinstance(found, DatabaseConfig)
-    return found
+    assert isinstance(database, DatabaseConfig)
+    return database
 
 
 def _table(path: Path, config: RelbenchConfig) -> dict[str, Any]:
     """Return the options of one table, as its metadata says them."""
-    known = _metadata(path)
+    metadata = _metadata(path)
     foreign = {
-        column: table for column, table in known["fkey_col_to_pkey_table"].items() if table not in config.leave_out
+        column: table for column, table in metadata["fkey_col_to_pkey_table"].items() if table not in config.leave_out
     }
-    return {"files": [str(path)], "key": known["pkey_col"], "time": known["time_col"], "foreign": foreign}
+    return {"files": [str(path)], "key": metadata["pkey_col"], "time": metadata["time_col"], "foreign": foreign}
 
 
 def _metadata(path: Path) -> dict[str, Any]:
     """Return what RelBench wrote into a file's schema. Raises DataError where it is not there, or names no columns."""
     with open_parquet(path) as file:
         schema = file.schema_arrow
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for key, kinds in (("fkey_col_to_pkey_table", dict), ("pkey_col", str | None), ("time_col", str | None)):
         try:
-            found[key] = json.loads((schema.metadata or {})[key.encode()])
+            metadata[key] = json.loads((schema.metadata or {})[key.encode()])
         except (KeyError, ValueError):
             raise DataError(
                 f"has no {key} in its schema's metadata, as RelBench's Table.save writes it; of other files "
                 "`graphmill inspect` proposes a recipe",
                 path=path,
             ) from None
-        if not isinstance(found[key], kinds):
-            raise DataError(f"says {key}={found[key]!r} in its schema's metadata", path=path)
-    named = [*found["fkey_col_to_pkey_table"], found["pkey_col"], found["time_col"]]
+        if not isinstance(metadata[key], kinds):
+            raise DataError(f"says {key}={metadata[key]!r} in its schema's metadata", path=path)
+    named = [*metadata["fkey_col_to_pkey_table"], metadata["pkey_col"], metadata["time_col"]]
     for column in named:
         if column is not None and column not in schema.names:
             raise DataError(f"has no column {column!r}, which its metadata names", path=path)
-    return found
+    return metadata
 
 
 def _predict(config: RelbenchConfig, folder: Path) -> dict[str, Any]:
@@ -145,10 +138,10 @@ def _predict(config: RelbenchConfig, folder: Path) -> dict[str, Any]:
             f"{listed(names) or 'none'}"
         )
     files = {split: folder / "tasks" / config.predict / f"{split}.parquet" for split in _SPLITS}
-    known = {split: _metadata(path) for split, path in files.items()}
-    train = known["train"]
+    metadata = {split: _metadata(path) for split, path in files.items()}
+    train = metadata["train"]
     for split, path in files.items():
-        if known[split] != train:
+        if metadata[split] != train:
             raise DataError("has another key or time column than the task's train.parquet", path=path)
     if len(train["fkey_col_to_pkey_table"]) != 1 or train["time_col"] is None:
         raise RecipeError(
@@ -158,6 +151,11 @@ def _predict(config: RelbenchConfig, folder: Path) -> dict[str, Any]:
     [(key, entity)] = train["fkey_col_to_pkey_table"].items()
     label = _label(config, files["train"], {key, train["time_col"]})
     columns = {split: _column(path, label) for split, path in files.items()}
+    for split, column in columns.items():
+        of = column.type
+        if not (pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)):
+            words = f"is {of}; labels are numbers (tasks that predict links have lists)"
+            raise DataError(words, path=files[split], column=label)
     kind = config.task_type or _kind_of(columns["train"])
     begins = {split: _first(path, train["time_col"]) for split, path in files.items()}
     labels = {
@@ -191,17 +189,13 @@ def _label(config: RelbenchConfig, path: Path, taken: set[str]) -> str:
 
 
 def _column(path: Path, name: str) -> pa.ChunkedArray:
-    """Return a column. Raises DataError where it is not there, or not of numbers."""
+    """Return a column. Raises DataError where it is not there."""
     with open_parquet(path) as file:
         if name not in file.schema_arrow.names:
             raise DataError(
                 "has no such column (masked labels are not read; take the unmasked test table)", path=path, column=name
             )
-        column = file.read(columns=[name])[name]
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise DataError(f"is {kind}; labels are numbers (tasks that predict links have lists)", path=path, column=name)
-    return column
+        return file.read(columns=[name])[name]
 
 
 def _kind_of(column: pa.ChunkedArray) -> str:
@@ -212,8 +206,7 @@ def _kind_of(column: pa.ChunkedArray) -> str:
 
 def _first(path: Path, column: str) -> str:
     """Return the first moment of a file."""
-    with open_parquet(path) as file:
-        times = file.read(columns=[column])[column]
+    times = _column(path, column)
     if not (pa.types.is_timestamp(times.type) or pa.types.is_date(times.type) or pa.types.is_integer(times.type)):
         raise DataError(f"is {times.type}; moments are time stamps, dates or whole numbers", path=path, column=column)
     first = compute.min(times).as_py() if len(times) else None

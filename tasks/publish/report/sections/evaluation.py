@@ -45,12 +45,12 @@ def _intervals(evaluation: EvalReport) -> ReportTable | None:
     """The metric that judges the model, and how much it is above the controls', each with its 95 % interval."""
     rows = []
     for split, judged in evaluation.report.get("intervals", {}).items():
-        for metric, found in {evaluation.metric: judged, **judged.get("further", {})}.items():
-            own = evaluation.metrics[split][metric]
-            if found["metric"] is not None:
-                rows.append((f"{split}: {metric}", f"{own:.4f}", *_ends(found["metric"], sign=False)))
-            for name, ends in found["above"].items():
-                difference = own - evaluation.controls[name][split][metric]
+        for metric, intervals in {evaluation.metric: judged, **judged.get("further", {})}.items():
+            value = evaluation.metrics[split][metric]
+            if intervals["metric"] is not None:
+                rows.append((f"{split}: {metric}", f"{value:.4f}", *_ends(intervals["metric"], sign=False)))
+            for name, ends in intervals["above"].items():
+                difference = value - evaluation.controls[name][split][metric]
                 rows.append((f"{split}: minus {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
     caption = (
         "How surely the rows tell: between what at least 95 % of draws of the split's rows lie (bootstrap, percentiles)"
@@ -64,11 +64,11 @@ def _ends(interval: Sequence[float], *, sign: bool) -> tuple[str, str]:
 
 
 def _temperature(report: Mapping[str, Any], split: str, task: str = "") -> ReportTable | None:
-    found = report.get("temperature")
-    if found is None:
+    temperature = report.get("temperature")
+    if temperature is None:
         return None
-    names = {"before": "the model's own", "after": f"scores divided by {found['value']:.3f}"}
-    rows = [(text, f"{found[key]['nll']:.4f}", f"{found[key]['ece']:.4f}") for key, text in names.items()]
+    names = {"before": "the model's own", "after": f"scores divided by {temperature['value']:.3f}"}
+    rows = [(text, *(f"{temperature[key][name]:.4f}" for name in ("nll", "ece"))) for key, text in names.items()]
     caption = (
         f"{task}Probabilities on {split}: the temperature that fits the validation split, and what it "
         "does to the likelihood of the labels and to the mean distance of confidence from accuracy (ECE)"
@@ -77,20 +77,13 @@ def _temperature(report: Mapping[str, Any], split: str, task: str = "") -> Repor
 
 
 def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> ReportTable | None:
-    found = report.get("thresholds")
-    if not found:
+    thresholds = report.get("thresholds")
+    if not thresholds:
         return None
-    rows = [
-        (
-            row["rule"],
-            f"{row['probability']:.4f}",
-            f"{100 * row['flagged']:.2f} %",
-            f"{row['precision']:.3f}",
-            f"{row['recall']:.3f}",
-            f"{row['lift']:.2f}",
-        )
-        for row in found
-    ]
+    rows = []
+    for row in thresholds:
+        shares = f"{100 * row['flagged']:.2f} %", f"{row['precision']:.3f}", f"{row['recall']:.3f}"
+        rows.append((row["rule"], f"{row['probability']:.4f}", *shares, f"{row['lift']:.2f}"))
     positive = "positive"
     if "positive" in report:
         positive = str(report.get("confusion", {}).get("classes", ["of the first class"])[report["positive"]])

@@ -1,0 +1,1 @@
+"""How texts become values: YAML, and users' files of code."""
