@@ -32,7 +32,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     writer = ArrayWriter(context.work)
     fields = manifest.own_fields(GraphManifest)
     keep = recipe.components.keep
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         note = "" if keep == "all" else f"; components.keep={keep} has no use here"
         context.message(f"every graph of a set is a sample of its own and passes through whole{note}")
         return _pass_through(store, writer, fields)

@@ -34,9 +34,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     manifest: GraphManifest = parents["components"].manifest
     store = GraphStore(parents["components"].folder, manifest)
     writer = ArrayWriter(context.work)
-    if manifest.task == "graph" and config.num_parts > 1:
+    if manifest.split_rows.are_graphs and config.num_parts > 1:
         context.message(f"a set of graphs is batched graph by graph: partition.num_parts={config.num_parts} has no use")
-    if manifest.task == "graph" or config.num_parts == 1:
+    if manifest.split_rows.are_graphs or config.num_parts == 1:
         return _pass_through(store, writer, config)
     if config.num_parts > manifest.num_nodes:
         raise DataError(
@@ -122,7 +122,7 @@ def _write_parts(
         between = count_cut(old_indptr, old_indices, part // (num_parts // config.machines))
         report["machines"] = config.machines
         report["machine_cut"] = between / max(1, manifest.num_edges)
-    train_idx = store.get("train_idx") if manifest.task == "node" else None
+    train_idx = store.get("train_idx") if manifest.split_rows.are_nodes else None
     sizes = np.bincount(part, minlength=num_parts)
     train_sizes = np.bincount(part[[] if train_idx is None else train_idx], minlength=num_parts)
     report["part_train_sizes"] = train_sizes.tolist()

@@ -146,17 +146,17 @@ def _take_vectors(
     context: StageContext, recipe: Recipe, graph: GraphView, manifest: DatasetManifest, snapshot: Snapshot | None
 ) -> list[dict[str, Any]]:
     """Check the vectors of registered models that come as features; the report says which they are."""
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         return []  # the transform refuses it
     directed = manifest.directed and not graph.symmetric
     unit = "number" if snapshot is None else snapshot.unit
-    held_out = HeldOutHere(recipe.name, manifest.task, directed, recipe.time_moment, unit)
+    held_out = HeldOutHere(recipe.name, manifest.split_rows, directed, recipe.time_moment, unit)
     return [take_vectors(context, config, graph, held_out) for config in from_models(recipe.preprocess.transforms)]
 
 
 def _hold_out(recipe: Recipe, ingested: DatasetManifest, ids: IdSpace, writer: ArrayWriter) -> HeldOut | None:
     """Return what keeps a link task's held-out pairs out of the rest; None for other tasks."""
-    if ingested.task != "link":
+    if not ingested.split_rows.are_links:
         return None
     rule: PairRule = "keep" if ingested.ogb_name or ingested.keep_known_pairs else "hold_out"
     if recipe.time_moment is not None and recipe.snapshot.split == "time":

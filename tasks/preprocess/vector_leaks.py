@@ -26,6 +26,7 @@ from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.transforms.vectors import NodeVectors, vectors_of
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
+from tasks.storage.split_rows import SplitRows
 
 _CHUNK_ROWS = 1 << 20
 _HELD_OUT, _TRAINS, _SEEN = 1, 2, 4
@@ -36,7 +37,7 @@ class HeldOutHere:
     """What a recipe holds out."""
 
     recipe: str
-    task: str
+    rows: SplitRows
     directed: bool
     """Link tasks: whether a pair and its reverse are two."""
     as_of: str | None
@@ -94,14 +95,14 @@ def _leaks(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -> Ite
     later = _later_data(vectors, held_out)
     if later:
         yield Leak(later, f"Train {model} with snapshot.as_of={held_out.as_of}")
-    if held_out.task == "link":
+    if held_out.rows.are_links:
         seen, pairs = count_pairs(vectors, graph, held_out)
         if seen:
             yield Leak(
                 f"its training saw {seen:,} of the {pairs:,} pairs that are held out",
                 f"Train {model} with the same split: with this recipe's dataset section (and snapshot)",
             )
-    if held_out.task == "node":
+    if held_out.rows.are_nodes:
         num_read, nodes = count_labels(vectors, graph)
         if num_read:
             yield Leak(

@@ -82,7 +82,7 @@ def read(folder: Path) -> SnapshotSummary | None:
 
 def _labels(ingest: Parent, graph: Parent) -> SnapshotSummary | None:
     store, manifest = GraphStore(graph.folder, graph.manifest), graph.manifest
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         return label_profile(store["graph_label"], ingest.manifest)
     label = store.get("label")
     if label is None:

@@ -10,14 +10,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from configs.label_types import LabelType, label_type
 from tasks.storage.file_names import inner_path, joined_name
+from tasks.storage.split_rows import OF_TASK, SplitRows
 
 InnerPath = Annotated[str, AfterValidator(inner_path)]
 """Path below the artifact's own folder; a manifest with any other is damaged, or made to lead elsewhere."""
 
 SPLITS = ("train", "valid", "test")
 """Names of the splits, in their order."""
-PAIR_TASKS = ("link", "triple")
-"""Tasks whose splits are pairs of nodes; those of triples have relations beside them."""
 HELD_OUT = "held_out"
 """Of the tables of a triple task's held-out edges, where triples have times: snapshots split them anew."""
 NEIGHBORS = "neighbors"
@@ -216,6 +215,11 @@ class TaskManifest(Manifest):
     def kind(self) -> str:
         """Name of the kind of task (`tasks.kinds`): `task`, unless there are several or candidates are ranked."""
         return "several" if self.heads else "ranking" if self.ranking is not None else self.task
+
+    @property
+    def split_rows(self) -> SplitRows:
+        """What the rows of splits are."""
+        return OF_TASK.get(self.task, OF_TASK["node"])
 
     @property
     def label_type(self) -> LabelType:

@@ -192,7 +192,7 @@ def test_mistakes_in_a_folder(
 @pytest.mark.parametrize(
     ("column", "cells", "message"),
     [
-        ("h", pa.array([1.0, np.nan, 2.0, 3.0]), r"\(row 0, column h\): the id 1\.0 is a decimal"),
+        ("h", pa.array([1.0, np.nan, 2.0, 3.0]), r"column h\): holds decimal numbers; ids are whole"),
         ("h", pa.array([1, None, 2, 3]), r"\(row 1, column h\): the id is missing"),
         ("t", pa.array(["a", "", "b", "c"]), r"\(row 1, column t\): the id is missing"),
         ("r", pa.array([0, 1, None, 1]), r"\(row 2, column r\): the id is missing"),

@@ -34,20 +34,19 @@ def _add_training(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
     """Let `train` be the section of the model's family; a model of a user's own is none of the named ones."""
     definitions.pop("TrainBase", None)
     sections: dict[str, dict[str, str]] = {}
-    for family, section in SECTIONS.items():
+    for name, section in SECTIONS.items():
         definition = section.model_json_schema(ref_template="#/$defs/{model}")
         definitions.update(definition.pop("$defs", {}))
-        definitions[f"train.{family}"] = definition
-        sections[family] = {"$ref": f"#/$defs/train.{family}"}
+        definitions[f"train.{name}"] = definition
+        sections[name] = {"$ref": f"#/$defs/train.{name}"}
     schema["properties"]["train"] = {
         "description": schema["properties"]["train"]["description"],
         "anyOf": list(sections.values()),
     }
-    others = {family: _is_model_of(family) for family in sections if family != TrainConfig.family}
+    others = {name: _is_model_of(name) for name in sections if name != TrainConfig.family}
     conditions = {**others, TrainConfig.family: {"not": {"anyOf": list(others.values())}}}
     schema["allOf"] = [
-        {"if": condition, "then": {"properties": {"train": sections[family]}}}
-        for family, condition in conditions.items()
+        {"if": condition, "then": {"properties": {"train": sections[name]}}} for name, condition in conditions.items()
     ]
 
 

@@ -239,7 +239,8 @@ class EdgeReader:
 
     def _write(self, parts: dict[str, Array], stack: ExitStack) -> None:
         """Write edges into the tables of their relations, which `stack` closes."""
-        codes = parts.pop("relation", None)
+        # A feature's column may be called relation too.
+        codes = parts.pop("relation") if self.edges.relation_column else None
         for code in (-1,) if codes is None else np.unique(codes):
             chosen = parts if codes is None else {column: values[codes == code] for column, values in parts.items()}
             relation = self.edges.relation if codes is None else self.relations.names[code]
@@ -265,9 +266,11 @@ class EdgeReader:
 
     def describe(self) -> list[EdgeType]:
         """Return the manifest's entries: relations in the order of their codes."""
-        features, found = self.features.describe(), []
+        features, entries = self.features.describe(), []
         for name in [name for name in self.relations.names if name in self.sinks] or list(self.sinks):
             (source, relation, target), _, check = self.sinks[name]
             count = check.num_edges
-            found.append(EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features))
-        return found
+            entries.append(
+                EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features)
+            )
+        return entries

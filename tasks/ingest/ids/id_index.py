@@ -110,9 +110,9 @@ class _KnownTexts(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _find_texts(known, count, offsets, data, out, add, secret):  # type: ignore[no-untyped-def]
+def _find_texts(index, count, offsets, data, out, add, secret):  # type: ignore[no-untyped-def]
     """The same for texts, of which text i is data[offsets[i]:offsets[i + 1]]."""
-    table, hashes, ends, pool = known
+    table, hashes, ends, pool = index
     mask = np.uint64(len(table) - 1)
     begin, factor = secret[0], secret[1]
     for i in range(len(offsets) - 1):
@@ -229,8 +229,8 @@ class IdIndex:
             self._hashes = _grown(self._hashes, self.count + len(ids))
             self._ends = _grown(self._ends, self.count + len(ids) + 1)
             self._pool = _grown(self._pool, int(self._ends[self.count]) + int(offsets[-1] - offsets[0]))
-        known = _KnownTexts(self._table, self._hashes, self._ends, self._pool)
-        self.count = _find_texts(known, self.count, offsets, data, out, add, self._secret)
+        index = _KnownTexts(self._table, self._hashes, self._ends, self._pool)
+        self.count = _find_texts(index, self.count, offsets, data, out, add, self._secret)
 
     def _make_room(self, more: int) -> None:
         """Keep the table at most half full."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 from numpy.typing import NDArray
 
 from models.kernels.threads import num_threads
 from tasks.arrays import Array
+from tasks.layout.neighbors.rows import Metric
 from tasks.layout.quality import edges as of_edges
 from tasks.layout.quality import points as of_points
 from tasks.layout.quality.crossings import SortedEdges, count_crossings
 from tasks.layout.quality.points import Estimate, Map
-from tasks.layout.quality.ranks import METRICS, Metric, Space
+from tasks.layout.quality.ranks import Space
 
 NEIGHBORS = 15
 """Of trustworthiness, continuity and neighbors_kept."""
@@ -171,8 +174,8 @@ def _check(
             f"{n - int(finite.sum()):,} of {n:,} points have coordinates that are not finite, row {row} first: "
             f"{coordinates[row].tolist()}. The layout has run away: lower its learning rate"
         )
-    if metric not in METRICS:
-        raise ValueError(f"unknown metric {metric!r}: known are {', '.join(METRICS)}")
+    if metric not in get_args(Metric):
+        raise ValueError(f"unknown metric {metric!r}: known are {', '.join(get_args(Metric))}")
     if vectors is not None and (vectors.ndim != 2 or len(vectors) != n):
         raise ValueError(f"vectors are (n, d), a row for each of the {n:,} points, not {vectors.shape}")
     if labels is not None and np.shape(labels) != (n,):

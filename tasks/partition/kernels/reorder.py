@@ -42,7 +42,7 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: NodeOrder) -> None:
     for name in _NODE_SPLITS:
         if name in names:
             writer.write(name, np.sort(order.old_to_new[store[name]]))
-    by_part = ("train_edges", *_OF_TRAINING_EDGES) if store.manifest.task == "link" else ()
+    by_part = ("train_edges", *_OF_TRAINING_EDGES) if store.manifest.split_rows.are_links else ()
     if by_part:
         _write_by_part(store, writer, order)
     for name in _PAIRS:

@@ -4,7 +4,7 @@ First each shard by itself (in parallel, kept as a pickle): ids of the graph, re
 destination and source. Then a counting sort over all shards: count the rows, place the shards' runs one after the
 other, sort and merge within rows.
 
-Memory: 16 bytes a node and one shard at a time, plus 16 bytes an edge of a shard in each worker (32 when symmetrised;
+Memory: 16 bytes a node and one shard at a time, plus 40 bytes an edge of a shard in each worker (80 when symmetrised;
 ingest writes shards of at most 4 M edges). Everything as long as the edge list lies in memory-mapped files, of which
 the shards' order makes the access run forward; scratch files take 4 to 16 bytes an edge until the stage ends.
 """

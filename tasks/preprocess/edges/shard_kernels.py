@@ -113,11 +113,11 @@ def sort_and_compress(keys: Array, table_rows: Array, bits: int, merge: bool) ->
         places = (keys & np.uint64((1 << place_bits) - 1)).astype(np.int64)
         keys >>= np.uint64(place_bits)
         rows, cols, table_rows = keys, cols[places], table_rows[places]
+        del places
     first = np.concatenate([np.zeros(min(len(rows), 1), np.int64), np.flatnonzero(rows[1:] != rows[:-1]) + 1])
-    indptr = np.append(first, len(rows))
     if len(table_rows):
-        sort_rows(0, len(first), indptr, cols, table_rows)
-    return Runs(rows[first].astype(id_type), np.diff(indptr), cols, table_rows)
+        sort_rows(0, len(first), np.append(first, len(rows)), cols, table_rows)
+    return Runs(rows[first].astype(id_type), np.diff(first, append=len(rows)), cols, table_rows)
 
 
 @njit(cache=True, nogil=True)

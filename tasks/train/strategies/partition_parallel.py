@@ -13,8 +13,7 @@ from configs.registry import STRATEGIES
 from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.strategies._shares import check_parts, cut_largest
-from tasks.train.strategies.base import Ranks, Strategy
+from tasks.train.strategies.base import Ranks, Strategy, check_parts, cut_largest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,6 +75,6 @@ class PartitionParallel(Strategy):
 
 def _largest_share(store: GraphStore, bounds: tuple[int, ...]) -> int:
     """Return the seeds of the rank that has most. Edges count where they lead to (as in `LocalGraph`, at most)."""
-    nodes = store["train_idx"] if store.manifest.task == "node" else store["train_edges"][:, 1]
+    nodes = store["train_idx"] if store.manifest.split_rows.are_nodes else store["train_edges"][:, 1]
     places = np.searchsorted(bounds, nodes, side="right") - 1
     return int(np.bincount(places, minlength=len(bounds) - 1).max())
