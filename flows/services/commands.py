@@ -42,8 +42,8 @@ def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
         "PREFECT_API_URL": f"{settings.prefect_url}/api",
         "PREFECT_UI_URL": settings.prefect_pages,
         "MLFLOW_TRACKING_URI": settings.mlflow_url,
-        # Which store keeps runs, as cache keys name it. The server over the home's SQLite file has the runs of that file:
-        # what was published without a server need not be published again. PostgreSQL is another store.
+        # Which store keeps runs, as cache keys name it. The server over the home's SQLite file has the same runs:
+        # what was published without one need not be published again. PostgreSQL is another store.
         "GRAPHMILL_TRACKING": "home" if settings.database is None else "home's PostgreSQL",
         "GRAPHMILL_HOME": str(home.root),
         "PREFECT_HOME": str(home.prefect),
