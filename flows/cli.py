@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from configs.users import stand_in_for_user
 from flows.backfill import cli as backfill_cli
 from flows.commands.installation import cli as installation_cli
 from flows.commands.installation import trust
@@ -23,6 +22,7 @@ from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
 from flows.services import cli as services_cli
 from flows.terminal.options import HomeOption, VerboseOption, global_options
+from tasks.processes.users import stand_in_for_user
 from tasks.storage.home import home_path
 
 _EPILOG = """Examples:

@@ -12,7 +12,7 @@ from flows.backfill import store
 from flows.backfill.actions import deployment_of, has_ended, partition_recipe, state_of
 from flows.backfill.spec import Backfill, Partition
 from flows.commands.recipes.plan import make_plan
-from flows.records.run_record import finished_record
+from flows.records.run_record import read_record
 from flows.terminal.selection import Selection
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
@@ -118,8 +118,8 @@ def with_results(client: Any, home: Home, status: BackfillStatus) -> BackfillSta
     for partition, row in zip(status.backfill.partitions(), status.rows, strict=True):
         metrics, stages = None, None
         if row.state in ("completed", "skipped"):
-            record = finished_record(place, row.flow_run_id) if row.flow_run_id else None
-            if record is not None:
+            record = read_record(place, row.flow_run_id) if row.flow_run_id else None
+            if record is not None and record.status == "completed":
                 stages = {name: one.model_dump(include={"status", "seconds"}) for name, one in record.stages.items()}
                 metrics = record.metrics
             if not metrics and deployment is not None:

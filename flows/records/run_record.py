@@ -241,12 +241,6 @@ def _read(path: Path) -> RunRecord | None:
         return None
 
 
-def finished_record(home: Home, run_id: str) -> RunRecord | None:
-    """Return the record of a run that ended well, or None."""
-    record = read_record(home, run_id)
-    return record if record is not None and record.status == "completed" else None
-
-
 def earlier_failure(home: Home, run_id: str) -> str:
     """Return why an earlier start of a run failed, or an empty text: a new start replaces its record."""
     record = read_record(home, run_id)

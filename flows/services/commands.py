@@ -42,7 +42,9 @@ def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
         "PREFECT_API_URL": f"{settings.prefect_url}/api",
         "PREFECT_UI_URL": settings.prefect_pages,
         "MLFLOW_TRACKING_URI": settings.mlflow_url,
-        "GRAPHMILL_TRACKING": tracking_name(settings),
+        # Which store keeps runs, as cache keys name it. The server over the home's SQLite file has the same runs:
+        # what was published without one need not be published again. PostgreSQL is another store.
+        "GRAPHMILL_TRACKING": "home" if settings.database is None else "home's PostgreSQL",
         "GRAPHMILL_HOME": str(home.root),
         "PREFECT_HOME": str(home.prefect),
         # What a killed server's clients wait for its successor: 10 tries, up to about two minutes in all.
@@ -60,15 +62,6 @@ def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
             "MLFLOW_TRACKING_PASSWORD": settings.password,
         }
     return values
-
-
-def tracking_name(settings: ServiceSettings) -> str:
-    """Return which store the MLflow server keeps runs in, as cache keys name it.
-
-    The server over the home's SQLite file has the same runs as that file: what was published without a server need
-    not be published again. PostgreSQL is another store.
-    """
-    return "home" if settings.database is None else "home's PostgreSQL"
 
 
 def prefect_service(home: Home, settings: ServiceSettings) -> Service:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from configs.errors import RecipeError, UserError
 from configs.source_files import user_path
-from configs.users import stand_in_for_user
+from tasks.processes.users import stand_in_for_user
 
 _KEY_BYTES = 32
 _LONGEST_KEY_BYTES = 4096

@@ -50,7 +50,7 @@ def test_a_run_is_called_as_its_file(source: str, name: str) -> None:
 
 def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
     file = tmp_path / "mine.parquet"
-    recipe = load_recipe(*recipe_of(str(file), ["preprocess.neighbors.k=20"], "umap", 3, "kind"))
+    recipe = load_recipe(*recipe_of(str(file), ["preprocess.neighbors.k=20"], "umap", 3, "kind")[:2])
     assert (recipe.name, recipe.dataset.name, recipe.dataset.files) == ("mine", "vectors", (str(file),))
     assert (recipe.model.name, recipe.model.dim) == ("umap", 3)
     assert recipe.neighbors is not None
@@ -58,15 +58,15 @@ def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
     assert recipe.evaluate.layout is not None
     assert recipe.evaluate.layout.color == "kind"
     assert build_recipe(dump_recipe(recipe)) == recipe
-    assert load_recipe(*recipe_of(str(file), ["name=other"], None, None, None)).name == "other"
+    assert load_recipe(*recipe_of(str(file), ["name=other"], None, None, None)[:2]).name == "other"
 
 
 def test_options_of_the_method_are_known_with_it() -> None:
     for source, overrides in (("v.npy", []), ("graph-layout", ["dataset=edges.csv"])):
-        asked = recipe_of(source, [*overrides, "model.min_dist=0.5"], "umap", None, None)
+        asked = recipe_of(source, [*overrides, "model.min_dist=0.5"], "umap", None, None)[:2]
         assert load_recipe(*asked).model.min_dist == 0.5
     with pytest.raises(RecipeError, match="unknown key 'min_dist'"):
-        load_recipe(*recipe_of("v.npy", ["model.min_dist=0.5"], "tsne", None, None))
+        load_recipe(*recipe_of("v.npy", ["model.min_dist=0.5"], "tsne", None, None)[:2])
 
 
 @pytest.mark.parametrize("source", ["v.npy", "quickstart"])
@@ -88,7 +88,7 @@ def test_a_layout_is_not_laid_out_otherwise() -> None:
 @pytest.mark.parametrize("word", ["no", "2024", "1e5", "null", "a, b", "[x]", "a: b", "日本 #1"])
 def test_words_are_no_yaml(tmp_path: Path, word: str) -> None:
     file = tmp_path / f"{word}.npy"
-    recipe = load_recipe(*recipe_of(str(file), [], None, None, word))
+    recipe = load_recipe(*recipe_of(str(file), [], None, None, word)[:2])
     assert (recipe.name, recipe.dataset.files) == (name_of(str(file)), (str(file),))
     assert recipe.evaluate.layout is not None
     assert recipe.evaluate.layout.color == word
@@ -96,11 +96,11 @@ def test_words_are_no_yaml(tmp_path: Path, word: str) -> None:
 
 
 def test_a_recipe_of_another_model_gets_a_map() -> None:
-    recipe = load_recipe(*recipe_of("quickstart", [], "tsne", None, "label"))
+    recipe = load_recipe(*recipe_of("quickstart", [], "tsne", None, "label")[:2])
     assert recipe.model.name == "graphsage"
     assert recipe.evaluate.layout is not None
     assert (recipe.evaluate.layout.method, recipe.evaluate.layout.color) == ("tsne", "label")
-    assert load_recipe(*recipe_of("deepwalk", [], None, None, None)).evaluate.layout is not None
+    assert load_recipe(*recipe_of("deepwalk", [], None, None, None)[:2]).evaluate.layout is not None
 
 
 def test_a_layout_is_its_own_map() -> None:

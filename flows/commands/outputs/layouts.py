@@ -82,8 +82,8 @@ def layout(
         given = {name: value for name, value in options.items() if value is not None}
         written = show_model(place, source, list(overrides or ()), given, output, verbose=verbose, as_json=as_json)
     else:
-        recipe, texts = recipe_of(source, list(overrides or ()), method, dim, color)
-        outputs = places(output, load_name(recipe, texts))
+        recipe, texts, name = recipe_of(source, list(overrides or ()), method, dim, color)
+        outputs = places(output, name)
         request = RunRequest(recipe, texts, as_json=as_json, verbose=verbose or global_options.verbose)
         record = execute(place, request)
         written = [] if record is None else [copy_of(record, path) for path in outputs]
@@ -181,17 +181,10 @@ def put(source: Path, path: Path) -> None:
         shutil.copyfileobj(content, file)
 
 
-def load_name(recipe: str, overrides: list[str]) -> str:
-    """Return the name of a recipe with overrides."""
-    from configs.load import load_own_recipe
-
-    return load_own_recipe(recipe, overrides).name
-
-
 def recipe_of(
     source: str, overrides: list[str], method: str | None, dim: int | None, color: str | None
-) -> tuple[str, list[str]]:
-    """Return the recipe and the overrides that show a source: a file of vectors, or a recipe. Raises RecipeError."""
+) -> tuple[str, list[str], str]:
+    """Return the recipe, overrides and name that show a source: a file of vectors, or a recipe. Raises RecipeError."""
     from configs.load import load_own_recipe
 
     check_method(method)
@@ -208,7 +201,8 @@ def recipe_of(
     options = [f"{section}.{key}={quoted(value)}" for key, value in wanted.items() if value is not None]
     if section != "model" and not options and recipe.evaluate.layout is None:
         options = ["evaluate.layout.method=largevis"]
-    return source, [*overrides, *options, *([] if color is None else [f"evaluate.layout.color={quoted(color)}"])]
+    options += [] if color is None else [f"evaluate.layout.color={quoted(color)}"]
+    return source, [*overrides, *options], recipe.name
 
 
 def quoted(value: str | int) -> str:
