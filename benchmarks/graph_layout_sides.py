@@ -29,7 +29,7 @@ def graphmill(indptr: Array, indices: Array) -> Array:
     from tasks.layout.pivots import coarse_start
     from tasks.train.layout.in_memory import lay_out
 
-    edges = EdgeList(indptr, indices, own=True)
+    edges = EdgeList(indptr, indices, of_graph=True)
     return lay_out(edges, LargeVisConfig(name="largevis"), coarse_start(indptr, indices))
 
 

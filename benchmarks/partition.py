@@ -37,13 +37,8 @@ METHODS = (
     "pymetis",
     "metis",
     "coarsened",
-    "sharded",
     "auto",
-    "kaminpar",
-    "kaminpar-default",
-    "fennel",
     "random",
-    "hash",
 )
 IMBALANCE = 0.03
 
@@ -149,13 +144,11 @@ def partition(method: str, indptr: np.ndarray, indices: np.ndarray, num_parts: i
     from configs.registry import PARTITIONERS
     from tasks.partition.base import Csr, PartitionContext
 
-    name, _, preset = method.partition("-")
-    options = {"name": name, "num_parts": num_parts, "imbalance": IMBALANCE, "seed": seed}
-    config = PARTITIONERS.config({**options, **({"preset": preset} if preset else {})})
-    found: np.ndarray = PARTITIONERS.create(config).partition(
+    config = PARTITIONERS.config({"name": method, "num_parts": num_parts, "imbalance": IMBALANCE, "seed": seed})
+    part: np.ndarray = PARTITIONERS.create(config).partition(
         Csr(indptr, indices), num_parts, PartitionContext(scratch=GRAPHS)
     )
-    return found
+    return part
 
 
 def warm_up(method: str) -> None:
@@ -202,7 +195,7 @@ def run_one(graph: str, method: str, num_parts: int, seed: int) -> dict[str, Any
 
 
 def machine() -> str:
-    names = ("pymetis", "kaminpar", "numba", "numpy")
+    names = ("pymetis", "numba", "numpy")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     model = models[0].split(":")[1].strip() if models else platform.machine()

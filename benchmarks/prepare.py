@@ -39,8 +39,7 @@ from scipy.sparse.csgraph import connected_components as scipy_components
 from tasks.components.afforest import connected_components
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
-from tasks.preprocess.edges.coo import coo_to_csr
-from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
+from tasks.preprocess.edges.shard_kernels import Packing, expand_edges, sort_and_compress
 from tasks.readers.numbers import number_chunks, read_numbers
 from tasks.storage.dataset_store import ShardRef, iter_row_groups
 from tasks.storage.graph_store import Array
@@ -96,7 +95,7 @@ def our_csr(num_nodes: int, src: Array, dst: Array) -> tuple[Array, Array]:
     """Edge list to CSR, columns ascending, parallel edges merged: what preprocess does with a shard."""
     bits = max(1, (num_nodes - 1).bit_length())
     keys = np.empty(len(src), np.uint64)
-    expand_edges(dst, src, 0, 0, False, False, bits, keys, 0, np.empty(0, np.int32), 0)
+    expand_edges(dst, src, Packing(0, 0, bits, False, False), keys, 0, np.empty(0, np.int32), 0)
     return keys_to_csr(num_nodes, bits, keys)
 
 
@@ -131,7 +130,7 @@ def our_csv_to_csr(raw: Path, num_nodes: int, scratch: Path) -> tuple[Array, Arr
     keys, count, nothing = np.empty(check.num_edges, np.uint64), 0, np.empty(0, np.int32)
     for group in itertools.chain.from_iterable(iter_row_groups(shard, ["src", "dst"]) for shard in shards):
         row, col = group.column("src").to_numpy(), group.column("dst").to_numpy()
-        count, _ = expand_edges(col, row, 0, 0, False, False, bits, keys, count, nothing, 0)
+        count, _ = expand_edges(col, row, Packing(0, 0, bits, False, False), keys, count, nothing, 0)
     assert count == check.num_edges
     return keys_to_csr(num_nodes, bits, keys)
 
@@ -253,11 +252,6 @@ def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
     indptr, indices = our_csr(num_nodes, *both)
     matrix = sp.csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(num_nodes, num_nodes))
 
-    def unsorted_is_same(ours: tuple[Array, Array], theirs: sp.csr_matrix) -> bool:
-        merged = sp.csr_matrix((np.ones(num_edges, np.int8), ours[1], ours[0]), shape=(num_nodes, num_nodes))
-        merged.sum_duplicates()
-        return same_csr((merged.indptr, merged.indices), theirs)
-
     return [
         Contest(
             f"{name}: edge.csv.gz -> Parquet -> CSR",
@@ -276,15 +270,6 @@ def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
             lambda: our_csr(num_nodes, src, dst),
             lambda: scipy_csr(num_nodes, src, dst),
             same_csr,
-        ),
-        Contest(
-            f"{name}: COO -> CSR, counting sort alone (rows unsorted)",
-            num_edges,
-            None,
-            "scipy coo_matrix.tocsr (also sorts, merges)",
-            lambda: coo_to_csr(num_nodes, src, dst),
-            lambda: scipy_csr(num_nodes, src, dst),
-            unsorted_is_same,
         ),
         Contest(
             f"{name}: connected components",

@@ -33,7 +33,7 @@ import torch
 
 from configs.registry import DATASETS
 from models.dgl.adapter import load_dgl, use_threads
-from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
+from tasks.preprocess.edges.shard_kernels import Packing, expand_edges, sort_and_compress
 from tasks.sampling.neighborhoods.in_edges import Method
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.rows.features import FeatureSource
@@ -81,7 +81,7 @@ def to_csc(num_nodes: int, src: Array, dst: Array) -> tuple[Array, Array]:
     src, dst = np.concatenate([src[keep], dst[keep]]), np.concatenate([dst[keep], src[keep]])
     bits = max(1, (num_nodes - 1).bit_length())
     keys = np.empty(len(src), np.uint64)
-    expand_edges(src, dst, 0, 0, False, False, bits, keys, 0, np.empty(0, np.int32), 0)
+    expand_edges(src, dst, Packing(0, 0, bits, False, False), keys, 0, np.empty(0, np.int32), 0)
     rows, counts, indices, _ = sort_and_compress(keys, np.empty(0, np.int32), bits, True)
     indptr = np.zeros(num_nodes + 1, np.int64)
     indptr[1:][rows] = counts

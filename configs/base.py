@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic._internal._model_construction import ModelMetaclass
 
 from configs.matching import did_you_mean
-from configs.parsing import without_collection
+from configs.reading.parsing import without_collection
 
 # Nobody means more than these, and libraries written in C fail on it in ways of their own: a number that a field itself
 # does not bound is refused beyond them.
@@ -59,19 +59,10 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
     # Options that steer how a stage runs but never what it produces; they stay out of cache keys.
     runtime_fields: ClassVar[frozenset[str]] = frozenset()
 
-    # Options that a later version brought: at their default they stay out of cache keys, and earlier results hold.
-    later_fields: ClassVar[frozenset[str]] = frozenset()
-
-    # Options of earlier versions: the key, and what has become of it.
-    moved_keys: ClassVar[Mapping[str, str]] = {}
-
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            moved = [f"{key} {cls.moved_keys[key]}" for key in data if key in cls.moved_keys]
-            if moved:
-                raise ValueError("; ".join(moved))
             for key in data:
                 if key not in cls.model_fields:
                     raise UnknownKeyError(str(key), cls.model_fields)
@@ -156,9 +147,6 @@ def _without_runtime(config: ConfigModel, data: dict[str, Any]) -> dict[str, Any
                 _without_runtime(section, plain)
     for name in type(config).runtime_fields:
         data.pop(name, None)
-    for name in type(config).later_fields:
-        if getattr(config, name) == type(config).model_fields[name].default:
-            data.pop(name, None)
     return data
 
 

@@ -15,15 +15,15 @@ from pydantic import ValidationError
 
 from configs import registry
 from configs.base import ComponentConfig, ConfigModel, UnknownKeyError
-from configs.descriptions import subject
 from configs.errors import RecipeError, UntrustedCodeError
+from configs.families.training_sections import train_section
 from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean
+from configs.reading.descriptions import subject
+from configs.reading.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 from configs.schema import Recipe
 from configs.source_files import DATA_SET_FILES
-from configs.training_sections import train_section
 from configs.trust import own_files
-from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 
 RECIPE_DIR = Path(__file__).parent
 
@@ -122,7 +122,6 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
 
 
 def _is_file_name(text: str) -> bool:
-    """Whether an override of the data set names a file: it has an ending, or a folder before it."""
     return "." in text or "/" in text
 
 
@@ -159,7 +158,6 @@ def edge_list(path: str) -> dict[str, Any]:
 
 
 def _title(path: str, usual: str) -> str:
-    """Return what a data set is called after its file."""
     return re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or usual
 
 
@@ -188,7 +186,6 @@ def _with_right_place(data: dict[str, Any], error: BaseException) -> str:
 
 
 def _places_of(key: str, data: dict[str, Any]) -> list[str]:
-    """Return where a recipe has an option of this name, dotted: at the top, else in sections and its components."""
     if key in Recipe.model_fields:
         return [key]
     sections = [(name, field.annotation) for name, field in Recipe.model_fields.items()]

@@ -18,14 +18,14 @@ import importlib.util
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from configs.own_files import OWN_FILE, read_own_file, run_own_file
+from configs.reading.own_files import OWN_FILE, read_own_file, run_own_file
 from configs.trust import check_code
 
 C = TypeVar("C", bound=type)
@@ -45,7 +45,6 @@ class Registry:
         configs: tuple[str, ...] = (),
         default: str | None = None,
         own_files: bool = False,
-        renamed: Mapping[str, str] | None = None,
     ) -> None:
         """Nothing is imported before the first look-up.
 
@@ -56,12 +55,10 @@ class Registry:
             configs: the modules with the options of its components; none: each stands in its component.
             default: the component that is meant where a recipe gives options and no name.
             own_files: whether a recipe may name a file of the user's that has the component.
-            renamed: names of earlier versions, and what recipes say instead.
         """
         self.kind = kind
         self.place = place
         self.default = default
-        self._renamed = renamed or {}
         self.takes_files = own_files
         self.package = package
         self._configs_modules = configs
@@ -137,8 +134,6 @@ class Registry:
         if name not in self._classes:
             self._scan()
         if name not in self._classes:
-            if name in self._renamed:
-                raise RecipeError(f"{self.kind} {name!r} is {self._renamed[name]} now")
             known = self.names()
             raise RecipeError(
                 f"unknown {self.kind} {name!r}{did_you_mean(name, known)}; known: {', '.join(known) or 'none'}"
@@ -332,7 +327,6 @@ STRATEGIES = Registry(
     place="train.strategy",
     configs=("tasks.train.strategies.configs",),
     default="data_parallel",
-    renamed={"self_training": "an option of every training, train.self_training={rounds: 1},"},
 )
 TRIPLE_LOSSES = Registry(
     "triple loss", "models.triple_losses", place="train.loss", configs=("models.triple_losses.configs",)

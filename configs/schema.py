@@ -16,13 +16,13 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
-from configs.expectations import ExpectConfig
+from configs.families.training_sections import train_section
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
-from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
-from configs.sizes import number_of_bytes
 from configs.training import TrainBase, TrainConfig
-from configs.training_sections import train_section
+from configs.values.expectations import ExpectConfig
+from configs.values.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
+from configs.values.sizes import number_of_bytes
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
 
@@ -90,7 +90,6 @@ class PreprocessConfig(ConfigModel):
     none; the data set `vectors` has them."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"runner", "workers"})
-    later_fields: ClassVar[frozenset[str]] = frozenset({"neighbors"})
 
     @model_validator(mode="after")
     def _neighbors_go_both_ways(self) -> PreprocessConfig:
@@ -110,7 +109,6 @@ class ComponentsConfig(ConfigModel):
 class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"label_shares", "layout"})
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory"})
 
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)

@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from configs import moved, registry
+from configs import registry
 from configs.base import MAX_NUMBER, ConfigModel, StrTuple
-from configs.hosts import check_hosts, with_machines
-from configs.sections import (
+from configs.values.hosts import check_hosts, with_machines
+from configs.values.sections import (
     EmbeddingsSection,
     LoaderSection,
     ScheduleSection,
@@ -139,8 +139,6 @@ class SelfTrainingConfig(ConfigModel):
 
 
 class _GradientOptions(ConfigModel):
-    """What trainings by gradients of batches read."""
-
     loader: LoaderSection = Field(default="auto", validate_default=True)
     """How batches are made (`graphmill loaders`)."""
     epochs: int = Field(default=20, ge=1, le=10_000_000)
@@ -205,7 +203,6 @@ class TrainConfig(TrainBase, _GradientOptions):
     """Training by gradients of batches."""
 
     family: ClassVar[str] = "gnn"
-    moved_keys: ClassVar[Mapping[str, str]] = moved.TRAIN
     runtime_fields: ClassVar[frozenset[str]] = TrainBase.runtime_fields | {
         "prefetch",
         "sampling_threads",
@@ -213,8 +210,6 @@ class TrainConfig(TrainBase, _GradientOptions):
         "share_gpu",
         "sampling",
     }
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph", "deterministic", "kernels", "class_weight"})
 
     @model_validator(mode="after")
     def _graph_holds_the_step(self) -> TrainConfig:

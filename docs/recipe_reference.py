@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs.base import ComponentConfig, ConfigModel
+from configs.families.training_sections import SECTIONS, train_section
 from configs.load import shipped_recipes
 from configs.registry import MODELS, REGISTRIES, Registry
 from configs.schema import Recipe
 from configs.training import TrainBase
-from configs.training_sections import SECTIONS, train_section
 
 _TITLES = {"datasets": "Data sets"}
 _PAGE_AT = {registry.place: page for page, registry in REGISTRIES.items()}

@@ -11,7 +11,6 @@ import typer
 
 from configs.users import stand_in_for_user
 from flows.backfill import cli as backfill_cli
-from flows.baseline import cli as baseline_cli
 from flows.commands.installation import cli as installation_cli
 from flows.commands.installation import trust
 from flows.commands.outputs import cli as outputs_cli
@@ -49,7 +48,7 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Recipes": (recipes_cli, baseline_cli),
+    "Recipes": (recipes_cli,),
     "What recipes can name": (component_lists,),
     "Runs and models": (runs_cli, outputs_cli, layouts),
     "Services and schedules": (services_cli, deploy_cli, start),

@@ -190,7 +190,6 @@ class Recovery:
 
     @staticmethod
     def _age(run: Any) -> float:
-        """Seconds since the run came into its present state."""
         return float((datetime.datetime.now(datetime.UTC) - run.state.timestamp).total_seconds())
 
 

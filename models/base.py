@@ -120,7 +120,7 @@ class GraphModel(nn.Module):
 
     def make_layers(self, in_dim: int) -> nn.ModuleList:
         """Return the stack; each layer is forward(block, x (num_src, in)) -> (num_dst, its `out_dim`)."""
-        config, task = self.config, self.facts.task
+        config = self.config
         layers = nn.ModuleList()
         for number in range(config.num_layers):
             last = number == config.num_layers - 1
@@ -129,8 +129,8 @@ class GraphModel(nn.Module):
             if config.norm_first:
                 layers.append(NormFirstLayer(conv, config))
             else:
-                bare = last and (task == "link" or config.head == "none")
-                activate = not last or task == "node"
+                bare = last and (self.facts.scores_pairs or config.head == "none")
+                activate = not last or self.facts.scores_nodes
                 layers.append(self.layer_class(conv, in_dim, out_dim, config, bare=bare, activate=activate))
             in_dim = out_dim
         return layers
@@ -142,10 +142,10 @@ class GraphModel(nn.Module):
     def make_head(self) -> nn.Module:
         """Return the head of the task."""
         config, facts = self.config, self.facts
-        if facts.task == "link":
+        if facts.scores_pairs:
             layers = config.decoder_layers or 3
             return LinkHead(self.head_dim, config.hidden_dim, config.decoder or "mlp", layers, config.dropout)
-        if facts.task == "graph":
+        if facts.many_graphs:
             return GraphHead(self.head_dim, facts.out_dim, config.pooling or "mean")
         return NodeHead(self.head_dim, facts.out_dim, linear=config.head == "linear")
 

@@ -74,3 +74,18 @@ class GraphFacts:
     def has_edge_features(self) -> bool:
         """Whether edges carry features."""
         return self.edge_feature_dim > 0 or bool(self.edge_categories)
+
+    @property
+    def scores_nodes(self) -> bool:
+        """Whether nodes are scored one by one."""
+        return self.task == "node"
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether pairs of nodes are scored, as edges that there may be."""
+        return self.task == "link"
+
+    @property
+    def many_graphs(self) -> bool:
+        """Whether there are many graphs, of which each is scored."""
+        return self.task == "graph"

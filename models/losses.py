@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from configs.label_types import label_type
+
 if TYPE_CHECKING:
     from models.facts import GraphFacts
 
@@ -82,13 +84,16 @@ def loss_of_several(
     label, score = 0, 0
     widths = zip(facts.head_types, facts.head_labels, facts.head_scores, facts.head_weights, strict=True)
     for number, (task_type, num_labels, num_scores, weight) in enumerate(widths):
-        own, wanted = scores[:, score : score + num_scores], target[:, label : label + num_labels]
-        if task_type == "multiclass":
-            wanted = torch.nan_to_num(wanted[:, 0], nan=-1.0).long()
-        elif task_type == "regression":
+        task_scores, task_target = scores[:, score : score + num_scores], target[:, label : label + num_labels]
+        kind = label_type(task_type)
+        if kind.one_of_many:
+            task_target = torch.nan_to_num(task_target[:, 0], nan=-1.0).long()
+        elif kind.is_number:
             scale = torch.tensor(facts.label_scale[score : score + num_scores], device=scores.device)
-            own, wanted = own / scale, wanted / scale  # the mean falls out of the difference
-        total = total + weight * LOSSES[task_type](own, wanted, *(class_weights[number] if class_weights else ()))
+            task_scores, task_target = task_scores / scale, task_target / scale  # the mean falls out of the difference
+        total = total + weight * loss_of(task_type)(
+            task_scores, task_target, *(class_weights[number] if class_weights else ())
+        )
         label, score = label + num_labels, score + num_scores
     return total
 
@@ -101,3 +106,8 @@ LOSSES: dict[str, Loss] = {
     "link": link_loss,
     "ranking": ranking_loss,
 }
+
+
+def loss_of(task_type: str) -> Loss:
+    """Return the loss of a type of label, or of pairs or rankings."""
+    return LOSSES[task_type]

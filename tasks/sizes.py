@@ -24,10 +24,10 @@ PROCESS_BYTES = 400_000_000
 BYTES_A_ROW = 60
 # Preprocessing: offsets and cursors; a worker process, and what it holds of the shard that it sorts, an edge and a
 # direction. 0.5, 1.8 and 2.1 GB were seen with 10, 100 and 500 M edges on two workers (benchmarks/ladder.py, 2026-11).
-_PREPROCESS_NODE_BYTES, _WORKER_BYTES, _SORTED_EDGE_BYTES = 24, 300_000_000, 28
+_PREPROCESS_NODE_BYTES, _WORKER_BYTES, _SORTED_EDGE_BYTES = 24, 300_000_000, 40
 _SHARD_EDGES = 1 << 22  # as ingest writes them
 _SHARDS_IN_PROCESS = 4  # about so many are not worth a pool of processes
-# Partition: the new order, offsets of the new rows, halos; and chunks on their way to disk.
+# Partition: the new order, offsets of the new rows; and chunks on their way to disk.
 _REORDER_NODE_BYTES, _REORDER_BYTES = 28, 100_000_000
 # Least memory: offsets, and the place of the next edge (measured with 40 M nodes: 17).
 BYTES_A_NODE = 16

@@ -7,7 +7,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -46,17 +46,6 @@ MapShards = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 def map_in_process(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
     """Apply in this process, one after the other."""
     return map(function, items)
-
-
-@contextmanager
-def lasting_workers(map_shards: MapShards) -> Iterator[tuple[MapShards, int]]:
-    """Keep the workers of a mapping for many calls: gives the mapping, and how many workers there are."""
-    lasting = getattr(map_shards, "lasting", None)
-    if lasting is None:
-        yield map_shards, 1
-        return
-    with lasting() as (mapping, workers):
-        yield mapping, workers
 
 
 class Listener:

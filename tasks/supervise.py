@@ -20,7 +20,7 @@ from typing import IO, Any, NoReturn, TypeVar
 from pydantic_core import to_json
 
 from configs.errors import GraphmillError, StageError, error_of, kind_of
-from configs.parsing import without_collection
+from configs.reading.parsing import without_collection
 from configs.trust import for_children
 from tasks.processes.children import (
     PARENT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from configs.families.training_sections import train_section
 from configs.registry import MODELS, STRATEGIES, Registry
-from configs.training_sections import train_section
 
 
 def models_of(family: str) -> list[str]:

@@ -14,7 +14,6 @@ from types import FrameType
 import numpy as np
 import pytest
 
-from tasks.partition import kaminpar
 from tasks.processes.children import call_in_child, killed_ranks, shared_array
 from tasks.processes.memory import descendants
 from tests.partition.test_partitioners import grid, make
@@ -84,14 +83,6 @@ def test_metis_at_work_is_ended_by_a_signal() -> None:
             make("metis", num_parts=64).partition(graph, 64)
 
     is_ended_by_a_signal(partition_on)
-
-
-def test_kaminpar_works_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds the interpreter's lock as long as it works: no signal would be heard."""
-    calls: list[int] = []
-    monkeypatch.setattr(kaminpar, "call_in_child", lambda fill: calls.append(call_in_child(fill)) or calls[-1])
-    make("kaminpar", num_parts=2).partition(grid(20), 2)
-    assert calls == [0]
 
 
 def test_memory_that_a_child_shares_is_counted_once() -> None:

@@ -179,7 +179,6 @@ class ModelUse:
         return StageRecord.of(outcome)
 
     def _adapted_recipe(self) -> Recipe:
-        """Return the recipe with what the model's training fitted to its data."""
         ingest = self.parents()["ingest"]
         key = expected_key("preprocess", self.recipe, {"ingest": ingest.manifest.key}, self.home)
         return self.published.recipe_for(self.recipe, key, DatasetStore(ingest.folder, ingest.manifest))

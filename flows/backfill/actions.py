@@ -12,7 +12,7 @@ from configs.load import load_recipe
 from configs.schema import Recipe
 from flows.backfill import store
 from flows.backfill.spec import Backfill, Partition
-from flows.commands.recipes.plan import Step, make_plan
+from flows.commands.recipes.plan import PlannedStage, make_plan
 from flows.deploy.deployments import find_deployment
 from flows.records.parameters import requested_overrides
 from flows.terminal.selection import Selection
@@ -37,7 +37,7 @@ class Planned:
 
     partition: Partition
     recipe: Recipe
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PlannedStage] = field(default_factory=list)
     run: Any = None
     """Its flow run, if there is one."""
     skip: str = ""
@@ -69,7 +69,7 @@ def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
     return planned
 
 
-def _steps(home: Home, recipe: Recipe, backfill: Backfill) -> list[Step]:
+def _steps(home: Home, recipe: Recipe, backfill: Backfill) -> list[PlannedStage]:
     """Say what a partition would do. A result is there also where an earlier backfill left the champion alone.
 
     One that lets the gate choose publishes such a partition once more.
@@ -120,7 +120,6 @@ def partition_recipe(deployment: Any, partition: Partition) -> Recipe:
 
 
 def _latest_states(client: Any, deployment: Any) -> dict[str, str]:
-    """Return how each partition of earlier backfills of this deployment ended last."""
     runs = store.tagged_runs(client, [], deployment.id)
     return {store.partition_of(run): state_of(run) for run in runs if store.partition_of(run)}
 
@@ -174,7 +173,6 @@ def _refuse_another(known: Backfill, asked: Backfill) -> None:
 
 
 def _mlflow_parent(home: Home, backfill: Backfill, planned: list[Planned]) -> str:
-    """Return the MLflow run under which the partitions' runs stand; empty where MLflow does not answer."""
     from tasks.publish.tracking.run_states import open_parent
 
     if not planned:

@@ -1,9 +1,7 @@
-"""`graphmill backfill create|plan|list|status|watch|pause|resume|cancel|retry-failed|report`."""
+"""`graphmill backfill create|list|status|watch|pause|resume|cancel|retry-failed|report`."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +16,8 @@ app = typer.Typer(no_args_is_help=True, help="Run a deployed recipe over past sn
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the backfill (`graphmill backfill list`).")]
 
 
-def _backfill(
+@app.command()
+def create(
     deployment: Annotated[str, typer.Argument(metavar="DEPLOYMENT", help="Name (`graphmill deployments`).")],
     more: Annotated[
         list[str] | None,
@@ -55,9 +54,24 @@ def _backfill(
     name: Annotated[
         str | None, typer.Option("--id", metavar="NAME", help="Id; by default made of what is asked.")
     ] = None,
-) -> Any:
-    """Return the backfill that these options describe. Raises RecipeError."""
+    pause_schedule: Annotated[
+        bool, typer.Option("--pause-schedule", help="Hold the deployment's schedule until the backfill has ended.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run, stage by stage; make nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Make a backfill: one run a partition, in its own queue. Made twice it is still one; cut off, make it again.
+
+    Examples: `graphmill backfill create nightly --from 2021 --to 2026 --every year --max-active 2`;
+    `graphmill backfill create nightly --grid model.name=gcn,graphsage seed=0..4`
+    """
+    from flows.backfill import actions, tables
     from flows.backfill.spec import Backfill, check_choice, check_id, default_id, parse_grid
+    from flows.backfill.versions import over_versions
+    from flows.terminal.console import err, print_result
 
     if every is not None:
         check_choice("--every", every, ("year", "month", "week", "day", "hour", "version"))
@@ -85,69 +99,22 @@ def _backfill(
         promote=promote,
     )
     backfill.partitions()  # refuse what cannot be before a server is asked
-    return backfill
+    console = err()
 
+    def progress(done: int, total: int) -> None:
+        if done % 25 == 0 or done == total:
+            console.print(f"created {done} of {total}")
 
-def _describes_backfill(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `_backfill`, before its own, and for them one argument `backfill`."""
-    described = inspect.signature(_backfill, eval_str=True).parameters
-    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "backfill"]
-
-    def run(**given: Any) -> None:
-        backfill = _backfill(**{name: given.pop(name) for name in described})
-        command(backfill, **given)
-
-    every = [*described.values(), *own]
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in every}
-    return run
-
-
-@app.command()
-@_describes_backfill
-def create(
-    backfill: Any,
-    pause_schedule: Annotated[
-        bool, typer.Option("--pause-schedule", help="Hold the deployment's schedule until the backfill has ended.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, make nothing.")] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-) -> None:
-    """Make a backfill: one run a partition, in its own queue. Made twice it is still one; cut off, make it again.
-
-    Examples: `graphmill backfill create nightly --from 2021 --to 2026 --every year --max-active 2`;
-    `graphmill backfill create nightly --grid model.name=gcn,graphsage seed=0..4`
-    """
-    from flows.backfill import actions, tables
-    from flows.backfill.versions import over_versions
-    from flows.terminal.console import err, print_result
-
-    with home_server(home) as (place, client):
+    with home_server(home) as (place, client), waiting("planning the partitions"):
         backfill = over_versions(client, backfill)
         if dry_run:
-            _show_plan(client, place, backfill, as_json)
-            return
-        console = err()
-
-        def progress(done: int, total: int) -> None:
-            if done % 25 == 0 or done == total:
-                console.print(f"created {done} of {total}")
-
-        with waiting("planning the partitions"):
-            made, planned = actions.create(client, place, backfill, pause_schedule=pause_schedule, on_created=progress)
-    print_result(as_json, _plan_json(made, planned), lambda: tables.show_created(made, planned))
-
-
-@app.command()
-@_describes_backfill
-def plan(backfill: Any, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Say what a backfill would run, partition by partition and stage by stage; the same as `create --dry-run`."""
-    from flows.backfill.versions import over_versions
-
-    with home_server(home) as (place, client):
-        _show_plan(client, place, over_versions(client, backfill), as_json)
+            planned = actions.plan(client, place, backfill)
+        else:
+            backfill, planned = actions.create(
+                client, place, backfill, pause_schedule=pause_schedule, on_created=progress
+            )
+    show = tables.show_plan if dry_run else tables.show_created
+    print_result(as_json, _plan_json(backfill, planned), lambda: show(backfill, planned))
 
 
 @app.command(name="list")
@@ -258,15 +225,6 @@ def report(
     with home_server(home) as (place, client):
         found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
         print(write_report(found, output or Path(f"{file_name(backfill_id)}.html")))
-
-
-def _show_plan(client: Any, place: Any, backfill: Any, as_json: bool) -> None:
-    from flows.backfill import actions, tables
-    from flows.terminal.console import print_result
-
-    with waiting("planning the partitions"):
-        planned = actions.plan(client, place, backfill)
-    print_result(as_json, _plan_json(backfill, planned), lambda: tables.show_plan(backfill, planned))
 
 
 def _plan_json(backfill: Any, planned: list[Any]) -> dict[str, Any]:

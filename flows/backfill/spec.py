@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from configs.yaml_reader import parse_yaml
+from configs.reading.yaml_reader import parse_yaml
 from flows.records.parameters import BACKFILL_TAG
 
 Every = Literal["year", "month", "week", "day", "hour", "version"]
@@ -195,8 +195,6 @@ Moment = datetime.datetime
 
 
 class _Unit(NamedTuple):
-    """A calendar unit."""
-
     floor: Callable[[Moment], Moment]
     following: Callable[[Moment], Moment]
     name: str

@@ -112,7 +112,6 @@ def watch(client: Any, backfill: Backfill) -> BackfillStatus:
 
 
 def _print_changes(status: BackfillStatus, known: dict[str, str]) -> None:
-    """Print a line for each partition whose state is not the known one: for logs and pipes."""
     for row in status.rows:
         if known.get(row.name) != row.state:
             known[row.name] = row.state

@@ -7,7 +7,7 @@ from typing import Any
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
-from configs.versioned_tables import NO_VERSIONS, is_versioned, parse_reference
+from configs.values.versioned_tables import NO_VERSIONS, is_versioned, parse_reference
 from flows.backfill.spec import Backfill, Partition, span
 
 _SETTLED_MS = 3_600_000

@@ -84,7 +84,7 @@ def deploy(home: Home, request: DeployRequest) -> str:
     if request.snapshot is not None:
         parameters["snapshot"] = request.snapshot
     about = f"**{recipe.name}**: {recipe.description or 'a graphmill recipe'}\n\nRecipe: `{source}`"
-    place = Place("train_graph", form_schema(recipe, source), about, [f"{RECIPE_TAG}{recipe.name}"])
+    place = DeploymentPage("train_graph", form_schema(recipe, source), about, [f"{RECIPE_TAG}{recipe.name}"])
     return save(request, schedule, parameters, place)
 
 
@@ -98,7 +98,7 @@ def check_moments(request: DeployRequest) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class DeploymentPage:
     """Where a deployment stands, and what its page shows."""
 
     flow: str
@@ -107,7 +107,7 @@ class Place:
     tags: list[str]
 
 
-def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], place: Place) -> str:
+def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], place: DeploymentPage) -> str:
     """Make (or renew) a deployment on the server and return its id. Raises RecipeError, StageError."""
     if not _NAME.fullmatch(request.name):
         raise RecipeError(f"--name {request.name!r}: letters, digits, '.', '_' and '-', a letter or digit first")
@@ -179,7 +179,6 @@ def parse_every(text: str) -> datetime.timedelta:
 
 
 def _local_timezone() -> str:
-    """Return the machine's time zone, by name; UTC where it has none."""
     named = os.environ.get("TZ", "").removeprefix(":")
     if named:
         return named
@@ -274,7 +273,6 @@ def _subject(deployment: Any) -> str:
 
 
 def _zone(deployment: Any) -> datetime.tzinfo | None:
-    """Return the time zone of the schedule; None: it has none, and this machine's is as good."""
     names = [getattr(item.schedule, "timezone", None) for item in deployment.schedules]
     return ZoneInfo(names[0]) if names and names[0] else None
 

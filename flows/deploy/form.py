@@ -82,7 +82,6 @@ def _snapshot() -> dict[str, Any]:
 
 
 def _sections(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe's sections as nested objects; each option says what it is now."""
     values = dump_recipe(recipe)
     properties: dict[str, Any] = {}
     for name in Recipe.model_fields:
@@ -120,7 +119,6 @@ def _options(section: ConfigModel, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(field: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the part of a field's schema that a form can show, or None."""
     if "anyOf" in field:
         choices = [choice for choice in (_plain(item) for item in field["anyOf"]) if choice is not None]
         if len(choices) == len(field["anyOf"]):

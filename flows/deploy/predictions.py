@@ -8,7 +8,7 @@ from typing import Any
 from configs.errors import RecipeError
 from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.source_files import user_path
-from flows.deploy.deployments import DeployRequest, Place, check_moments, make_schedule, save
+from flows.deploy.deployments import DeploymentPage, DeployRequest, check_moments, make_schedule, save
 from flows.deploy.form import prediction_form
 from flows.records.use_options import UseOptions
 from tasks.apply.model.published import read_published
@@ -56,5 +56,5 @@ def deploy_predictions(home: Home, of: DeployRequest, model: str, options: UseOp
     }
     parameters |= {"snapshot": of.snapshot} if of.snapshot is not None else {}
     about = f"Predictions of **{model}**" + (f"\n\nData: `{source}`" if source else "")
-    place = Place("use_model", prediction_form(model), about, [])
+    place = DeploymentPage("use_model", prediction_form(model), about, [])
     return save(of, schedule, parameters, place)

@@ -9,7 +9,7 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from configs.load import load_recipe
 from configs.matching import did_you_mean
-from configs.yaml_reader import parse_yaml
+from configs.reading.yaml_reader import parse_yaml
 from flows.deploy.deployments import find_deployment, server
 from flows.records.parameters import check_moment, requested_overrides
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs.errors import RecipeError
-from configs.hosts import check_hosts
 from configs.source_files import user_path
+from configs.values.hosts import check_hosts
 
 
 def read_hosts(text: str) -> list[str]:

@@ -14,9 +14,9 @@ from typing import Any
 
 from configs.errors import RecipeError
 from configs.load import find_recipe, load_own_recipe
+from configs.reading.yaml_reader import parse_yaml, read_yaml
 from configs.schema import Recipe
 from configs.training import TrainBase
-from configs.yaml_reader import parse_yaml, read_yaml
 from flows.machines.own_rank import hosts_changes, own_rank
 from flows.machines.schedulers import Placement, scheduled_placement
 

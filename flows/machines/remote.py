@@ -1,8 +1,8 @@
 """What `train.ssh` starts on another machine: it runs one command there, and ends it when machine 0 goes.
 
-Machine 0 writes a line of JSON into its standard input (`Order`), and a line break every few seconds after that. An
-input that ends, or that is silent for `SILENCE_SECONDS`, means that machine 0's process has ended, was killed, or that
-the network between the two is gone: then the command is ended too. Nothing of it goes through a shell or a command
+Machine 0 writes a line of JSON into its standard input (`RemoteOrder`), and a line break every few seconds after that.
+An input that ends, or that is silent for `SILENCE_SECONDS`, means that machine 0's process has ended, was killed, or
+that the network between the two is gone: then the command is ended too. Nothing of it goes through a shell or a command
 line, so options need no quoting and variables are not shown to other users.
 """
 
@@ -34,7 +34,7 @@ _RECIPE = "RECIPE"
 
 
 @dataclass(frozen=True)
-class Order:
+class RemoteOrder:
     """What to run on another machine."""
 
     folder: str
@@ -67,7 +67,7 @@ def main() -> None:
     line = _read_line()
     if not line:
         sys.exit(1)
-    order = Order(**json.loads(line))
+    order = RemoteOrder(**json.loads(line))
     if (trouble := _trouble(order)) is not None:
         print(f"error: {trouble}", flush=True)
         sys.exit(2)
@@ -83,7 +83,7 @@ def main() -> None:
     os._exit(code if code >= 0 else 128 - code)  # the thread may wait for its input
 
 
-def _trouble(order: Order) -> str | None:
+def _trouble(order: RemoteOrder) -> str | None:
     """Return what is not as on machine 0, where the command would fail or wait for ever."""
     if (code := code_version()) != order.code:
         return f"the code in {ROOT} is {code} on this machine, and {order.code} on machine 0"
@@ -100,7 +100,7 @@ def _trouble(order: Order) -> str | None:
     return None
 
 
-def _start(order: Order, arguments: list[str]) -> subprocess.Popen[bytes]:
+def _start(order: RemoteOrder, arguments: list[str]) -> subprocess.Popen[bytes]:
     parent = os.getpid()
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, **order.environment, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}

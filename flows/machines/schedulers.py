@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from configs.errors import RecipeError
-from configs.hosts import RENDEZVOUS_PORT, rendezvous_on
+from configs.values.hosts import RENDEZVOUS_PORT, rendezvous_on
 
 MACHINES = "GRAPHMILL_MACHINES"
 RENDEZVOUS = "GRAPHMILL_RENDEZVOUS"

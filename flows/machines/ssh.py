@@ -24,7 +24,7 @@ from configs.errors import StageError
 from configs.load import dump_recipe
 from configs.schema import Recipe
 from configs.trust import for_children
-from flows.machines.remote import BEAT_SECONDS, READY, Order, with_recipe
+from flows.machines.remote import BEAT_SECONDS, READY, RemoteOrder, with_recipe
 from tasks.processes import ending
 from tasks.processes.children import ROOT
 from tasks.processes.code_version import code_version
@@ -90,12 +90,12 @@ def machines_by_ssh(recipe: Recipe, home: Home, arguments: Sequence[str], messag
         _end_all(machines)
 
 
-def make_order(recipe: Recipe, home: Home, arguments: list[str], shared: Path) -> Order:
+def make_order(recipe: Recipe, home: Home, arguments: list[str], shared: Path) -> RemoteOrder:
     """Return what another machine is to do; `shared` is a folder in the home that it has to see."""
     environment = {
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
-    return Order(
+    return RemoteOrder(
         folder=str(Path.cwd()),
         environment={**environment, **for_children(), "GRAPHMILL_HOME": str(home.root)},
         recipe=yaml.safe_dump(dump_recipe(recipe), sort_keys=False),
@@ -116,7 +116,7 @@ def ssh_command(host: str) -> list[str]:
 class _Machine:
     """A connection to another machine, and what it said last."""
 
-    def __init__(self, host: str, order: Order, message: Message) -> None:
+    def __init__(self, host: str, order: RemoteOrder, message: Message) -> None:
         self.host = host
         self._message = message
         self._order = order

@@ -102,7 +102,6 @@ def _automation(name: str, occasion: Occasion, block_id: Any) -> Any:
 
 
 def _documents(client: Any) -> dict[str, Any]:
-    """Return each channel's block document by the channel's name, sorted."""
     documents = client.read_block_documents(limit=200)
     found = {d.name.removeprefix(_BLOCK): d for d in documents if d.name and d.name.startswith(_BLOCK)}
     return dict(sorted(found.items()))
@@ -118,7 +117,6 @@ def listed(client: Any) -> list[tuple[str, str, str]]:
 
 
 def _find(client: Any, name: str) -> Any:
-    """Return a channel's block document. Raises RecipeError with the known names."""
     known = _documents(client)
     if name not in known:
         raise RecipeError(f"no channel {name!r}{did_you_mean(name, known)}; channels: {', '.join(known) or 'none'}")

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from configs.errors import GraphmillError
-from configs.expectations import ExpectConfig
 from configs.schema import Recipe
+from configs.values.expectations import ExpectConfig
 from flows.notifications.events import failure_before
 from flows.pipeline.run_endings import conclude
 from flows.pipeline.watched_data import DataWatch

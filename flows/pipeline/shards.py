@@ -13,8 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from configs.errors import RecipeError
@@ -101,25 +99,16 @@ class RunnerMap:
         if done < len(items):
             yield from self._elsewhere(function, items[done:])
 
-    @contextmanager
-    def lasting(self) -> Iterator[tuple[MapShards, int]]:
-        """Give a mapping whose workers stay until the block ends, and their number: for many calls with few items."""
-        with self._make_runner() as runner:
-            yield partial(self._on, runner), self._workers
-
     def _elsewhere(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        with self._make_runner() as runner:
-            yield from self._on(runner, function, items)
-
-    def _on(self, runner: Any, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         task = _shard_task()
-        futures = [
-            runner.submit(task, {"work": ShardWork(function, chunk)})
-            for chunk in split_evenly(items, self._workers * _CHUNKS_PER_WORKER)
-        ]
-        futures.reverse()
-        while futures:
-            yield from futures.pop().result()
+        with self._make_runner() as runner:
+            futures = [
+                runner.submit(task, {"work": ShardWork(function, chunk)})
+                for chunk in split_evenly(items, self._workers * _CHUNKS_PER_WORKER)
+            ]
+            futures.reverse()
+            while futures:
+                yield from futures.pop().result()
 
 
 def split_evenly(items: Sequence[Any], count: int) -> list[Sequence[Any]]:

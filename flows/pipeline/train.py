@@ -199,8 +199,6 @@ def read_recipe(recipe: str | dict[str, Any], overrides: list[str] | None) -> Re
 
 
 class _Run:
-    """One pass over the selected stages."""
-
     def __init__(
         self,
         home: Home,
@@ -241,7 +239,6 @@ class _Run:
                 self._watch_data(name)
 
     def _check_labels(self) -> None:
-        """Refuse what labels do not allow, before more is made of them."""
         keys = self.record.parent_keys(("ingest", "preprocess"))
         check_labels(self.recipe, keys, self.home)
         if getattr(self.recipe.train, "class_weight", "none") != "none":
@@ -261,7 +258,6 @@ class _Run:
         self.record.write(self.home)
 
     def _find_existing(self, name: str) -> StageRecord:
-        """Find an artifact that the selected stages build on."""
         outcome = find_stage(name, self.recipe, self._parents(name), self.home)
         if outcome is None:
             selected = ",".join(self.selection.stages)

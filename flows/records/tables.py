@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.records.run_record import RunRecord
-from flows.terminal.console import Table, format_bytes, format_seconds, table
+from flows.terminal.console import TextTable, format_bytes, format_seconds, table
 from tasks.calls import StageRecord
 from tasks.publish.facts import metric_names, score_rows
 from tasks.storage.manifests import rows_text
@@ -18,7 +18,7 @@ def stage_text(stage: StageRecord) -> str:
     return ", ".join([*parts, *([f"{stage.rows:,} rows"] if stage.rows else []), size])
 
 
-def stage_table(record: RunRecord) -> Table:
+def stage_table(record: RunRecord) -> TextTable:
     """Return a line a stage: what it took, and what it left."""
     figures = ("time", "peak memory", "rows", "size")
     shown = table("stage", "", *figures, right=figures)
@@ -37,7 +37,7 @@ def stage_rows(record: RunRecord, name: str) -> str:
 
 def metric_table(
     head: str, metrics: dict[str, dict[str, float]], controls: dict[str, dict[str, dict[str, float]]]
-) -> Table:
+) -> TextTable:
     """Return a line a split, and below it one for each control on that split; a column a metric."""
     rows = score_rows(metrics, controls)
     names = metric_names(rows)
@@ -47,7 +47,7 @@ def metric_table(
     return shown
 
 
-def label_share_table(reported: dict[str, float]) -> Table:
+def label_share_table(reported: dict[str, float]) -> TextTable:
     """Return F1 of nodes' vectors by the share of labels that are known, by which papers compare vectors."""
     shares = [name.partition("@")[2] for name in reported if name.startswith("f1_micro@")]
     names = [f"{100 * float(share):g} %" for share in shares]

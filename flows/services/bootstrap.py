@@ -75,7 +75,6 @@ def _make_limit(client: Any, name: str) -> None:
 
 
 def _make_watch() -> None:
-    """Have the server mark a run as crashed when its heartbeats stop and no end was reported."""
     from prefect.automations import Automation, EventTrigger
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState

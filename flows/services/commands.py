@@ -193,7 +193,6 @@ def service_environment(service: Service) -> dict[str, str]:
 
 
 def _write_mlflow_users(home: Home, settings: ServiceSettings) -> str:
-    """Write the configuration of MLflow's basic authentication, for its owner's eyes only."""
     if "%" in (settings.password or ""):
         raise StageError("the password must not contain a per-cent sign: MLflow's configuration cannot hold it")
     path = folder(home) / "mlflow-auth.ini"

@@ -43,8 +43,8 @@ from flows.services.commands import (
     worker_service,
 )
 from flows.services.health import health_file
-from flows.services.keeping import keep_running
 from flows.services.settings import ServiceSettings, checked_names, kept_seconds
+from flows.services.supervisor import keep_running
 from tasks.processes.children import ROOT
 from tasks.storage.home import Home
 
@@ -136,14 +136,12 @@ def client(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _serve(service: Service) -> NoReturn:
-    """Become a server."""
     health_file().write_text(service.health_url)
     os.chdir(ROOT)
     os.execve(service.command[0], service.command, service_environment(service))
 
 
 def _work(home: Home) -> int:
-    """Run a worker, with recovery beside it, until it is told to end."""
     settings, servers = read_settings(os.environ), client(home, os.environ)
     port = os.environ.get("PREFECT_WORKER_WEBSERVER_PORT", "8080")
     prepare = [sys.executable, "-m", "flows.services.bootstrap", settings.pool]
@@ -157,6 +155,7 @@ def _work(home: Home) -> int:
         recovery = recovery_service(home, settings)
         services.append(Service("recovery", recovery.command, {**recovery.environment, **servers}))
     health_file().write_text(f"http://127.0.0.1:{port}/health")
+    os.chdir(ROOT)
     return keep_running(services)
 
 

@@ -52,7 +52,6 @@ def database_place(url: str) -> str:
 
 
 def _masked(text: str, url: str) -> str:
-    """Take the password out of what libpq says."""
     password = urlsplit(url).password
     for secret in filter(None, (password, unquote(password or ""))):
         text = text.replace(secret, "***")

@@ -23,8 +23,6 @@ class ServiceState(BaseModel):
     name: str
     process: int = 0
     """Its process id, which is also its group's."""
-    created: float = 0.0
-    """When that process began, for people: it moves with the wall clock."""
     born: str = ""
     """What tells that process from all others (`born`): a process id alone comes back after a reboot."""
     healthy: bool = False
@@ -81,14 +79,6 @@ def now_text() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def created_at(process: int) -> float:
-    """Return when a process began (seconds since 1970), 0 where there is none."""
-    try:
-        return psutil.Process(process).create_time()
-    except psutil.Error:
-        return 0.0
-
-
 def born(process: int) -> str:
     """Return the boot and the tick after it at which a process began; an empty text where there is none.
 
@@ -105,25 +95,13 @@ def born(process: int) -> str:
 
 def is_same(service: ServiceState) -> bool:
     """Whether the very process of the account lives (not another one that got its number)."""
-    if service.process <= 0:
-        return False
-    if service.born:
-        return born(service.process) == service.born
-    return abs(created_at(service.process) - service.created) < 1.0  # an account of an earlier version
+    return service.process > 0 and born(service.process) == service.born != ""
 
 
 def supervisor_of(home: Home) -> int:
     """Return the process id of the supervisor that wrote the state, 0 where that very process is no more."""
     state = read_state(home)
-    if state.process <= 0:
-        return 0
-    if state.born:
-        return state.process if born(state.process) == state.born else 0
-    try:  # an account of an earlier version, whose supervisor may still run
-        words = psutil.Process(state.process).cmdline()
-    except psutil.Error:
-        return 0
-    return state.process if "flows.services.supervisor" in words and str(home.root) in words else 0
+    return state.process if state.process > 0 and born(state.process) == state.born != "" else 0
 
 
 def listens(process: int, port: int) -> bool:

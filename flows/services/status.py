@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
-import time
 from typing import Any
 
 from configs.errors import RecipeError
@@ -31,13 +31,18 @@ def show_status(home: Home, *, as_json: bool) -> bool:
     for service in state.services.values():
         lives = is_same(service)
         word = "healthy" if service.healthy and lives else (service.trouble or "ended") if lives or up else "ended"
-        age = format_seconds(time.time() - service.created) if lives else ""
+        age = format_seconds(_seconds_since(service.since)) if lives else ""
         rows.add_row(service.name, word, places[service.name], age, str(service.restarts))
     out().print(rows)
     if not up:
         out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
     print_facts(out(), [("database", _database_text(home, settings)), ("logs", str(log_path(home, "worker").parent))])
     return healthy
+
+
+def _seconds_since(moment: str) -> float:
+    began = datetime.datetime.fromisoformat(moment)
+    return (datetime.datetime.now(datetime.UTC) - began).total_seconds()
 
 
 def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict[str, Any]:
@@ -47,7 +52,7 @@ def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict
         "healthy": up and state.healthy,
         **{name: getattr(settings, name, None) for name in ("prefect_url", "mlflow_url", "pool")},
         "services": {
-            name: {**service.model_dump(exclude={"name", "created", "born"}), "log": str(log_path(home, name))}
+            name: {**service.model_dump(exclude={"name", "born"}), "log": str(log_path(home, name))}
             for name, service in state.services.items()
         },
     }

@@ -1,4 +1,4 @@
-"""The supervisor: starts the services in order, restarts those that end, and ends all of them when it is told to.
+"""Services are started in order, started again when they end, and ended when it is told.
 
 `python -m flows.services.supervisor HOME` is what `graphmill up` leaves running. It holds a lock as long as it lives.
 A service that ends is started again after 1, 2, 4, ... 60 seconds; one that lived ten minutes begins anew at 1.
@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
@@ -24,7 +26,6 @@ from flows.services.state import (
     ServiceState,
     SupervisorState,
     born,
-    created_at,
     end_leftovers,
     end_process_group,
     listens,
@@ -49,10 +50,11 @@ _LOG_BYTES = 20_000_000
 class Keeper:
     """Keeps one service running."""
 
-    def __init__(self, home: Home, service: Service, state: ServiceState) -> None:
-        self.home = home
-        self.service = service
-        self.state = state
+    def __init__(self, service: Service, state: ServiceState, log: Path | None = None) -> None:
+        """`log` takes what the service prints; None: it goes where this process's goes."""
+        self.service, self.state, self._log = service, state, log
+        self.code = 0
+        """How it ended last."""
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
         self._well = 0.0
@@ -74,9 +76,10 @@ class Keeper:
         return before != self.state
 
     def _start(self, now: float) -> None:
-        with log_path(self.home, self.service.name).open("ab") as log:
-            log.write(f"--- {now_text()} starting {self.service.name}\n".encode())
-            log.flush()
+        with self._log.open("ab") if self._log is not None else nullcontext() as log:
+            if log is not None:
+                log.write(f"--- {now_text()} starting {self.service.name}\n".encode())
+                log.flush()
             self._process = subprocess.Popen(
                 self.service.command,
                 env=service_environment(self.service),
@@ -87,12 +90,12 @@ class Keeper:
             )
         self._started = self._well = self._looked = now
         self.state.process = self._process.pid
-        self.state.created, self.state.born = created_at(self._process.pid), born(self._process.pid)
+        self.state.born = born(self._process.pid)
         self.state.since, self.state.healthy, self.state.trouble = now_text(), False, "starting"
 
     def _ended(self, now: float) -> None:
         assert self._process is not None
-        code = self._process.returncode
+        self.code = self._process.returncode
         end_process_group(self._process.pid, 0.0)  # what it left behind holds its port
         self._process = None
         if now - self._started > _GOOD_LIFE_SECONDS:
@@ -101,7 +104,7 @@ class Keeper:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         self.state.process, self.state.healthy = 0, False
         self.state.restarts += 1
-        self.state.trouble = f"ended with {describe_exit(code)}; see its log"
+        self.state.trouble = f"ended with {describe_exit(self.code)}; see its log"
 
     def _check(self, now: float) -> None:
         assert self._process is not None
@@ -141,7 +144,8 @@ class Supervisor:
         self._keepers = []
         for service in services(home, settings):
             self.state.services[service.name] = ServiceState(name=service.name, trouble="waiting")
-            self._keepers.append(Keeper(home, service, self.state.services[service.name]))
+            log = log_path(home, service.name)
+            self._keepers.append(Keeper(service, self.state.services[service.name], log))
         self._stopping = False
         self._prepared = False
 
@@ -176,6 +180,25 @@ class Supervisor:
 
     def _stop_requested(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
+
+
+def keep_running(services: list[Service]) -> int:
+    """Run services in the foreground until the first one ends, or until SIGTERM or SIGINT; return its exit code.
+
+    The others are started again when they end. A container with a worker and its recovery runs this.
+    """
+    received: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: received.append(number))
+    keepers = [Keeper(service, ServiceState(name=service.name)) for service in services]
+    while not received and not keepers[0].state.restarts:
+        for keeper in keepers:
+            if keeper.look(may_start=True) and keeper.state.restarts:
+                print(f"{keeper.service.name} {keeper.state.trouble}", flush=True)
+        time.sleep(_LOOK_SECONDS / 2)
+    for keeper in reversed(keepers):
+        keeper.stop()
+    return 0 if received else keepers[0].code
 
 
 def rotate_logs(home: Home, names: list[str]) -> None:

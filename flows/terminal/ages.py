@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from configs.errors import RecipeError
-from configs.expectations import age_seconds
+from configs.values.expectations import age_seconds
 
 
 def parse_age(text: str, option: str = "--older-than") -> float:

@@ -165,7 +165,6 @@ class Reporter:
 
 
 def _left(elapsed: float | None, remaining: float | None, detail: str) -> str:
-    """Return what to say of the time that a stage still takes."""
     if remaining is None or (elapsed or 0.0) < _WARM_UP_SECONDS or " left" in detail:
         return ""
     return f"{format_seconds(remaining)} left"
@@ -175,7 +174,7 @@ def _count(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
 
 
-class Table:
+class TextTable:
     """A table that fits a terminal, and is plain where it goes to a pipe or a file: whole lines, aligned columns."""
 
     def __init__(self, columns: Sequence[str], right: Sequence[str] = ()) -> None:
@@ -236,6 +235,6 @@ class Table:
             yield "  ".join(cells).rstrip()
 
 
-def table(*columns: str, right: Sequence[str] = ()) -> Table:
+def table(*columns: str, right: Sequence[str] = ()) -> TextTable:
     """Return an empty table; columns named in `right` are flushed right."""
-    return Table(columns, right)
+    return TextTable(columns, right)

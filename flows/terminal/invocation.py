@@ -17,7 +17,6 @@ def graphmill_command(*arguments: str) -> str:
 
 
 def _program() -> str:
-    """Return `graphmill` where the shell finds this installation's, else its path."""
     own = Path(sys.executable).parent / "graphmill"
     found = shutil.which("graphmill")
     if found is not None and Path(found).resolve() == own.resolve():

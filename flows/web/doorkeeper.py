@@ -102,12 +102,10 @@ class Doorkeeper:
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:
-    """Return all headers of a name, in lower case."""
     return [value.decode("latin-1").lower() for key, value in scope["headers"] if key.lower() == name]
 
 
 def _basic(headers: list[bytes]) -> tuple[str, str] | None:
-    """Return user and password of the one `Authorization: Basic` header, or None."""
     if len(headers) != 1:
         return None
     scheme, _, token = headers[0].partition(b" ")

@@ -124,7 +124,7 @@ class DeepGcn(GraphModel):
             conv = self.make_conv(in_dim, width)
             norm = make_norm("none" if config.block == "res+" and not number else config.norm, width)
             last = number == config.num_layers - 1
-            activate = config.block != "plain" or not last or self.facts.task == "node"
+            activate = config.block != "plain" or not last or self.facts.scores_nodes
             layers.append(DeepLayer(conv, norm, config, number=number, activate=activate))
             in_dim = width
         return layers
@@ -134,7 +134,7 @@ class DeepGcn(GraphModel):
         config = self.config
         if config.block != "res+":
             return nn.Identity()
-        linear = self.facts.task == "node"
+        linear = self.facts.scores_nodes
         last = Activation(config.activation, config.dropout) if linear else Dropout(config.dropout)
         return FusedSequential(make_norm(config.norm, self.vector_dim), last)
 

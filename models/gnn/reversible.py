@@ -6,7 +6,7 @@ grow with depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ class ReversibleLayer(nn.Module):
     f_i(block, (n, w)) -> (n, w); each group sees the messages of the one before, so a layer looks C hops far.
     """
 
-    def __init__(self, groups: Sequence[nn.Module], dim: int) -> None:
+    def __init__(self, groups: Iterable[nn.Module], dim: int) -> None:
         """`groups`: f_1 to f_C, at least two."""
         super().__init__()
         self.groups = nn.ModuleList(groups)

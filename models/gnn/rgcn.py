@@ -104,7 +104,7 @@ class Rgcn(GraphModel):
                 "remove it"
             )
         has_features = bool(facts.feature_dim or facts.categories)
-        if config.embed_nodes and (not has_features or facts.task == "graph"):
+        if config.embed_nodes and (not has_features or facts.many_graphs):
             raise RecipeError(
                 "model.embed_nodes is for node and link tasks on graphs with node features: without any, embeddings "
                 "are there already; remove it"

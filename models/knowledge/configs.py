@@ -18,6 +18,8 @@ class KnowledgeConfig(RowsConfig):
     """What every scorer of triples (head, relation, tail) reads."""
 
     family: ClassVar[str] = "knowledge"
+    tasks: ClassVar[tuple[str, ...]] = ("triple",)
+    """Tasks of data sets that such a model is for."""
     parts: ClassVar[int] = 1
     """What `dim` has to be a multiple of."""
 
@@ -81,7 +83,7 @@ class KnowledgeConfig(RowsConfig):
 
     def check_task(self, task: str | None) -> None:
         """Refuse what are no triples. Raises RecipeError."""
-        if task not in (None, "triple"):
+        if task is not None and task not in self.tasks:
             raise RecipeError(
                 f"model.name={self.name} learns from triples (head, relation, tail), and this is a {task} task; take a "
                 "data set of triples, or another model (graphmill models)"

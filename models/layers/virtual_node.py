@@ -28,5 +28,5 @@ class VirtualNode(nn.Module):
 
 def refuse_without_graphs(facts: GraphFacts) -> None:
     """Raise RecipeError where `model.virtual_node` has no graphs to join the nodes of."""
-    if facts.task != "graph":
+    if not facts.many_graphs:
         raise RecipeError(f"model.virtual_node is for graph tasks and this is a {facts.task} task; remove it")

@@ -52,6 +52,8 @@ class RelationalModelConfig(ComponentConfig):
     """Options of every model of a typed graph."""
 
     family: ClassVar[str] = "relational"
+    tasks: ClassVar[tuple[str, ...]] = ("node",)
+    """Tasks of data sets that such a model is for."""
     # What other GNNs have as options and these models never do; training and applying a model ask for it.
     jumping: ClassVar[str] = "none"
     label_iterations: ClassVar[int] = 0
@@ -96,10 +98,8 @@ class RelationalModelConfig(ComponentConfig):
         if not facts.relation_ends:
             raise RecipeError(
                 f"model.name={self.name} has to know which types each relation joins, and the prepared graph does not "
-                "say: set preprocess.self_loops=remove (or keep); if an earlier version prepared it, prepare it again "
-                "(graphmill run RECIPE --force preprocess)"
+                "say: set preprocess.self_loops=remove (or keep)"
             )
-
         self.embedded(facts)
 
     def embedded(self, facts: GraphFacts) -> tuple[int, ...]:
@@ -108,10 +108,10 @@ class RelationalModelConfig(ComponentConfig):
             return () if facts.rank_type is None else (facts.rank_type,)
         for name in self.id_embedding.types:
             if name not in facts.node_types:
-                known = [one for t, one in enumerate(facts.node_types) if t != facts.label_type]
+                tables = [one for t, one in enumerate(facts.node_types) if t != facts.label_type]
                 raise RecipeError(
-                    f"model.id_embedding.types: there is no table {name!r}{did_you_mean(name, known)}; there are "
-                    f"{', '.join(known) or 'no types of rows'}"
+                    f"model.id_embedding.types: there is no table {name!r}{did_you_mean(name, tables)}; there are "
+                    f"{', '.join(tables) or 'no types of rows'}"
                 )
             if name == facts.node_types[facts.label_type] and facts.label_type != facts.seed_type:
                 raise RecipeError(
@@ -135,7 +135,7 @@ class RelationalModelConfig(ComponentConfig):
 
     def check_task(self, task: str) -> None:
         """Refuse tasks that such a model is not for. Raises RecipeError."""
-        if task != "node":
+        if task not in self.tasks:
             raise RecipeError(
                 f"model.name={self.name} predicts rows, and this is a {task} task; take a model such as graphsage"
             )

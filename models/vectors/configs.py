@@ -60,6 +60,8 @@ class VectorModelConfig(RowsConfig):
     """Options of every model whose result is a vector for each node, and of the head that is fitted to them."""
 
     family: ClassVar[str] = "table"
+    not_tasks: ClassVar[tuple[str, ...]] = ("graph",)
+    """Tasks of data sets that such a model is not for."""
 
     normalize: bool = True
     """Give every node's vector the length 1: lengths say little but how often a node was met."""
@@ -75,7 +77,7 @@ class VectorModelConfig(RowsConfig):
 
     def check_task(self, task: str | None) -> None:
         """Refuse graph tasks: graphs to predict have nodes that training has not seen. Raises RecipeError."""
-        if task == "graph":
+        if task in self.not_tasks:
             raise RecipeError(f"model.name={self.name} has no vectors of nodes that it has not seen; take a GNN")
 
 
@@ -132,6 +134,8 @@ class GatneConfig(RowsConfig):
     """
 
     family: ClassVar[str] = "multiplex"
+    tasks: ClassVar[tuple[str, ...]] = ("link",)
+    """Tasks of data sets that such a model is for."""
     score: ClassVar[str] = "cosine"
 
     edge_dim: int = Field(default=10, ge=1, le=1024)
@@ -147,7 +151,7 @@ class GatneConfig(RowsConfig):
 
     def check_task(self, task: str | None) -> None:
         """Refuse other tasks than links. Raises RecipeError."""
-        if task not in (None, "link"):
+        if task is not None and task not in self.tasks:
             raise RecipeError(
                 f"model.name={self.name} predicts links by relation, and this is a {task} task; take skipgram or a GNN"
             )

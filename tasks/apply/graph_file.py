@@ -52,7 +52,7 @@ def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
     manifest = store.manifest
     labels = _pairs(store)
     ids = IdMap(store, dataset)
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         count = manifest.num_graphs
         labels["label"] = _tensor(store["graph_label"])
         labels["original_id"] = _ids(ids.lookup_graphs(np.arange(count)), "graphs")
@@ -73,7 +73,7 @@ def write_pyg(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
     import torch
 
     manifest = store.manifest
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         raise DataError(f"{manifest.dataset} is many graphs, and the file for PyG holds one; take --format dgl")
     ids = IdMap(store, dataset)
     one = len(manifest.node_types) == len(manifest.edge_types) == 1
@@ -139,7 +139,7 @@ def _typed(store: GraphStore, ids: IdMap) -> PlainGraph:
         ndata[kind] = _fields(store, _NODE_FIELDS, members, manifest.type_columns.get(kind))
         ndata[kind] |= _own_features(store, kind, members)
         ndata[kind]["original_id"] = _ids(ids.lookup(members), kind)
-        if kind == manifest.target_type and manifest.task == "node":
+        if kind == manifest.target_type and manifest.split_rows.are_nodes:
             ndata[kind] |= _targets(store, members)
     src = np.asarray(store["csc_indices"], np.int64)
     dst = np.repeat(np.arange(n), np.diff(store["csc_indptr"]))
@@ -186,7 +186,7 @@ def _own_features(store: GraphStore, kind: str, nodes: Array) -> dict[str, Tenso
 
 def _targets(store: GraphStore, nodes: Array) -> dict[str, Tensor]:
     """Return labels and masks of some nodes, on node tasks."""
-    if store.manifest.task != "node":
+    if not store.manifest.split_rows.are_nodes:
         return {}
     return {"label": _tensor(store["label"][nodes]), **_masks(store, store.manifest.num_nodes, nodes)}
 

@@ -18,6 +18,7 @@ from tasks.apply.model.files import MODEL, WEIGHTS
 from tasks.apply.model.published import Published
 from tasks.calls import load_stage, mark_used
 from tasks.inference.former_layers import FormerLayers, KeepJob
+from tasks.kinds.of import kind_named
 from tasks.processes.code_version import code_digest, code_version
 from tasks.stage import Listener, Parent
 from tasks.storage.artifacts import ArtifactStore, artifact_key, describe_files, disk_errors, file_digest, file_lock
@@ -32,7 +33,7 @@ _LIBRARIES = ("torch", "numpy", "numba", "llvmlite", "dgl")
 
 def check_keeps(published: Published, device: str) -> None:
     """Refuse `--keep-layers` where it cannot be. Raises RecipeError; the worker looks at the model itself."""
-    if published.task not in ("node", "link"):
+    if not kind_named(published.task).keeps_layers:
         raise RecipeError(f"--keep-layers: this is a model of {published.task}s; it is for models of nodes and links")
     if device == "cuda":
         raise RecipeError(

@@ -24,6 +24,7 @@ from tasks.apply.model.needs import label_columns, label_order
 from tasks.apply.model.published import Published
 from tasks.apply.threshold import split_threshold, threshold_of
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
+from tasks.kinds.of import kind_named
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import FULL_DISK, file_lock, output_errors
@@ -41,14 +42,6 @@ _FORMATS: dict[OutputKind, dict[str, str]] = {
     "layout": {"parquet": ".parquet"},
     "model": {"files": "", "safetensors": ".safetensors"},
 }
-_ID_FILES: dict[OutputKind, dict[str, str]] = {
-    "predictions": {"node": "nodes", "link": "pairs", "graph": "graphs", "triple": "queries"},
-    "embeddings": {"node": "nodes", "link": "nodes", "graph": "graphs", "triple": "nodes"},
-    "relations": {},
-    "layout": {},
-    "model": {},
-}
-"""By task, the file of ids that says what to score."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ class OutputRequest:
             RecipeError: a place or a format that cannot be, or what a model of the task has no use for.
             DataError: a file of ids that cannot be read.
         """
-        completes = self.what == "predictions" and task == "triple"
+        completes = self.what == "predictions" and kind_named(task).asked_by == "queries"
         is_shown = completes and not (self.output or self.format or self.given)
         if is_shown:
             self.check(task)
@@ -110,11 +103,13 @@ class OutputRequest:
 
     def check(self, task: str) -> None:
         """Refuse files of ids and options that a model of the task has no use for. Raises RecipeError and DataError."""
-        if task != "triple":
+        kind = kind_named(task)
+        if kind.asked_by != "queries":
             self.asked.refuse(task)
             if self.what == "relations":
                 raise RecipeError(f"relations have rows in models of knowledge graphs; this is a model of {task}s")
-        expected = _ID_FILES[self.what].get(task)
+        files = {"predictions": kind.asked_by, "embeddings": kind.vectors_of}
+        expected = files.get(self.what)
         for name, path in self.given.items():
             if name != expected:
                 raise RecipeError(
@@ -129,11 +124,11 @@ class OutputRequest:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
         if self.threshold is not None:
             split_threshold(self.threshold)
-            if self.what != "predictions" or task not in ("node", "graph"):
+            if self.what != "predictions" or not kind.decides:
                 raise RecipeError(f"--threshold is for classes of nodes or graphs; this is a model of {task}s")
             if self.format == "npy":
                 raise RecipeError("--threshold decides on predictions, and .npy holds probabilities; leave it out")
-        if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
+        if self.node_type is not None and (self.what != "embeddings" or kind.vectors_of != "nodes"):
             raise RecipeError("--node-type is for embeddings of nodes")
 
 

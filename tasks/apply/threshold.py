@@ -30,11 +30,12 @@ def threshold_of(text: str, manifest: TaskManifest, names: Sequence[str] | None)
     Raises RecipeError: the model decides between no classes, or the class is not known.
     """
     name, probability = split_threshold(text)
-    if manifest.task_type not in ("multiclass", "binary", "multilabel"):
+    kind = manifest.label_type
+    if not kind.has_classes:
         what = "several tasks" if manifest.heads else f"a {manifest.task_type}"
         raise RecipeError(f"--threshold is for classes, and {manifest.dataset} is {what}; leave it out")
-    words = list(names or map(str, range(manifest.num_classes))) if manifest.task_type == "multiclass" else ["0", "1"]
-    if name is None and manifest.task_type == "multiclass":
+    words = list(names or map(str, range(manifest.num_classes))) if kind.one_of_many else ["0", "1"]
+    if name is None and kind.one_of_many:
         raise RecipeError(
             f"--threshold {text}: say of which class: {words[0]}={probability:g}; there are {listed(words)}"
         )
@@ -43,6 +44,6 @@ def threshold_of(text: str, manifest: TaskManifest, names: Sequence[str] | None)
             f"--threshold {text}: no class {name!r}{did_you_mean(name, words)}; there are {listed(words)}"
         )
     code = 1 if name is None else words.index(name)
-    if manifest.task_type != "multiclass" and code == 0:
+    if not kind.one_of_many and code == 0:
         raise RecipeError(f"--threshold {text}: give that of class 1, of which predictions have the probability")
     return Threshold(code, probability)

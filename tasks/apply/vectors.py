@@ -21,6 +21,7 @@ from tasks.apply.vector_files.writers import ParquetVectors
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.kinds.base import finite
+from tasks.kinds.of import kind_named
 from tasks.preprocess.transforms.configs import from_models
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import artifact_key
@@ -41,7 +42,7 @@ def vectors_key(published: Published) -> str:
 
     Raises RecipeError: it is a model of whole graphs.
     """
-    if published.task == "graph":
+    if kind_named(published.task).vectors_of != "nodes":
         raise RecipeError(
             f"{published.name} predicts graphs: it has no vectors of nodes; name a model of nodes or links"
         )
@@ -97,7 +98,7 @@ def write_vectors(job: VectorsJob) -> dict[str, Any]:
     check_facts(opened.model, opened.store.manifest)
     tables, row, squares = _write_tables(opened, job.work)
     dim = int(opened.model.head_dim)
-    labels = opened.store.manifest.task == "node" and not isinstance(opened.model, VectorModel)
+    labels = opened.store.manifest.split_rows.are_nodes and not isinstance(opened.model, VectorModel)
     for path, split in ((job.work / _TRAINED, "train_idx"), (job.work / _CHOSEN, "valid_idx")):
         nodes = opened.store.get(split) if labels else None
         np.save(path, row[:0] if nodes is None else row[np.asarray(nodes)])

@@ -51,17 +51,17 @@ def _flatten(parent: Array) -> None:
 @njit(cache=True, nogil=True)
 def _most_frequent(parent: Array, samples: int) -> int:
     """Guess the largest component's root from a sample of a flat forest."""
-    found = np.empty(samples, parent.dtype)
+    roots = np.empty(samples, parent.dtype)
     state = np.uint64(88172645463325252)
     for k in range(samples):
         state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-        found[k] = parent[np.int64((state >> np.uint64(33)) % np.uint64(len(parent)))]
-    found.sort()
-    best, best_length, length = found[0], 0, 0
+        roots[k] = parent[np.int64((state >> np.uint64(33)) % np.uint64(len(parent)))]
+    roots.sort()
+    best, best_length, length = roots[0], 0, 0
     for k in range(samples):
-        length = length + 1 if k > 0 and found[k] == found[k - 1] else 1
+        length = length + 1 if k > 0 and roots[k] == roots[k - 1] else 1
         if length > best_length:
-            best, best_length = found[k], length
+            best, best_length = roots[k], length
     return int(best)
 
 

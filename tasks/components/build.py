@@ -32,7 +32,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     writer = ArrayWriter(context.work)
     fields = manifest.own_fields(GraphManifest)
     keep = recipe.components.keep
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         note = "" if keep == "all" else f"; components.keep={keep} has no use here"
         context.message(f"every graph of a set is a sample of its own and passes through whole{note}")
         return _pass_through(store, writer, fields)
@@ -103,8 +103,7 @@ def _filter(
                 f"the components that stay hold none of the {dropped[split]:,} {split} {unit}; take a smaller "
                 "min_size, a larger top_k, or components.keep=all"
             )
-    num_edges = node_filter.write_structure()
-    node_filter.write_node_data()
+    num_edges = node_filter.write_graph()
     label = store.get("label")
     if label is not None:
         dropped["labelled"] = int(np.count_nonzero(has_label(label[np.flatnonzero(~mask)])))

@@ -83,14 +83,14 @@ class DecisionsSeen:
         self._shown = shown
         self._seen: dict[str, dict[str, Prediction]] = {}
 
-    def see(self, split: str, task: str, kind: LabelType, prediction: Prediction) -> None:
-        """Take a split's prediction of a task, whose labels are of a type."""
+    def see(self, split: str, name: str, kind: LabelType, prediction: Prediction) -> None:
+        """Take a split's prediction of a task of this name, whose labels are of a type."""
         if self._shown == "valid" or split not in ("valid", self._shown) or not can_decide(prediction, kind):
             return
-        splits = self._seen.setdefault(task, {})
+        splits = self._seen.setdefault(name, {})
         splits[split] = prediction
         if len(splits) == len(("valid", self._shown)):
-            self.by_task[task] = Decisions(splits["valid"]).show(splits[self._shown])
+            self.by_task[name] = Decisions(splits["valid"]).show(splits[self._shown])
             splits.clear()
 
     def record(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -13,8 +13,6 @@ from configs.registry import EVALUATORS
 
 class ByRelationConfig(ComponentConfig):
     """Options of what measures links that are predicted by relation."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"relations"})
 
     relations: StrTuple = ()
     """Links predicted by relation (gatne): the relations whose mean judges; none: all. The others are shown all the

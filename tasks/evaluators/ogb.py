@@ -29,13 +29,13 @@ _FOLDERS = {
 
 
 @cache
-def ogb_evaluator_class(task: str) -> type[Any]:
+def ogb_evaluator_class(kind: str) -> type[Any]:
     """Return OGB's `Evaluator` class for a kind of task (node, link, triple, graph) without importing the package."""
     spec = importlib.util.find_spec("ogb")
     assert spec is not None, "ogb is a requirement of graphmill"
     assert spec.submodule_search_locations, "ogb is a package"
-    path = Path(spec.submodule_search_locations[0]) / _FOLDERS[task] / "evaluate.py"
-    file_spec = importlib.util.spec_from_file_location(f"_graphmill_ogb_{task}", path)
+    path = Path(spec.submodule_search_locations[0]) / _FOLDERS[kind] / "evaluate.py"
+    file_spec = importlib.util.spec_from_file_location(f"_graphmill_ogb_{kind}", path)
     assert file_spec is not None
     assert file_spec.loader is not None
     module = importlib.util.module_from_spec(file_spec)

@@ -12,7 +12,7 @@ from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import MatConfig
 from tasks.ingest.labels import has_label, say_unlabelled
-from tasks.ingest.weights import weight_mistakes
+from tasks.ingest.weights import refuse_weights
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
@@ -37,7 +37,7 @@ class Mat(FileDataset):
         """Check the matrices and write them as tables."""
         from tasks.ingest.dataset_fields import dataset_fields
         from tasks.ingest.writer import DatasetWriter
-        from tasks.readers.matlab import read_matrices
+        from tasks.readers.arrays.matlab import read_matrices
 
         config = self.config
         matrices = read_matrices(self.path, [config.network, config.groups], self._check_shapes)
@@ -64,23 +64,6 @@ class Mat(FileDataset):
             words = f"has the shape {groups}; ({network[1]:,}, groups) is needed, a row for each node"
             raise DataError(f"{words} (option groups)", path=self._member(config.groups))
 
-    @staticmethod
-    def _check_weights(entries: Any, member: str) -> None:
-        """Raise DataError naming row and column of an entry that is no weight."""
-        values = entries.data.astype(np.float64)
-        mistakes = [(wrong, words) for wrong, _, words in weight_mistakes(values)]
-        large = values > np.finfo(np.float32).max
-        for wrong, words in [*mistakes, (large, "is more than float32 can hold; scale the weights down")]:
-            at = np.flatnonzero(wrong)
-            if len(at):
-                more = f" ({len(at):,} such entries)" if len(at) > 1 else ""
-                raise DataError(
-                    f"the weight {values[at[0]]:g} {words}{more}",
-                    path=member,
-                    row=int(entries.row[at[0]]),
-                    column=int(entries.col[at[0]]),
-                )
-
     def _edges(self, network: Any) -> tuple[dict[str, Array], EdgeCheck, bool]:
         """Return the table of edges, what was counted in it, and whether edges have a direction.
 
@@ -94,7 +77,8 @@ class Mat(FileDataset):
 
         member, num_nodes = self._member(self.config.network), network.shape[0]
         check_memory(_EDGE_BYTES * network.nnz, "the table of edges", member)
-        self._check_weights(network.tocoo(), member)
+        given = network.tocoo()
+        refuse_weights(given.data.astype(np.float64), member, lambda at: (int(given.row[at]), int(given.col[at])))
         exact = network.astype(np.float64)
         mirror = exact.T.tocsc()
         directed = bool((abs(exact - mirror) > _ROUNDING * exact.maximum(mirror)).nnz)

@@ -6,7 +6,7 @@ number whose sign means something can be a feature of the edge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -29,6 +29,18 @@ def weight_mistakes(values: Array) -> Iterator[tuple[Array, str, str]]:
         yield vanishes, "the weight is 0 in float32", _VANISHES
 
 
+def refuse_weights(values: Array, path: object, place: Callable[[int], tuple[int, object]]) -> None:
+    """Raise DataError where finite weights (n,) are none, or beyond float32; `place`: row and column of one of them."""
+    large = values > np.finfo(np.float32).max
+    beyond = [(large, "", "is more than float32 can hold; scale the weights down")] if large.any() else []
+    for wrong, _, words in (*weight_mistakes(values), *beyond):
+        at = int(np.flatnonzero(wrong)[0])
+        count = int(np.count_nonzero(wrong))
+        more = f" ({count:,} such weights)" if count > 1 else ""
+        row, column = place(at)
+        raise DataError(f"the weight {values[at]:g} {words}{more}", path=path, row=row, column=column)
+
+
 class WeightCheck:
     """Running check of a column of weights; the first mistake ends it."""
 
@@ -38,14 +50,7 @@ class WeightCheck:
 
     def add(self, values: Array) -> Array:
         """Return finite weights (n,) as float32. Raises DataError naming the row of one that is none."""
-        large = values > np.finfo(np.float32).max
-        beyond = [(large, "", "is not a finite number in float32; scale the weights down")] if large.any() else []
-        for wrong, _, words in (*weight_mistakes(values), *beyond):
-            row = int(np.flatnonzero(wrong)[0])
-            count = int(np.count_nonzero(wrong))
-            more = f" ({count:,} such rows)" if count > 1 else ""
-            at = self._rows + row
-            raise DataError(f"the weight {values[row]:g} {words}{more}", path=self.path, row=at, column=self.column)
+        refuse_weights(values, self.path, lambda at: (self._rows + at, self.column))
         self._rows += len(values)
         self._largest = max(self._largest, float(values.max(initial=0)))
         return values.astype(np.float32)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -48,7 +49,7 @@ def table_folder(name: str) -> str:
     return "/".join([kind, *map(file_name, names)])
 
 
-class DatasetWriter:
+class DatasetWriter(AbstractContextManager["DatasetWriter"]):
     """Writes the tables of a data set into an artifact's folder and remembers what they are.
 
     Compression runs in one background thread, so that reading the next chunk overlaps with writing the last.
@@ -60,10 +61,6 @@ class DatasetWriter:
         self.schemas: dict[str, pa.Schema] = {}
         self._names: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
-
-    def __enter__(self) -> DatasetWriter:
-        """Nothing is opened yet."""
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -83,7 +80,7 @@ class DatasetWriter:
             table.write(columns)
 
 
-class TableWriter:
+class TableWriter(AbstractContextManager["TableWriter"]):
     """One table: chunks of equal columns go in, shards come out.
 
     A column is a 1-D array, a 2-D array (rows, width) which becomes a fixed-size list, or an Arrow array. The first
@@ -103,10 +100,6 @@ class TableWriter:
         self._shard_rows: list[int] = []
         self._shards: list[str] = []
         self._job: Future[None] | None = None
-
-    def __enter__(self) -> TableWriter:
-        """Nothing is opened before the first chunk."""
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -6,8 +6,8 @@ Who evaluates, serves or compares models asks these questions of every kind alik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +19,7 @@ from tasks.arrays import Array, blocks
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import DatasetManifest, GraphManifest, TaskManifest
+from tasks.storage.manifests import DatasetManifest, GraphManifest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 Columns = dict[str, "pa.Array"]
 """Columns of a file, (n,) each."""
-Facts = list[tuple[str, str]]
-"""Rows of (name, text)."""
 ROWS_AT_A_TIME = 1 << 16
 MEASURED = "valid"
 """The split whose rows choose between models."""
@@ -73,17 +71,6 @@ class TaskRows:
         )
 
 
-@dataclass
-class KindSection:
-    """What a kind adds to a report: facts, and tables of a caption, names of columns, rows of texts, and figures.
-
-    Figures are the number of columns from the right that hold numbers.
-    """
-
-    facts: Facts = field(default_factory=list)
-    tables: list[tuple[str, Sequence[str], Sequence[Sequence[str]], int]] = field(default_factory=list)
-
-
 class Kind:
     """A kind of task whose rows are nodes, unless another one says otherwise."""
 
@@ -93,12 +80,13 @@ class Kind:
     """What its models have vectors of: `nodes` or `graphs`."""
     mixes_types: ClassVar[bool] = False
     """Whether entities of all types stand side by side, called `TYPE:ID`."""
-    pairs: ClassVar[bool] = False
-    """Whether a split's rows are pairs of nodes, `SPLIT_edges`; else `SPLIT_idx`."""
-    one_graph: ClassVar[bool] = True
-    """Whether rows lie in one graph; else each is a graph."""
-    label_array: ClassVar[str] = "label"
-    """Where labels of all rows lie, split or not, if there are any."""
+    keeps_layers: ClassVar[bool] = False
+    """Whether vectors of nodes can be kept for a newer graph."""
+    decides: ClassVar[bool] = False
+    """Whether a class is decided on, from a probability that can be given."""
+    edges_are: ClassVar[str] = "edges for message passing"
+    without_rows: ClassVar[str] = ", or train a model on features of the nodes (the transform degree makes one)"
+    """What can be done in place of a model that learnt a vector for each node."""
     words: ClassVar[str] = "rows"
     """What is asked about, in messages."""
 
@@ -138,7 +126,7 @@ class Kind:
 
     def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
         """Yield the name, type of label and prediction of each task that is decided; of one the name is empty."""
-        yield "", manifest.label_type, prediction
+        return iter(())
 
     def evaluated_whole(self, opened: Opened, work: Path, seed: int) -> dict[str, Any] | None:
         """Evaluate what has no splits; return the fields of EvalReport. None: there are splits."""
@@ -202,10 +190,6 @@ class Kind:
         """Return what there is to draw about a split, as plain values."""
         return {}
 
-    def section(self, report: Mapping[str, Any]) -> KindSection:
-        """Return what the report says of the evaluation (`EvalReport.report`) beside its pictures."""
-        return KindSection()
-
     # ---- points of maps
 
     def points(self, opened: Opened) -> Array:
@@ -252,10 +236,6 @@ class Kind:
     def labels(self, store: GraphStore) -> Array | None:
         """Return the labels of all rows, of which classes or numbers can be told; None: they have none."""
         return None
-
-    def describe(self, manifest: TaskManifest) -> Facts:
-        """Return what a report says of the data set, beside its sizes."""
-        return []
 
 
 def cut(count: int) -> Iterator[slice]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.kinds.base import Columns, Facts, TaskRows, finite
+from tasks.kinds.base import Columns, TaskRows, finite
 from tasks.kinds.judged import split_column
 from tasks.kinds.labelled import LabelledKind, splits_of
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import DatasetManifest, TaskManifest
+from tasks.storage.manifests import DatasetManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -27,8 +27,6 @@ class GraphKind(LabelledKind):
 
     asked_by = "graphs"
     vectors_of = "graphs"
-    one_graph = False
-    label_array = "graph_label"
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
         """Return the scores of graphs."""
@@ -73,10 +71,6 @@ class GraphKind(LabelledKind):
         from tasks.ingest.ids.id_index import hash_ids
 
         return hash_ids(IdMap(store, dataset).lookup_graphs(np.asarray(store[f"{split}_idx"], np.int64)))
-
-    def describe(self, manifest: TaskManifest) -> Facts:
-        """Return how many graphs there are."""
-        return [("graphs", f"{manifest.num_graphs:,}")]
 
 
 KIND = GraphKind()

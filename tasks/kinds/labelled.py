@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from configs.label_types import LabelType
+from configs.registry import EVALUATORS
 from tasks.arrays import Array
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
 from tasks.kinds.judged import Deciding, as_probabilities, split_column
 from tasks.storage.graph_store import GraphStore
@@ -18,8 +22,6 @@ if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.controls.features import ControlledGraph
     from tasks.controls.suite import Controls
-    from tasks.evaluators.evaluators import Evaluator
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
 
@@ -39,15 +41,15 @@ def further_metrics(kind: LabelType) -> tuple[dict[str, Any], ...]:
 class LabelledKind(Kind):
     """Rows with labels."""
 
+    decides = True
+
     def rows(self, predictor: Predictor, split: str) -> TaskRows:
         """Return a split's rows."""
         index = np.asarray(predictor.split_array(f"{split}_idx"), np.int64)
-        return TaskRows(index, split, np.asarray(predictor.store[self.label_array][index]))
+        return TaskRows(index, split, np.asarray(predictor.store[predictor.store.manifest.split_rows.labels][index]))
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Score distinct rows."""
-        from tasks.evaluators.prediction import Prediction
-
         return Prediction(scores=self.raw_scores(predictor, model, rows.items), label=rows.label)
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
@@ -76,9 +78,13 @@ class LabelledKind(Kind):
         columns = self.ids(opened, items) | {"split": split_column(rows.split, part, len(items))}
         return columns | self.judged(opened, label, deciding.ordered(scores), deciding)
 
+    def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
+        """Yield the one task."""
+        yield "", manifest.label_type, prediction
+
     def asked_rows(self, opened: Opened, items: Array, *, names_splits: bool) -> TaskRows:
         """Return nodes or graphs."""
-        count = len(opened.store[self.label_array])
+        count = len(opened.store[opened.store.manifest.split_rows.labels])
         return TaskRows(items, splits_of(opened.store, items, count) if names_splits else None)
 
     def outputs(self, opened: Opened, items: Array) -> Iterator[tuple[slice, Array]]:
@@ -88,7 +94,7 @@ class LabelledKind(Kind):
     def answers(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[Columns]:
         """Score rows, some at a time."""
         for part, scores in self.outputs(opened, rows.items):
-            label = np.asarray(opened.store[self.label_array][rows.items[part]])
+            label = np.asarray(opened.store[opened.store.manifest.split_rows.labels][rows.items[part]])
             yield self._columns(opened, rows, part, label, finite(scores), deciding)
 
     def probabilities(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[tuple[Columns, Array]]:
@@ -105,13 +111,10 @@ class LabelledKind(Kind):
         """Fit the best constant, and what sees the rows' own features."""
         from tasks.controls.labels import LabelControls
 
-        return LabelControls(graph, num_scores, graph.store[self.label_array])
+        return LabelControls(graph, num_scores, graph.store[graph.store.manifest.split_rows.labels])
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
         """Return what tells something of the type of label."""
-        from configs.registry import EVALUATORS
-        from tasks.evaluators.making import make_evaluator
-
         configs = [EVALUATORS.config(dict(one)) for one in further_metrics(manifest.label_type)]
         return [make_evaluator(config, manifest) for config in configs]
 
@@ -126,7 +129,7 @@ class LabelledKind(Kind):
         """Look at the labels of each split."""
         from tasks.kinds.measurable import check_labels_of, split_labels
 
-        labels = split_labels(graph, graph[self.label_array])
+        labels = split_labels(graph, graph[graph.manifest.split_rows.labels])
         check_labels_of(evaluator, graph.manifest, labels, splits, warn, names)
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
@@ -139,7 +142,7 @@ class LabelledKind(Kind):
     def said_of_points(self, opened: Opened, items: Array) -> tuple[LabelType, Columns] | None:
         """Return labels and predictions of points; None: they have several columns."""
         scores = self.raw_scores(opened.predictor, opened.model, items)
-        label = np.asarray(opened.store[self.label_array])[items]
+        label = np.asarray(opened.store[opened.store.manifest.split_rows.labels])[items]
         if scores.shape[1] > 1 < np.ndim(label) < 3:
             return None
         kind = opened.store.manifest.label_type
@@ -147,7 +150,7 @@ class LabelledKind(Kind):
 
     def labels(self, store: GraphStore) -> Array | None:
         """Return them; None: the data has none."""
-        return store.get(self.label_array)
+        return store.get(store.manifest.split_rows.labels)
 
 
 def splits_of(store: GraphStore, items: Array, count: int) -> Array:

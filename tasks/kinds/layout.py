@@ -23,7 +23,7 @@ class LayoutKind(Kind):
 
     def labels(self, store: GraphStore) -> Array | None:
         """Return what colours points, where the data has it."""
-        return store.get(self.label_array)
+        return store.get(store.manifest.split_rows.labels)
 
     def evaluated_whole(self, opened: Opened, work: Path, seed: int) -> dict[str, Any]:
         """Measure the points, and write them with what is known of them."""
@@ -38,6 +38,7 @@ class LayoutKind(Kind):
         write_points(work / LAYOUT_FILE, points, self.point_columns(opened, np.arange(len(points))))
         return {
             "evaluator": "layout",
+            "controls": {},
             "metric": metric,
             "metrics": {"all": values},
             "layout": LAYOUT_FILE,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.arrays import Array
+from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import TaskRows
 from tasks.kinds.labelled import LabelledKind
 from tasks.storage.manifests import SPLITS, DatasetManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
 
@@ -24,6 +24,8 @@ _MAX_UNSPLIT_NUMBERS = 1 << 28
 
 class NodeKind(LabelledKind):
     """Rows are nodes of one type."""
+
+    keeps_layers = True
 
     def rest(self, opened: Opened, note: Callable[[str], None]) -> TaskRows | None:
         """Return nodes of the labelled type that are in no split, ascending."""
@@ -38,7 +40,7 @@ class NodeKind(LabelledKind):
         if len(nodes) * max(model.facts.out_dim, model.config.hidden_dim) > _MAX_UNSPLIT_NUMBERS:
             note(f"{len(nodes):,} nodes of no split are left out of the predictions: too many")
             return None
-        return TaskRows(nodes, None, np.asarray(store[self.label_array][nodes])) if len(nodes) else None
+        return TaskRows(nodes, None, np.asarray(store[store.manifest.split_rows.labels][nodes])) if len(nodes) else None
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
         """Return the scores of distinct nodes."""
@@ -48,8 +50,6 @@ class NodeKind(LabelledKind):
         self, predictor: Predictor, model: GraphModel, parts: Sequence[TaskRows], metric: str = ""
     ) -> Iterator[Prediction]:
         """Score the nodes of all parts in one pass through the layers."""
-        from tasks.evaluators.prediction import Prediction
-
         everything = np.unique(np.concatenate([rows.items for rows in parts]))
         scores = predictor.node_scores(model, everything)
         for rows in parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,11 @@ import pyarrow as pa
 
 from configs.label_types import LabelType
 from tasks.arrays import Array, blocks
-from tasks.kinds.base import ROWS_AT_A_TIME, Columns, Kind, KindSection, TaskRows
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.prediction import Prediction
+from tasks.kinds.base import ROWS_AT_A_TIME, Columns, Kind, TaskRows
+from tasks.kinds.diagnosis.lists import list_length
+from tasks.kinds.judged import Deciding, split_column, values_column
 from tasks.kinds.node import NodeKind
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import GraphManifest
@@ -19,13 +23,9 @@ if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.controls.features import ControlledGraph
     from tasks.controls.suite import Controls
-    from tasks.evaluators.evaluators import Evaluator
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
-    from tasks.kinds.judged import Deciding
 
-_OF_LISTS = ("recall", "precision", "hits")
 _PLACES_AT_A_TIME = 1 << 17
 
 
@@ -36,9 +36,6 @@ class RankingKind(NodeKind):
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Rank all candidates for each row; with `metric` lists are returned too, as long as it looks at them."""
-        from tasks.evaluators.prediction import Prediction
-        from tasks.kinds.diagnosis.lists import list_length
-
         return Prediction(ranked=predictor.ranked(model, rows.items, list_length(metric) if metric else None))
 
     def score_all(
@@ -64,8 +61,6 @@ class RankingKind(NodeKind):
 
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
         """Yield a row for each place of a list."""
-        from tasks.kinds.judged import split_column, values_column
-
         assert prediction.ranked is not None
         lists, ids = prediction.ranked.lists, opened.ids.columns(rows.items)
         assert lists is not None
@@ -115,26 +110,6 @@ class RankingKind(NodeKind):
         assert prediction.ranked.lists is not None
         covered = recommended(prediction.ranked.lists, len(ranked_links(opened.store).candidates))
         return {"ranked": diagnose_ranked(prediction.ranked) | covered}
-
-    def section(self, report: Mapping[str, Any]) -> KindSection:
-        """Return what lists of other lengths are worth, and how much of what there is they recommend."""
-        told = report["ranked"]
-        section = KindSection(
-            [
-                ("right for a row", f"{told['right']:.2f} on average"),
-                ("place of the first that is right", f"{told['median_place']:,.0f} (median)"),
-            ]
-        )
-        if told.get("candidates"):
-            share = 100 * told["recommended"] / told["candidates"]
-            words = f"{told['recommended']:,} of {told['candidates']:,} ({share:.1f} %) stand in some list"
-            section.facts.append(
-                ("recommended", f"{words}; the ten most frequent have {100 * told['share_of_ten']:.1f} %")
-            )
-        rows = [(str(row["k"]), *(f"{row[name]:.4f}" for name in _OF_LISTS)) for row in told["lengths"]]
-        caption = f"Lists of other lengths ({report.get('split', '')})"
-        section.tables.append((caption, ("K", *_OF_LISTS), rows, 4))
-        return section
 
     def labels(self, store: GraphStore) -> None:
         """A label is how many candidates are right."""

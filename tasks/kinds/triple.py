@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from configs.label_types import LabelType
+from configs.registry import EVALUATORS
 from tasks.arrays import Array
-from tasks.kinds.base import Columns, KindSection, TaskRows, cut
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.prediction import Prediction
+from tasks.kinds.base import Columns, TaskRows, cut
+from tasks.kinds.judged import Deciding, split_column
 from tasks.kinds.link import _FACTOR, PairKind
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -21,23 +25,8 @@ if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.controls.features import ControlledGraph
     from tasks.controls.suite import Controls
-    from tasks.evaluators.evaluators import Evaluator
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
-    from tasks.kinds.judged import Deciding
-
-_FEW, _HARDEST = 5, 15
-_MEASURES = {
-    "mrr": "MRR",
-    "mrr_head": "which head",
-    "mrr_tail": "which tail",
-    "hits@1": "Hits@1",
-    "hits@10": "Hits@10",
-    "hits@10_head": "which head",
-    "hits@10_tail": "which tail",
-}
-"""Columns of tables of relations: those of an end stand behind those of both."""
 
 
 class TripleKind(PairKind):
@@ -46,6 +35,8 @@ class TripleKind(PairKind):
     asked_by = "queries"
     words = "triples"
     mixes_types = True
+    edges_are = "directed edges between entities"
+    without_rows = ""
 
     def rows(self, predictor: Predictor, split: str) -> TaskRows:
         """Return a split's triples."""
@@ -55,7 +46,6 @@ class TripleKind(PairKind):
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Rank heads, then tails."""
         from models.knowledge.base import KnowledgeModel
-        from tasks.evaluators.prediction import Prediction
         from tasks.ranking.triples import Triples
 
         assert isinstance(model, KnowledgeModel)
@@ -67,14 +57,8 @@ class TripleKind(PairKind):
         """Return how many entities were ranked."""
         return len(prediction.true_ranks())
 
-    def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
-        """Nothing is decided of triples."""
-        return iter(())
-
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
         """Yield triples and the filtered ranks of their ends."""
-        from tasks.kinds.judged import split_column
-
         heads, tails = np.split(prediction.true_ranks().mean, 2)
         names = relation_names(opened.dataset)
         assert rows.relations is not None
@@ -98,9 +82,6 @@ class TripleKind(PairKind):
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
         """Return the mean reciprocal rank."""
-        from configs.registry import EVALUATORS
-        from tasks.evaluators.making import make_evaluator
-
         return [make_evaluator(EVALUATORS.config({"name": "mrr"}), manifest)]
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
@@ -111,25 +92,6 @@ class TripleKind(PairKind):
         assert isinstance(opened.model, KnowledgeModel)
         names = relation_names(opened.dataset).to_pylist()
         return diagnose_triples(opened.model, opened.predictor.triple_splits, split, prediction.true_ranks(), names)
-
-    def section(self, report: Mapping[str, Any]) -> KindSection:
-        """Return ranks by kind of relation, the hardest relations, and ranks without what training never saw."""
-        section, told, split = KindSection(), report["triples"], report.get("split", "")
-        unseen = told["unseen"]
-        if unseen["entities"]:
-            words = f"{unseen['entities']:,}; {unseen['triples']:,} triples have one"
-            section.facts.append(("entities that training never saw", words))
-            if "metrics" in unseen:
-                metrics = ("mrr", "hits@1", "hits@3", "hits@10")
-                texts = ", ".join(f"{name} {unseen['metrics'][name]:.4f}" for name in metrics)
-                section.facts.append(("without them", texts))
-        if len(told["categories"]) > 1:
-            section.tables.append(_ranks_table(f"Kinds of relations ({split})", ("category",), told["categories"]))
-        hardest = sorted((row for row in told["relations"] if row["triples"] >= _FEW), key=lambda row: row["mrr"])
-        if hardest:
-            caption = f"The hardest relations ({split}), of those with {_FEW} triples or more"
-            section.tables.append(_ranks_table(caption, ("relation", "category"), hardest[:_HARDEST]))
-        return section
 
     def is_directed(self, manifest: DatasetManifest, *, symmetric: bool) -> bool:
         """A triple has a head and a tail."""
@@ -144,17 +106,6 @@ class TripleKind(PairKind):
         hashes = super().row_hashes(store, dataset, split, directed=True, reverse=reverse)
         names = hash_ids(relation_names(dataset))
         return hashes * _FACTOR ^ names[np.asarray(store[f"{split}_relation"])]
-
-
-def _ranks_table(
-    caption: str, names: tuple[str, ...], relations: list[Mapping[str, Any]]
-) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], int]:
-    rows = [
-        (*(row[name] for name in names), f"{row['triples']:,}", *(f"{row[key]:.4f}" for key in _MEASURES))
-        for row in relations
-    ]
-    heads = tuple("kind" if name == "category" else name for name in names)
-    return caption, (*heads, "triples", *_MEASURES.values()), rows, 1 + len(_MEASURES)
 
 
 KIND = TripleKind()

@@ -32,25 +32,27 @@ class EdgeList:
     """int32 or int64 (E,)."""
     weight: NDArray[np.float32] | None = None
     """float32 (E,); None: all alike."""
-    own: bool = False
+    of_graph: bool = False
     """Whether they are a graph's own edges, and do not join nearest neighbours of vectors."""
 
     @classmethod
     def of(cls, store: GraphStore) -> EdgeList:
         """Take a graph's edges, and add the reverse of each where that is missing."""
-        own = NEIGHBORS not in store.manifest.report
+        of_graph = NEIGHBORS not in store.manifest.report
         indptr, indices, weight = (
             np.asarray(store["csc_indptr"]),
             np.asarray(store["csc_indices"]),
             store.get("edge_weight"),
         )
         if store.manifest.symmetric:
-            return cls(indptr, indices, weight, own)
+            return cls(indptr, indices, weight, of_graph)
         size = store.manifest.num_nodes
         data = np.ones(len(indices), np.float32) if weight is None else np.asarray(weight)
         one = sparse.csr_matrix((data, indices, indptr), shape=(size, size))
         both = (one + one.T).tocsr()
-        return cls(both.indptr.astype(np.int64), both.indices.astype(indices.dtype), both.data.astype(np.float32), own)
+        return cls(
+            both.indptr.astype(np.int64), both.indices.astype(indices.dtype), both.data.astype(np.float32), of_graph
+        )
 
     def alone(self) -> NDArray[np.bool_]:
         """Return which nodes have no edge: (N,)."""
@@ -70,12 +72,12 @@ class EdgeList:
         """Return it with weights over the roots of both ends' degrees: else a hub's edges are all that pulls."""
         root = np.sqrt(np.maximum(np.diff(self.indptr), 1)).astype(np.float32)
         weight = np.float32(1) / (root[self.sources] * root[self.indices])
-        own = weight if self.weight is None else weight * np.asarray(self.weight)
-        return replace(self, weight=own.astype(np.float32))
+        both = weight if self.weight is None else weight * np.asarray(self.weight)
+        return replace(self, weight=both.astype(np.float32))
 
     def is_mesh(self) -> bool | None:
         """Whether nodes of a graph are far from each other; None: its edges join nearest neighbours of vectors."""
-        return is_mesh(self.indptr, self.indices) if self.own else None
+        return is_mesh(self.indptr, self.indices) if self.of_graph else None
 
     def edge_length(self, points: Array) -> float:
         """Return the root of the mean squared length of edges between points (N, dim)."""
@@ -84,8 +86,8 @@ class EdgeList:
 
     def drawn_from(self) -> Any:
         """Return what a loader of pairs reads a graph from; a graph's own edges have their weights by degree."""
-        weight = self.by_degree().weight if self.own else self.weight
+        weight = self.by_degree().weight if self.of_graph else self.weight
         arrays = {"csr_indptr": self.indptr, "csr_indices": self.indices}
-        found = _Arrays(arrays if weight is None else {**arrays, "edge_weight": weight})
-        found.manifest = SimpleNamespace(symmetric=True, dataset="the graph")
-        return found
+        readable = _Arrays(arrays if weight is None else {**arrays, "edge_weight": weight})
+        readable.manifest = SimpleNamespace(symmetric=True, dataset="the graph")
+        return readable

@@ -72,14 +72,14 @@ def coarse_start(
     sizes = np.bincount(component, minlength=num_components)
     order = np.argsort(component, kind="stable")
     first = np.concatenate([[0], np.cumsum(sizes)])
-    found = rng.normal(size=(n, dim))
+    places = rng.normal(size=(n, dim))
     for c in np.flatnonzero(sizes >= _MAPPED_NODES):
         nodes = order[first[c] : first[c + 1]]
-        found[nodes] = _of_component(indptr, indices, nodes, dim, rng, threads)
+        places[nodes] = _of_component(indptr, indices, nodes, dim, rng, threads)
     corners, sides = packed(sizes)
-    found = _in_squares(found, component, sizes, corners, sides)
-    lengths = np.square(found[np.repeat(np.arange(n), np.diff(indptr))] - found[indices]).sum(axis=1)
-    return (found / (np.sqrt(lengths.mean()) or 1.0)).astype(np.float32)
+    places = _in_squares(places, component, sizes, corners, sides)
+    lengths = np.square(places[np.repeat(np.arange(n), np.diff(indptr))] - places[indices]).sum(axis=1)
+    return (places / (np.sqrt(lengths.mean()) or 1.0)).astype(np.float32)
 
 
 def _of_component(
@@ -121,17 +121,17 @@ def pivot_distances(
     return distances
 
 
-def _in_squares(found: Array, component: Array, sizes: Array, corners: Array, sides: Array) -> Array:
+def _in_squares(places: Array, component: Array, sizes: Array, corners: Array, sides: Array) -> Array:
     """Scale and move each component of coordinates (n, dim) into the middle of its square or cube."""
-    dim, count = found.shape[1], len(sizes)
+    dim, count = places.shape[1], len(sizes)
     low, high = np.full((count, dim), np.inf), np.full((count, dim), -np.inf)
-    np.minimum.at(low, component, found)
-    np.maximum.at(high, component, found)
+    np.minimum.at(low, component, places)
+    np.maximum.at(high, component, places)
     extent = (high - low).max(axis=1)
     scale = np.divide(np.sqrt(sizes), extent, out=np.zeros(count), where=extent > 0)
     middle = np.zeros((count, dim))
     middle[:, :2] = corners + sides[:, None] / 2
-    return (found - ((low + high) / 2)[component]) * scale[component][:, None] + middle[component]
+    return (places - ((low + high) / 2)[component]) * scale[component][:, None] + middle[component]
 
 
 def packed(sizes: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -40,8 +40,8 @@ def pca_start(vectors: Array, dim: int, seed: int) -> NDArray[np.float32]:
         total += rows.T @ rows
     loadings = torch.linalg.eigh(total)[1][:, -dim:].flip(1)
     loadings *= loadings.gather(0, loadings.abs().argmax(0, keepdim=True)).sign()
-    found = torch.cat([(read(part) - mean.float()) @ loadings.float() for part in parts]).numpy()
-    return _spread(found, dim, seed)
+    components = torch.cat([(read(part) - mean.float()) @ loadings.float() for part in parts]).numpy()
+    return _spread(components, dim, seed)
 
 
 def spectral_start(indptr: Array, indices: Array, weight: Array | None, dim: int, seed: int) -> NDArray[np.float32]:
@@ -63,14 +63,14 @@ def spectral_start(indptr: Array, indices: Array, weight: Array | None, dim: int
     scale = np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 1e-30)), 0).astype(np.float32)
     operator = sparse.diags(scale) @ edges @ sparse.diags(scale)
     first = np.sqrt(degree / max(degree.sum(), 1e-30)).astype(np.float32)[:, None]
-    found = np.random.default_rng(seed).standard_normal((size, dim + _SUBSPACE)).astype(np.float32)
+    subspace = np.random.default_rng(seed).standard_normal((size, dim + _SUBSPACE)).astype(np.float32)
     for step in range(_ITERATIONS):
         if step % _ORTHOGONAL_EVERY == 0:
-            found -= first @ (first.T @ found)
-            found = np.linalg.qr(found)[0]
-        found = 0.5 * (found + operator @ found)  # eigenvalues in 0..1: those near -1 are not wanted
-    found -= first @ (first.T @ found)
-    basis = np.linalg.qr(found)[0]
+            subspace -= first @ (first.T @ subspace)
+            subspace = np.linalg.qr(subspace)[0]
+        subspace = 0.5 * (subspace + operator @ subspace)  # eigenvalues in 0..1: those near -1 are not wanted
+    subspace -= first @ (first.T @ subspace)
+    basis = np.linalg.qr(subspace)[0]
     values, rotation = np.linalg.eigh(basis.T @ (operator @ basis))
     chosen = basis @ rotation[:, np.argsort(-values)[:dim]]
     return _spread(chosen * scale[:, None], dim, seed)
@@ -78,9 +78,9 @@ def spectral_start(indptr: Array, indices: Array, weight: Array | None, dim: int
 
 def _spread(points: NDArray[np.float32], dim: int, seed: int) -> NDArray[np.float32]:
     """Give each coordinate a mean of 0 and a deviation of 1; where there is none, draw it. Far ones come nearer."""
-    found = np.random.default_rng(seed).standard_normal((len(points), dim)).astype(np.float32)
+    spread = np.random.default_rng(seed).standard_normal((len(points), dim)).astype(np.float32)
     centred = points - points.mean(0)
     deviation = centred.std(0)
     some = deviation > 1e-6 * max(float(np.abs(points).max(initial=0.0)), 1e-30)
-    found[:, : len(some)][:, some] = np.clip(centred[:, some] / deviation[some], -5, 5)
-    return found
+    spread[:, : len(some)][:, some] = np.clip(centred[:, some] / deviation[some], -5, 5)
+    return spread

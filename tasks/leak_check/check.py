@@ -97,7 +97,7 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
             f"{data.manifest.dataset} predicts nothing at moments, so there is no later and earlier to tell apart; "
             "check-leaks is for data sets such as `database` (dataset.predict.at)"
         )
-    state = _Prepared(recipe, data, home, listener)
+    state = _CheckedRecipe(recipe, data, home, listener)
     manifest = data.manifest
     timeless = [one.name for one in manifest.node_types if "time" not in manifest.tables[f"nodes/{one.name}"].columns]
     check = LeakCheck(manifest.time_unit, timeless=timeless)
@@ -118,7 +118,7 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
     return check
 
 
-class _Prepared:
+class _CheckedRecipe:
     """The data as it is, prepared and opened as the recipe's loader does."""
 
     def __init__(self, recipe: Recipe, data: Parent, home: Home, listener: Listener | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from configs.label_types import LabelType
 from tasks.arrays import Array
 from tasks.evaluators.metrics import rocauc
 from tasks.sampling.relational.batches import SeedMoments
@@ -39,11 +40,11 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     kind = manifest.node_types[facts.seed_type]
     rows = entities - manifest.type_offsets[manifest.node_types.index(kind)]
     label = np.asarray(store["label"][seeds])
-    tasks = [(view.label_of(label), view.head.task_type) for view in head_views(manifest)]
+    tasks = [(view.label_of(label), view.head.label_type) for view in head_views(manifest)]
     truths = [
-        (truth, task_type)
-        for label, task_type in tasks or [(label, manifest.task_type)]
-        for truth in _targets(label.reshape(len(label), -1).astype(np.float64), task_type)
+        (truth, label_type)
+        for label, label_type in tasks or [(label, manifest.label_type)]
+        for truth in _targets(label.reshape(len(label), -1).astype(np.float64), label_type)
     ]
     telling = []
     columns = itertools.chain(
@@ -51,11 +52,11 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
         _beside(dataset, kind, rows, moments.cuts(seeds)),
     )
     for column, values, is_category in columns:
-        for truth, task_type in truths:
+        for truth, label_type in truths:
             known = ~np.isnan(truth) & (is_category | ~np.isnan(values))
             if known.sum() < _FEWEST_ROWS or np.ptp(truth[known]) == 0:
                 continue
-            score = _tells(truth[known], values[known], task_type, is_category=is_category)
+            score = _tells(truth[known], values[known], label_type, is_category=is_category)
             if score is not None:
                 what = column if column.startswith("whether ") else f"column {column}"
                 telling.append(f"{what} tells the label by itself ({score})")
@@ -118,9 +119,9 @@ def _beside(dataset: DatasetStore, kind: str, rows: Array, cuts: Array | None) -
                 yield from _columns(dataset, f"nodes/{end}", _features(dataset, end), ends)
 
 
-def _targets(label: Array, task_type: str) -> Iterator[Array]:
+def _targets(label: Array, kind: LabelType) -> Iterator[Array]:
     """Yield columns float64 (n,) of labels, NaN where there is none: a class against the others, or as they are."""
-    if task_type != "multiclass":
+    if not kind.one_of_many:
         yield from label.T
         return
     classes = label[:, 0]
@@ -128,14 +129,14 @@ def _targets(label: Array, task_type: str) -> Iterator[Array]:
         yield np.where(classes >= 0, classes == one, np.nan)
 
 
-def _tells(truth: Array, values: Array, task_type: str, *, is_category: bool) -> str | None:
+def _tells(truth: Array, values: Array, kind: LabelType, *, is_category: bool) -> str | None:
     """Return how well values tell, where that is too good."""
     if is_category:  # a category's score is the mean label of the rows at even places, measured on the others
         codes = np.unique(values, return_inverse=True)[1]
         count = np.bincount(codes[::2], minlength=codes.max() + 1)
         total = np.bincount(codes[::2], truth[::2], minlength=codes.max() + 1)
         values, truth = np.where(count > 0, total / np.maximum(1, count), truth[::2].mean())[codes[1::2]], truth[1::2]
-    if task_type == "regression":
+    if kind.is_number:
         spread = np.std(values) * np.std(truth)
         correlation = abs(float(np.mean((values - values.mean()) * (truth - truth.mean())) / spread)) if spread else 0.0
         return f"correlation {correlation:.4f}" if correlation >= _LEAST_CORRELATION else None

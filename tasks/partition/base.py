@@ -12,10 +12,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.partition.configs import PartitionerConfig
-from tasks.stage import MapShards, map_in_process
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Csr:
         return len(self.indices)
 
 
-class Graph(NamedTuple):
+class WeightedCsr(NamedTuple):
     """An undirected graph as kernels take it: each edge stands twice."""
 
     indptr: Array
@@ -93,8 +91,6 @@ class PartitionContext:
     """Says something worth a line."""
     warn: Callable[[str], None] = lambda text: None
     """Says something that the user should know."""
-    map_shards: MapShards = map_in_process
-    """Applies a function to tasks for workers, on whatever runs them."""
 
 
 class Partitioner(abc.ABC):
@@ -120,15 +116,6 @@ class Partitioner(abc.ABC):
         Returns:
             int32 (num_nodes,), values in 0..num_parts - 1. The same input and seed give the same parts.
         """
-
-
-def check_parts(num_nodes: int, num_parts: int) -> None:
-    """Raise DataError unless every part can have a node."""
-    if num_parts > num_nodes:
-        raise DataError(
-            f"the graph has {num_nodes:,} nodes, which cannot be split into {num_parts:,} parts; "
-            f"set partition.num_parts to at most {max(1, num_nodes):,}"
-        )
 
 
 def deal(order: Array, num_parts: int) -> NDArray[np.int32]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from configs.registry import PARTITIONERS
 from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, Partitioner, Parts
-from tasks.partition.configs import CoarsenedPartitionerConfig, PartitionerConfig
-from tasks.partition.levels import Level, Limits, Resources, coarsen, finest_level, sums
+from tasks.partition.configs import CoarsenedPartitionerConfig
+from tasks.partition.kernels import local_search, refinement
+from tasks.partition.levels import Level, Limits, coarsen, finest_level, sums
 from tasks.partition.metis import MetisOptions, part_graph
 
 # All constants were tuned on the graphs of benchmarks/partition.py (EPYC, 2 cores, November 2026).
@@ -35,7 +36,6 @@ class CoarsenedPartitioner(Partitioner):
        so on until METIS can take it in passing.
     2. METIS splits the smallest graph.
     3. On the way back each level is refined: greedy moves, then local searches that may pass through worse cuts.
-    4. `cycles` more rounds cluster the graph inside of the parts and refine from there, which moves whole groups.
 
     Memory beyond the graph: about 30 bytes a node, and METIS on the smallest graph. The graph of clusters, 8 bytes for
     each two clusters with edges between them, lies in scratch files where it is large.
@@ -50,42 +50,27 @@ class CoarsenedPartitioner(Partitioner):
         config, context = self.config, context or PartitionContext()
         finest = finest_level(csr, context.train_idx)
         limits = limits_of(finest.weight, context.train_idx, num_parts, config.imbalance)
-        resources = Resources.of(config.threads, context)
-        parts = multilevel(finest, limits, config, resources, context.message)
-        for i in range(config.cycles):
-            parts = _cycle(finest, parts, limits, resources, config.seed + 100 + i)
+        threads = config.threads or os.cpu_count() or 1
+        levels, labels = [finest], []
+        small = max(_SMALL_NODES, _SMALL_NODES_PER_PART * num_parts)
+        while levels[-1].num_nodes > small and len(levels) < _MAX_LEVELS:
+            label, coarse = coarsen(levels[-1], limits, config.seed + len(levels), threads, context.scratch)
+            if coarse.num_nodes > _MIN_SHRINKING * levels[-1].num_nodes:
+                break
+            levels.append(coarse)
+            labels.append(label)
+        coarsest = levels[-1]
+        context.message(
+            f"{finest.num_nodes:,} nodes and {finest.num_edges:,} edge ends became {coarsest.num_nodes:,} and "
+            f"{coarsest.num_edges:,} in {len(labels)} steps"
+        )
+        parts = _split(coarsest, limits, config, fine=not labels)
+        while labels:
+            levels.pop()
+            parts = parts._replace(part=parts.part[labels.pop()], weight=levels[-1].weight, train=levels[-1].train)
+            refine(levels[-1], parts, config.seed, fine=len(levels) == 1)
         part: NDArray[np.int32] = parts.part
         return part
-
-
-def multilevel(
-    finest: Level,
-    limits: Limits,
-    config: PartitionerConfig,
-    resources: Resources,
-    message: Callable[[str], None],
-    *,
-    whole: bool = True,
-) -> Parts:
-    """Coarsen a graph, split the smallest level, and refine on the way back; `whole`: it is the graph itself."""
-    levels, labels = [finest], []
-    while not _is_small(levels[-1], limits.num_parts) and len(levels) < _MAX_LEVELS:
-        label, coarse = coarsen(levels[-1], limits, resources, config.seed + len(levels))
-        if coarse.num_nodes > _MIN_SHRINKING * levels[-1].num_nodes:
-            break
-        levels.append(coarse)
-        labels.append(label)
-    coarsest = levels[-1]
-    message(
-        f"{finest.num_nodes:,} nodes and {finest.num_edges:,} edge ends became {coarsest.num_nodes:,} and "
-        f"{coarsest.num_edges:,} in {len(labels)} steps"
-    )
-    parts = _split(coarsest, limits, config, fine=whole and not labels)
-    while labels:
-        levels.pop()
-        parts = _project(parts, labels.pop(), levels[-1])
-        refine(levels[-1], parts, config.seed, fine=whole and len(levels) == 1)
-    return parts
 
 
 def limits_of(weight: Array, train_idx: Array | None, num_parts: int, imbalance: float) -> Limits:
@@ -100,67 +85,38 @@ def limits_of(weight: Array, train_idx: Array | None, num_parts: int, imbalance:
     )
 
 
-def _is_small(level: Level, num_parts: int) -> bool:
-    return level.num_nodes <= max(_SMALL_NODES, _SMALL_NODES_PER_PART * num_parts)
-
-
-def _split(level: Level, limits: Limits, config: PartitionerConfig, *, fine: bool) -> Parts:
+def _split(level: Level, limits: Limits, config: CoarsenedPartitionerConfig, *, fine: bool) -> Parts:
     """METIS on the smallest graph, k ways at once and by bisection; the better one after refinement."""
-    from tasks.partition.kernels.refinement import weighted_cut
-
     graph = level.graph
     weights = level.weight[:, None] if not len(level.train) else np.stack([level.weight, level.train], 1)
     weight = {"node_weight": weights.astype(np.int64)}
     if len(graph.edge_weight):
         weight["edge_weight"] = graph.edge_weight.astype(np.int64)
-    found, cuts = [], []
+    candidates, cuts = [], []
     for recursive in (False,) if fine else (False, True):
         options = MetisOptions(config.imbalance, config.seed + 1, _METIS_TRIES, recursive)
         part = part_graph(graph.indptr, graph.indices, limits.num_parts, options, **weight)
         size, train_size = (sums(part, counts, limits.num_parts) for counts in (level.weight, level.train))
-        found.append(Parts(part, level.weight, level.train, size, train_size, limits.cap, limits.train_cap))
-        refine(level, found[-1], config.seed, fine=fine)
-        cuts.append(weighted_cut(graph, part))
-    return found[int(np.argmin(cuts))]
-
-
-def _project(parts: Parts, label: Array, level: Level) -> Parts:
-    """Return the same partition of the next finer level."""
-    return parts._replace(part=parts.part[label], weight=level.weight, train=level.train)
+        candidates.append(Parts(part, level.weight, level.train, size, train_size, limits.cap, limits.train_cap))
+        refine(level, candidates[-1], config.seed, fine=fine)
+        cuts.append(refinement.weighted_cut(graph, part))
+    return candidates[int(np.argmin(cuts))]
 
 
 def refine(level: Level, parts: Parts, seed: int, *, fine: bool) -> None:
     """Improve the partition of a level in place; `fine`: it is the graph itself, where reading edges costs most."""
-    from tasks.partition.kernels import clustering, local_search, refinement
-
-    graph, num_parts = level.graph, len(parts.size)
+    graph = level.graph
     if (parts.size > parts.cap).any() or (parts.train_size > parts.train_cap).any():
         refinement.rebalance(graph, parts)
     refinement.descend(graph, parts, 4 if fine else 6)
     cut = refinement.weighted_cut(graph, parts.part) // 2
     work, rate = (_FINE_WORK, _FINE_RATE) if fine else (_COARSE_WORK, _COARSE_RATE)
-    # With a table of k numbers a node, a candidate costs k reads, not its degree; small dense graphs gain by that.
-    tabled = not fine and 2 * level.num_edges >= num_parts * level.num_nodes
-    table = np.zeros((level.num_nodes if tabled else 0, num_parts), graph.edge_weight.dtype)
-    local_search.fill_table(graph, parts.part, table)
-    max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes + num_parts
-    order = np.arange(level.num_nodes, dtype=graph.indices.dtype)
-    for i in range(_SEARCH_PASSES):
-        clustering.shuffle_blocks(order, level.num_nodes, seed + i)
+    max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes
+    order, random = np.arange(level.num_nodes, dtype=graph.indices.dtype), np.random.default_rng(seed)
+    for _ in range(_SEARCH_PASSES):
+        random.shuffle(order)
         reads = (work * level.num_edges, level.num_edges // 4)
-        gain = local_search.search(graph, parts, table, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
+        gain = local_search.search(graph, parts, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
         if gain < 1e-3 * cut:
             break
         cut -= gain
-
-
-def _cycle(finest: Level, parts: Parts, limits: Limits, resources: Resources, seed: int) -> Parts:
-    """Cluster inside of the parts, refine the graph of clusters from the partition that there is, and come back."""
-    label, coarse = coarsen(finest, limits, resources, seed, group=parts.part, rounds=2)
-    part = np.empty(coarse.num_nodes, np.int32)
-    part[label] = parts.part
-    above = parts._replace(part=part, weight=coarse.weight, train=coarse.train)
-    refine(coarse, above, seed, fine=False)
-    below = _project(above, label, finest)
-    refine(finest, below, seed, fine=True)
-    return below

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
@@ -16,10 +16,9 @@ MAX_PARTS = 1 << 15
 METIS_MAX_EDGES = 4_000_000
 # The most memory beyond the graph itself that was seen on graphs of 1 to 54 million entries (5.5 GB on the largest):
 # METIS copies the graph at every level of its coarsening, in 64-bit integers with weights. An edge has two entries.
-METIS_EDGE_BYTES, METIS_NODE_BYTES = 98, 120
+_METIS_EDGE_BYTES, _METIS_NODE_BYTES = 98, 120
 # Measured with 8 and 40 million nodes (28 and 31 bytes); levels below `MAPPED_ENTRIES` lie in memory.
 _COARSENED_NODE_BYTES, _COARSENED_BYTES = 34, 300_000_000
-_KAMINPAR_EDGE_BYTES = 22
 
 
 class PartitionerConfig(ComponentConfig):
@@ -34,12 +33,9 @@ class PartitionerConfig(ComponentConfig):
     """How far the largest part may exceed the mean part, in nodes (0.03: 3 %); what exceeds it is reported."""
     balance_train: bool = False
     """Balance the training nodes over the parts as well (a second constraint)."""
-    halo_hops: int = Field(default=1, ge=0, le=16)
-    """Hops of in-neighbours around each part that are listed in its halo file; 0 writes none."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of the partitioner."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"machines"})
     # Whether the component can balance training nodes; where not, the option is refused.
     balances_train: ClassVar[bool] = True
 
@@ -84,9 +80,6 @@ class CoarsenedPartitionerConfig(PartitionerConfig):
     """Clusters the graph before METIS sees it: METIS' quality on large graphs in a fraction of its time and memory."""
 
     name: str = "coarsened"
-    cycles: int = Field(default=0, ge=0, le=20)
-    """Times to cluster again inside of the parts and refine from there: about 1 % fewer cut edges for 60 % more
-    time each, on graphs without clear communities."""
     threads: int = Field(default=0, ge=0, le=4096)
     """Threads; 0: one a core. The parts are the same with any number."""
 
@@ -97,35 +90,6 @@ class CoarsenedPartitionerConfig(PartitionerConfig):
         return _COARSENED_NODE_BYTES * num_nodes + min(_COARSENED_BYTES, 8 * num_edges)
 
 
-@PARTITIONERS.options("fennel", "fennel")
-class FennelPartitionerConfig(PartitionerConfig):
-    """Streams the nodes a few times: 4 bytes of memory a node, for graphs that nothing else can hold; cuts more."""
-
-    name: str = "fennel"
-    passes: int = Field(default=5, ge=1, le=100)
-    """Times that the nodes are streamed; the edge file is read once a pass."""
-
-    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
-        """A part a node, and whether it trains."""
-        return 5 * num_nodes
-
-
-@PARTITIONERS.options("kaminpar", "kaminpar")
-class KaminparPartitionerConfig(PartitionerConfig):
-    """KaMinPar (`pip install graphmill[kaminpar]`): 4x as fast as METIS, a third of its memory, like cuts."""
-
-    name: str = "kaminpar"
-    preset: Literal["fast", "default", "eco", "strong"] = "fast"
-    """KaMinPar's own presets, from quick to thorough."""
-    threads: int = Field(default=1, ge=1)
-    """Threads; with more than one the outcome is no longer reproducible."""
-    balances_train: ClassVar[bool] = False
-
-    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
-        """1.2 GB were seen with 54 million entries."""
-        return _KAMINPAR_EDGE_BYTES * num_edges + 8 * num_nodes
-
-
 @PARTITIONERS.options("metis", "metis")
 class MetisPartitionerConfig(PartitionerConfig):
     """METIS k-way: the fewest cut edges on small and medium graphs, about 100 bytes of memory an edge."""
@@ -134,23 +98,7 @@ class MetisPartitionerConfig(PartitionerConfig):
 
     def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
         """The graph with weights, once for each level."""
-        return METIS_EDGE_BYTES * num_edges + METIS_NODE_BYTES * num_nodes
-
-
-@PARTITIONERS.options("sharded", "sharded")
-class ShardedPartitionerConfig(PartitionerConfig):
-    """As `coarsened`, by the workers of preprocess.runner: for graphs whose edges no machine's memory holds."""
-
-    name: str = "sharded"
-    rounds: int = Field(default=4, ge=1, le=100)
-    """Rounds of clustering; workers read all edges once in each."""
-    passes: int = Field(default=4, ge=1, le=100)
-    """Times that nodes may move to the part of most of their neighbours; workers read all edges once in each."""
-    balances_train: ClassVar[bool] = False
-
-    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
-        """It grows with the nodes: this is the first machine's; a worker has 8 bytes a node."""
-        return _COARSENED_NODE_BYTES * num_nodes + min(_COARSENED_BYTES, 8 * num_edges)
+        return _METIS_EDGE_BYTES * num_edges + _METIS_NODE_BYTES * num_nodes
 
 
 @PARTITIONERS.options("none", "simple")
@@ -176,18 +124,6 @@ class RandomPartitionerConfig(PartitionerConfig):
     """Deals shuffled nodes out: perfectly even parts, cuts (k - 1) / k of all edges."""
 
     name: str = "random"
-
-    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
-        """Numbers of the nodes."""
-        return 24 * num_nodes
-
-
-@PARTITIONERS.options("hash", "simple")
-class HashPartitionerConfig(PartitionerConfig):
-    """Hashes the node's id: any machine can say where a node lives without a table; cuts (k - 1) / k of all edges."""
-
-    name: str = "hash"
-    balances_train: ClassVar[bool] = False
 
     def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
         """Numbers of the nodes."""

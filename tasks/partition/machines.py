@@ -6,7 +6,7 @@ one machine are numbered one after the other, so that in the reordered graph a m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,25 +41,18 @@ def partition_by_machine(config: PartitionerConfig, csr: Csr, context: Partition
         return machine
     part = machine * np.int32(per_machine)
     for m in range(config.machines):
-        found = _subgraph(csr, machine, m, context)
-        if found.csr.num_nodes:
-            part[found.nodes] += _split_machine(config, found, csr.num_nodes, first)
-        found.file.unlink()
-        context.message(f"machine {m}: {found.csr.num_nodes:,} nodes, {found.csr.num_edges:,} edge ends inside")
+        nodes = np.flatnonzero(machine == m).astype(csr.indices.dtype)
+        file = context.scratch / f"machine-{m}.npy"
+        inner, train_idx = _subgraph(csr, nodes, context.train_idx, file)
+        if len(nodes) <= per_machine or inner.num_edges == 0:
+            part[nodes] += even_blocks(len(nodes), per_machine, train_idx)
+        else:
+            largest_part = (1 + config.imbalance) * csr.num_nodes / config.num_parts
+            imbalance = max(first, largest_part * per_machine / len(nodes) - 1)
+            part[nodes] += _split(config, inner, per_machine, imbalance, replace(context, train_idx=train_idx))
+        file.unlink()
+        context.message(f"machine {m}: {inner.num_nodes:,} nodes, {inner.num_edges:,} edge ends inside")
     return part
-
-
-@dataclass(frozen=True)
-class _Subgraph:
-    """The nodes of one machine and the edges between them, under ids of their own."""
-
-    nodes: Array
-    """Their ids in the whole graph, ascending, id (n,)."""
-    csr: Csr
-    context: PartitionContext
-    """What the partitioner may use, training nodes under the new ids."""
-    file: Path
-    """Scratch file of the edges."""
 
 
 def _split(
@@ -70,33 +63,23 @@ def _split(
     return partitioner.partition(csr, num_parts, context)
 
 
-def _split_machine(config: PartitionerConfig, found: _Subgraph, total: int, least: float) -> NDArray[np.int32]:
-    """Return the part of each of a machine's nodes, counted from its first part."""
-    num_parts, num_nodes = config.num_parts // config.machines, found.csr.num_nodes
-    if found.csr.num_edges == 0 or num_nodes <= num_parts:
-        return even_blocks(num_nodes, num_parts, found.context.train_idx)
-    largest = (1 + config.imbalance) * total / config.num_parts
-    imbalance = max(least, largest * num_parts / num_nodes - 1)
-    return _split(config, found.csr, num_parts, imbalance, found.context)
+def _subgraph(csr: Csr, nodes: Array, train_idx: Array | None, file: Path) -> tuple[Csr, Array | None]:
+    """Return the graph induced by some nodes, ascending, and those of them that train, both under ids of their own.
 
-
-def _subgraph(csr: Csr, machine: NDArray[np.int32], m: int, context: PartitionContext) -> _Subgraph:
-    """Return the graph that is induced by the nodes of machine m."""
-    nodes = np.flatnonzero(machine == m).astype(csr.indices.dtype)
+    Its edges lie in `file`.
+    """
     new_id = np.full(csr.num_nodes, -1, csr.indices.dtype)
     new_id[nodes] = np.arange(len(nodes), dtype=nodes.dtype)
     indptr = np.zeros(len(nodes) + 1, np.int64)
     _inner_rows(csr.indptr, csr.indices, nodes, new_id, indptr, np.empty(0, nodes.dtype))
     np.cumsum(indptr, out=indptr)
-    file = context.scratch / f"machine-{m}.npy"
     indices = np.asarray(create_array(file, (int(indptr[-1]),), nodes.dtype))
     if len(indices):
         _inner_rows(csr.indptr, csr.indices, nodes, new_id, indptr, indices)
-    train_idx = None
-    if context.train_idx is not None:
-        train_idx = new_id[context.train_idx]
+    if train_idx is not None:
+        train_idx = new_id[train_idx]
         train_idx = train_idx[train_idx >= 0]
-    return _Subgraph(nodes, Csr(indptr, indices), replace(context, train_idx=train_idx), file)
+    return Csr(indptr, indices), train_idx
 
 
 @njit(cache=True, nogil=True)

@@ -13,7 +13,7 @@ from configs.errors import StageError
 from configs.registry import PARTITIONERS
 from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, Partitioner
-from tasks.partition.configs import METIS_EDGE_BYTES, METIS_NODE_BYTES, MetisPartitionerConfig
+from tasks.partition.configs import MetisPartitionerConfig
 from tasks.processes.children import call_in_child, describe_exit, shared_array
 from tasks.processes.memory import available_bytes
 
@@ -31,24 +31,19 @@ class MetisPartitioner(Partitioner):
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,). Raises StageError when METIS runs out of memory."""
         context = context or PartitionContext()
-        warn_if_short(csr, context)
+        needed, free = self.config.memory_bytes(csr.num_nodes, csr.num_edges), available_bytes()
+        assert needed is not None
+        if needed > free:
+            context.warn(
+                f"METIS needs about {needed / 1e9:.1f} GB for {csr.num_edges:,} edges and {free / 1e9:.1f} GB are "
+                "free: take partition.name=coarsened (a tenth of the memory, cuts about as few edges)"
+            )
         weights = None
         if context.train_idx is not None:  # a second constraint: training nodes
             weights = np.ones((csr.num_nodes, 1), np.int64) * (1, 0)
             weights[context.train_idx, 1] = 1
         options = MetisOptions(self.config.imbalance, self.config.seed)
         return part_graph(csr.indptr, csr.indices, num_parts, options, node_weight=weights)
-
-
-def warn_if_short(csr: Csr, context: PartitionContext) -> None:
-    """Warn when METIS would need more memory than is free."""
-    needed, free = METIS_EDGE_BYTES * csr.num_edges + METIS_NODE_BYTES * csr.num_nodes, available_bytes()
-    if needed > free:
-        context.warn(
-            f"METIS needs about {needed / 1e9:.1f} GB for {csr.num_edges:,} edges and {free / 1e9:.1f} GB are free: "
-            "take partition.name=coarsened (a tenth of the memory, cuts about as few edges) "
-            "or partition.name=fennel (next to none)"
-        )
 
 
 @dataclass(frozen=True)
@@ -129,7 +124,7 @@ def part_graph(
             reason = "it ran out of memory"
         raise StageError(
             f"METIS could not split {num_nodes:,} nodes and {len(indices):,} edges into {num_parts} parts ({reason}); "
-            "take partition.name=coarsened or partition.name=fennel"
+            "take partition.name=coarsened"
         )
     return part.astype(np.int32)
 

@@ -1,4 +1,4 @@
-"""Partitioners that do not look at edges: none, random, hash."""
+"""Partitioners that do not look at edges: none and random."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
-from tasks.counter_random import GOLDEN, mix
 from tasks.partition.base import Csr, PartitionContext, Partitioner, deal
-from tasks.partition.configs import HashPartitionerConfig, NonePartitionerConfig, RandomPartitionerConfig
+from tasks.partition.configs import NonePartitionerConfig, RandomPartitionerConfig
 
 
 @PARTITIONERS.register("none")
@@ -38,22 +37,3 @@ class RandomPartitioner(Partitioner):
             return deal(rng.permutation(csr.num_nodes), num_parts)
         others = np.setdiff1d(np.arange(csr.num_nodes), train_idx)
         return deal(np.concatenate([rng.permutation(np.sort(train_idx)), rng.permutation(others)]), num_parts)
-
-
-@PARTITIONERS.register("hash")
-class HashPartitioner(Partitioner):
-    """Hashes the node's id: any machine can say where a node lives without a table; cuts (k - 1) / k of all edges."""
-
-    Config = HashPartitionerConfig
-    ignores_edges = True
-
-    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
-        """Return the part of each node, (num_nodes,)."""
-        return hash_parts(np.arange(csr.num_nodes, dtype=np.uint64), num_parts, self.config.seed)
-
-
-def hash_parts(ids: NDArray[np.uint64], num_parts: int, seed: int = 0) -> NDArray[np.int32]:
-    """Return the part of each id: SplitMix64's finaliser over id and seed, modulo the number of parts."""
-    stream = np.uint64((seed + 1) * int(GOLDEN) & 0xFFFFFFFFFFFFFFFF)
-    mixed: NDArray[np.uint64] = mix.py_func(ids + stream)  # type: ignore[no-untyped-call]  # as it stands it computes with arrays too
-    return (mixed % np.uint64(num_parts)).astype(np.int32)

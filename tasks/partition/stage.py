@@ -22,4 +22,4 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return work.build(context, recipe, parents)
 
 
-STAGE: Stage[PartitionManifest] = Stage("partition", 2, PartitionManifest, ("components",), config, build)
+STAGE: Stage[PartitionManifest] = Stage("partition", 3, PartitionManifest, ("components",), config, build)

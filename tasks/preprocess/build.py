@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
-from configs.schema import PreprocessConfig, Recipe
+from configs.schema import Recipe
 from tasks.arrays import Array, blocks
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
-from tasks.preprocess.layout import Layout
+from tasks.preprocess.id_space import IdSpace
+from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
-from tasks.preprocess.splits.arrays import training_rows, write_graphs, write_nodes, write_relations, write_splits
-from tasks.preprocess.splits.held_out import HeldOut, Rule
+from tasks.preprocess.node_arrays import write_graphs, write_nodes
+from tasks.preprocess.splits.held_out import HeldOut, PairRule
 from tasks.preprocess.splits.link_negatives import complete_negatives
+from tasks.preprocess.splits.rows import training_rows
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
-from tasks.preprocess.splits.snapshot_report import label_profile
-from tasks.preprocess.splits.snapshot_splits import Dealt, write_snapshot_splits
+from tasks.preprocess.splits.write import write_splits
 from tasks.preprocess.transforms.base import ReadsAsTrained
 from tasks.preprocess.transforms.configs import from_models
 from tasks.preprocess.transforms.graph_view import GraphView
@@ -55,135 +55,122 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         BYTES_A_NODE * ingested.num_nodes, f"a graph of {ingested.num_nodes:,} nodes", "take a data set of fewer nodes"
     )
     options, hops = split_hops(recipe.preprocess)
-    reading = _reading(context, options)
-    if reading is not None:
+    transforms = (TRANSFORMS.create(one) for one in options.transforms)
+    reading = next((one for one in transforms if isinstance(one, ReadsAsTrained)), None)
+    if reading is not None:  # a registered model reads the data as its training did
+        for note in reading.notes():
+            context.warn(note)
         ingested = reading.relations_as_trained(ingested)
     store = DatasetStore(parents["ingest"].folder, ingested)
-    source = layout = Layout(ingested, options.symmetrize, options.self_loops == "add")
+    source = ids = IdSpace(ingested, options.symmetrize, options.self_loops == "add")
     if not options.symmetrize and not ingested.directed:
         context.message("the data set's edges have no direction, and preprocess.symmetrize=false adds no reverses")
     writer = ArrayWriter(context.work)
     snapshot = take_snapshot(recipe, store, source)
-    if snapshot is not None and ingested.task == "link" and ingested.num_relations:
-        raise RecipeError(
-            "snapshot.as_of is not for links that are predicted by relation; leave it out, and split by time with "
-            "dataset.split.by=time"
-        )
     if snapshot is not None:  # from here on there is nothing but what exists
-        store, layout = snapshot.store, snapshot.layout
-    write_nodes(store, layout, writer, snapshot)
-    write_relations(store, writer)
-    write_graphs(store, layout, writer)
-    dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
-    splits = dealt.sizes if dealt else write_splits(store, layout, writer)
-    held_out = _hold_out(recipe, ingested, layout, writer)
+        store, ids = snapshot.store, snapshot.ids
+
+    def view() -> GraphView:
+        """Return the graph as far as it is written."""
+        places = str(parents["ingest"].folder), str(context.home.root)
+        return GraphView(str(context.work), dict(writer.entries), ids.num_nodes, ids.symmetrize, *places)
+
+    write_nodes(store, ids, writer, snapshot)
+    if ingested.relation_feature_dim:
+        writer.write("relation_feat", store.column("relations", "feat").astype(np.float32))
+    if "graphs" in store:
+        write_graphs(store, ids, writer)
+    written = write_splits(recipe, store, ids, writer, snapshot)
+    held_out = _hold_out(recipe, ingested, ids, writer)
     codes = {} if reading is None else reading.edge_codes
-    rules = EdgeRules(options, layout, source, dealt.edges if dealt else None, held_out, codes)
-    taken = _take_vectors(context, recipe, _view(context, parents, writer, layout), ingested, snapshot)
+    existing = None if snapshot is None else snapshot.edges_up_to(written.messages)
+    vectors = _take_vectors(context, recipe, view(), ingested, snapshot)
+    rules = EdgeRules(options, ids, source, existing, held_out, codes)
     counts, data = build_edges(context, store, writer, rules)
-    graph = _view(context, parents, writer, layout)
+    graph = view()
     indptr = graph["csc_indptr"]
-    if ingested.task == "graph":
+    if "graphs" in store:
         check_within_graphs(indptr, graph["csc_indices"], graph["graph_offsets"])
-    negatives: list[str] = []
     if held_out is not None:
-        splits = held_out.sizes
         held_out.report_counts(context)
         names = [kind.relation for kind in ingested.edge_types[: ingested.num_relations]]
         negatives = complete_negatives(context, graph, writer, ingested, directed=held_out.directed, names=names)
     train_rows = training_rows(ingested, graph)
-    built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
+    built = FeatureBuilder(context, store, ids, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:
         built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
-    num_edges = counts.pop("num_edges")
-    near = None
+    num_edges, neighbors = counts.pop("num_edges"), None
     if recipe.neighbors is not None:
-        near = write_neighbors(context, writer, recipe.neighbors, recipe.preprocess.workers, ingested.num_edges)
-        num_edges, indptr = near.pop("num_edges"), _view(context, parents, writer, layout)["csc_indptr"]
+        neighbors = write_neighbors(context, writer, recipe.neighbors, recipe.preprocess.workers, ingested.num_edges)
+        num_edges, indptr = neighbors.pop("num_edges"), view()["csc_indptr"]
     report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
     if held_out is not None:
-        report["held_out"] = held_out.report()
-        report["negatives"] = negatives
-    if taken:
-        report["vectors"] = taken
-    if near is not None:
-        report[NEIGHBORS] = near
+        report |= {"held_out": held_out.report(), "negatives": negatives}
+    if vectors:
+        report["vectors"] = vectors
+    if neighbors is not None:
+        report[NEIGHBORS] = neighbors
     rows = ingested.num_edges + ingested.num_nodes
-    if dealt is not None:
-        labels = label_profile(graph.get("label"), ingested, layout)
-        report["snapshot"] = {"unit": dealt.unit, "times": dealt.times, "labels": labels}
-        rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
-        _report_snapshot(context, str(recipe.time_moment), dealt, layout.num_nodes, num_edges)
+    if snapshot is not None:
+        label, labels = graph.get("label"), None
+        if label is not None:
+            first, last = ids.type_offsets[ids.type_index(ingested.target_type) :][:2]
+            labels = label_profile(label[first:last], ingested)
+        report["snapshot"] = {"unit": snapshot.unit, "times": written.times, "labels": labels}
+        rows = num_edges + ids.num_nodes  # what is to come must not show in the digest
+        _report_snapshot(context, str(recipe.time_moment), snapshot, written.sizes, num_edges)
     return {
         **ingested.own_fields(TaskManifest),
-        "num_nodes": layout.num_nodes,
+        "num_nodes": ids.num_nodes,
         "num_edges": num_edges,
         "symmetric": options.symmetrize,
-        "node_types": layout.node_types,
-        "edge_types": layout.edge_types,
-        "type_offsets": layout.type_offsets if snapshot is None else snapshot.type_offsets,
+        "node_types": ids.node_types,
+        "edge_types": ids.edge_types,
+        "type_offsets": ids.type_offsets if snapshot is None else snapshot.type_offsets,
         "feature_dim": built["feature_dim"],
         "categories": built["categories"],
         "edge_feature_dim": data.feature_dim,
         "edge_categories": data.categories,
-        "relation_ends": layout.relation_ends,
-        "own_keys": layout.own_keys,
+        "relation_ends": ids.relation_ends,
+        "own_keys": ids.own_keys,
         "type_columns": built["type_columns"] if hops is None else {},
         "relation_columns": data.relation_columns(),
-        "splits": splits,
+        "splits": written.sizes if held_out is None else held_out.sizes,
         "arrays": writer.entries,
         "report": report,
         "rows": rows,
     }
 
 
-def _reading(context: StageContext, options: PreprocessConfig) -> ReadsAsTrained | None:
-    """Return what makes a registered model's data of this; None where no model asks for it."""
-    made = (TRANSFORMS.create(one) for one in options.transforms)
-    found = next((one for one in made if isinstance(one, ReadsAsTrained)), None)
-    for note in () if found is None else found.notes():
-        context.warn(note)
-    return found
-
-
-def _view(context: StageContext, parents: dict[str, Parent], writer: ArrayWriter, layout: Layout) -> GraphView:
-    """Return the graph as far as it is written."""
-    places = str(parents["ingest"].folder), str(context.home.root)
-    return GraphView(str(context.work), dict(writer.entries), layout.num_nodes, layout.symmetrize, *places)
-
-
 def _take_vectors(
     context: StageContext, recipe: Recipe, graph: GraphView, manifest: DatasetManifest, snapshot: Snapshot | None
 ) -> list[dict[str, Any]]:
     """Check the vectors of registered models that come as features; the report says which they are."""
-    if manifest.task == "graph":
+    if manifest.split_rows.are_graphs:
         return []  # the transform refuses it
-    held_out = HeldOutHere(
-        recipe.name,
-        manifest.task,
-        manifest.directed and not graph.symmetric,
-        recipe.time_moment,
-        "number" if snapshot is None else snapshot.unit,
-    )
-    chosen = from_models(recipe.preprocess.transforms)
-    return [take_vectors(context, config, graph, held_out) for config in chosen]
+    directed = manifest.directed and not graph.symmetric
+    unit = "number" if snapshot is None else snapshot.unit
+    held_out = HeldOutHere(recipe.name, manifest.split_rows, directed, recipe.time_moment, unit)
+    return [take_vectors(context, config, graph, held_out) for config in from_models(recipe.preprocess.transforms)]
 
 
-def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer: ArrayWriter) -> HeldOut | None:
+def _hold_out(recipe: Recipe, ingested: DatasetManifest, ids: IdSpace, writer: ArrayWriter) -> HeldOut | None:
     """Return what keeps a link task's held-out pairs out of the rest; None for other tasks."""
-    if ingested.task != "link":
+    if not ingested.split_rows.are_links:
         return None
-    rule: Rule = "keep" if ingested.ogb_name or ingested.keep_known_pairs else "hold_out"
+    rule: PairRule = "keep" if ingested.ogb_name or ingested.keep_known_pairs else "hold_out"
     if recipe.time_moment is not None and recipe.snapshot.split == "time":
         rule = "first_split"
-    directed = ingested.directed and not layout.symmetrize
-    return HeldOut(writer, layout.num_nodes, rule, directed=directed, num_relations=ingested.num_relations)
+    directed = ingested.directed and not ids.symmetrize
+    return HeldOut(writer, ids.num_nodes, rule, directed=directed, num_relations=ingested.num_relations)
 
 
-def _report_snapshot(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:
-    splits = ", ".join(f"{name} {size:,}" for name, size in dealt.sizes.items())
-    context.message(f"as of {as_of}: {num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
-    if dealt.unit == "years" and "-" in as_of[1:]:
+def _report_snapshot(
+    context: StageContext, as_of: str, snapshot: Snapshot, sizes: dict[str, int], num_edges: int
+) -> None:
+    splits = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+    context.message(f"as of {as_of}: {snapshot.ids.num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
+    if snapshot.unit == "years" and "-" in as_of[1:]:
         context.warn(f"the data's times are whole years: as of {as_of} takes all of {as_of[:4]}, what came later too")
 
 

@@ -46,7 +46,7 @@ class RowRange:
 
 
 @dataclass(frozen=True)
-class Step:
+class FittedTransform:
     """A fitted transform in a column's history."""
 
     config: ComponentConfig
@@ -71,7 +71,7 @@ class Track:
     """Node types that have it."""
     origin: str = "table"
     """`table`, or the name of the transform that computes it."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FittedTransform, ...] = ()
 
     @property
     def history(self) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tasks.arrays import Array, offsets
 from tasks.preprocess.feature_jobs import RowRange, Track
-from tasks.preprocess.layout import Layout
+from tasks.preprocess.id_space import IdSpace
 from tasks.storage.array_names import array_of_type
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import TypeColumns
@@ -25,18 +25,10 @@ class FeatureMatrices:
     """What `FeatureBuilder` fills."""
 
     def __init__(
-        self, tracks: Sequence[Track], layout: Layout, writer: ArrayWriter, dtype: Any, *, by_type: bool
+        self, tracks: Sequence[Track], ids: IdSpace, writer: ArrayWriter, dtype: Any, *, by_type: bool
     ) -> None:
-        """Create the arrays.
-
-        Args:
-            tracks: the columns, with their final kinds.
-            layout: of the graph.
-            writer: of the graph's arrays.
-            dtype: of numbers.
-            by_type: whether each type has matrices of its own.
-        """
-        self._layout, self._by_type = layout, by_type
+        """Create the arrays of columns that have their final kinds; `by_type`: each type has matrices of its own."""
+        self._ids, self._by_type = ids, by_type
         self.width, self._places = dict.fromkeys(_NAMES.values(), 0), dict[str, int]()
         for kind, name in _NAMES.items():
             chosen = [track for track in tracks if track.column.kind == kind]
@@ -45,19 +37,24 @@ class FeatureMatrices:
             self.width[name] = starts[-1]
         self.largest: dict[str, float] = {}
         """Of numbers of types that have matrices of their own: the largest magnitude, by column."""
-        self.columns = self._columns_of_types(tracks)
+        self.columns: list[dict[str, list[int]]] = [{"feat": [], "feat_cat": []} for _ in ids.node_types]
         """The columns of each type."""
+        for track in tracks:
+            start = self._places[track.source.name]
+            for index in track.types:
+                self.columns[index][_NAMES[track.column.kind]] += range(start, start + track.column.dim)
         kinds = {"feat": dtype, "feat_cat": "int32"}
         self._out: dict[str, Array] = {}
         for name in kinds:
             if by_type:
-                for number, own in enumerate(self.columns):
-                    if own[name]:
-                        array = array_of_type(name, layout.node_types[number])
-                        shape = self._num_rows(number), len(own[name])
+                starts = (*ids.type_offsets[: len(ids.node_types)], ids.num_nodes)
+                for number, columns in enumerate(self.columns):
+                    if columns[name]:
+                        array = array_of_type(name, ids.node_types[number])
+                        shape = int(starts[number + 1] - starts[number]), len(columns[name])
                         self._out[array] = writer.create(array, shape, kinds[name])
             elif self.width[name]:
-                self._out[name] = writer.create(name, (layout.num_nodes, self.width[name]), kinds[name])
+                self._out[name] = writer.create(name, (ids.num_nodes, self.width[name]), kinds[name])
         self.categories = self._take_absent(tracks)
         """How many codes each categorical column has."""
 
@@ -69,32 +66,20 @@ class FeatureMatrices:
                 largest = float(max(x.max(), -x.min()))
                 self.largest[track.source.name] = max(self.largest.get(track.source.name, 0.0), largest)
             number = rows.type_index
-            first -= self._layout.type_offsets[number]
+            first -= self._ids.type_offsets[number]
             place = self.columns[number][name].index(place)
-            name = array_of_type(name, self._layout.node_types[number])
+            name = array_of_type(name, self._ids.node_types[number])
         self._out[name][first : first + len(x), place : place + x.shape[1]] = x
 
     def type_columns(self) -> dict[str, TypeColumns]:
         """Return the columns of each type as the manifest has them; none where there is one type."""
-        names = self._layout.node_types
+        names = self._ids.node_types
         if len(names) == 1:
             return {}
         return {
-            name: TypeColumns(numeric=tuple(own["feat"]), categorical=tuple(own["feat_cat"]))
-            for name, own in zip(names, self.columns, strict=True)
+            name: TypeColumns(numeric=tuple(columns["feat"]), categorical=tuple(columns["feat_cat"]))
+            for name, columns in zip(names, self.columns, strict=True)
         }
-
-    def _num_rows(self, number: int) -> int:
-        starts = (*self._layout.type_offsets[: len(self._layout.node_types)], self._layout.num_nodes)
-        return int(starts[number + 1] - starts[number])
-
-    def _columns_of_types(self, tracks: Sequence[Track]) -> list[dict[str, list[int]]]:
-        found: list[dict[str, list[int]]] = [{"feat": [], "feat_cat": []} for _ in self._layout.node_types]
-        for track in tracks:
-            start = self._places[track.source.name]
-            for index in track.types:
-                found[index][_NAMES[track.column.kind]] += range(start, start + track.column.dim)
-        return found
 
     def _take_absent(self, tracks: Sequence[Track]) -> tuple[int, ...]:
         """Give types that lack a categorical column of a shared matrix its last code; return all columns' codes."""
@@ -102,7 +87,7 @@ class FeatureMatrices:
         for track in tracks:
             if track.column.kind != "categorical":
                 continue
-            absent = len(track.types) < len(self._layout.node_types)
+            absent = len(track.types) < len(self._ids.node_types)
             categories += [count + absent for count in track.column.cardinalities]
             if absent and not self._by_type:
                 place = self._places[track.source.name]

@@ -22,8 +22,8 @@ from configs.schema import PreprocessConfig
 from tasks.arrays import Array
 from tasks.preprocess.feature_jobs import (
     VERSION,
+    FittedTransform,
     RowRange,
-    Step,
     Track,
     Work,
     compute_rows,
@@ -33,7 +33,7 @@ from tasks.preprocess.feature_jobs import (
     transform_rows,
 )
 from tasks.preprocess.feature_matrices import FeatureMatrices
-from tasks.preprocess.layout import Layout, union_of_features
+from tasks.preprocess.id_space import IdSpace, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform
@@ -43,7 +43,7 @@ from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
 
-_SCALING = frozenset({"standardize", "min_max", "log1p", "rank_gauss", "normalize_rows"})
+_SCALING = frozenset({"standardize", "min_max", "log1p", "normalize_rows"})
 _LARGE, _SHOWN = 100.0, 3
 
 
@@ -57,31 +57,38 @@ class FeatureBuilder:
         self,
         context: StageContext,
         store: DatasetStore,
-        layout: Layout,
+        ids: IdSpace,
         config: PreprocessConfig,
         graph: GraphView,
         train_rows: Array | None,
         snapshot: Snapshot | None = None,
     ) -> None:
-        self.context, self.store, self.layout, self.config = context, store, layout, config
+        self.context, self.store, self.ids, self.config = context, store, ids, config
         self.graph, self.train_rows, self.snapshot = graph, train_rows, snapshot
         at_moments = store.manifest.fit_before is not None
-        target = layout.type_index(store.manifest.target_type)
-        self.fitted_types = set(range(len(layout.node_types))) if at_moments else {target}
+        target = ids.type_index(store.manifest.target_type)
+        self.fitted_types = set(range(len(ids.node_types))) if at_moments else {target}
         """Types whose training rows transforms learn from; columns that only others have are learned from all rows."""
         self.ranges = self._table_ranges()
-        self.tracks = [
-            Track(column, column, self._types_with(column.name))
-            for column in map(_source_column, union_of_features(store.manifest.node_types))
-        ]
+        self.tracks: list[Track] = []
+        for feature in union_of_features(store.manifest.node_types):
+            column = Column(feature.column, "raw", feature.dim)
+            if feature.kind == "numeric":
+                column = replace(column, kind="numeric", gaps=feature.gaps)
+            elif feature.cardinalities:
+                column = replace(column, kind="categorical", cardinalities=feature.cardinalities)
+            types = [
+                i for i, t in enumerate(store.manifest.node_types) if column.name in {f.column for f in t.features}
+            ]
+            self.tracks.append(Track(column, column, tuple(types)))
         self.structure: dict[str, StructureTransform] = {}
         self._computed: dict[str, list[RowRange]] = {}
         self.described: list[dict[str, Any]] = []
 
     def _table_ranges(self) -> list[RowRange]:
         ranges = []
-        for t, name in enumerate(self.layout.node_types):
-            first = self.layout.type_offsets[t]
+        for t, name in enumerate(self.ids.node_types):
+            first = self.ids.type_offsets[t]
             for shard in self.store.shards(f"nodes/{name}"):
                 kept = None if self.snapshot is None else self.snapshot.kept_rows(t, shard.first_row, shard.num_rows)
                 if kept is not None and len(kept) == shard.num_rows:
@@ -91,10 +98,6 @@ class FeatureBuilder:
                     ranges.append(rows)
                 first += rows.num_nodes
         return ranges
-
-    def _types_with(self, column: str) -> tuple[int, ...]:
-        types = enumerate(self.store.manifest.node_types)
-        return tuple(i for i, t in types if any(feature.column == column for feature in t.features))
 
     def build(self, writer: ArrayWriter) -> dict[str, Any]:
         """Run everything; returns feature_dim, categories and what was fitted."""
@@ -120,7 +123,7 @@ class FeatureBuilder:
                 f"preprocess.transforms: {transform.config.name} adds a column {column.name!r}, and there is one by "
                 "that name already; list the transform once, or rename the table's column"
             )
-        types = tuple(range(len(self.layout.node_types)))
+        types = tuple(range(len(self.ids.node_types)))
         self.tracks.append(Track(column, column, types, origin=transform.config.name))
         self.described.append({"transform": transform.config.name, "columns": [column.name], "width": column.dim})
         self.structure[transform.config.name] = transform
@@ -134,7 +137,7 @@ class FeatureBuilder:
         for track in chosen:
             name = track.source.name
             state = transform.fit(partials.get(name, []), track.column)
-            step = Step(transform.config, transform.version, state)
+            step = FittedTransform(transform.config, transform.version, state)
             column = transform.output(track.column, state)
             fitted[name] = transform.describe(track.column, state)
             moved = replace(track, column=column, steps=(*track.steps, step))
@@ -161,8 +164,8 @@ class FeatureBuilder:
                 }
                 work = Work(rows, tuple(group), transform.config, train)
                 jobs.append(ShardJob(summarise_rows, VERSION, rows, key, self.context.cache, work))
-            for found in run_jobs(self.context, jobs, f"fit {transform.config.name}"):
-                for name, partial in found.items():
+            for summaries in run_jobs(self.context, jobs, f"fit {transform.config.name}"):
+                for name, partial in summaries.items():
                     partials[name].append(partial)
         return partials
 
@@ -199,11 +202,8 @@ class FeatureBuilder:
         return [replace(job.shard, sha256=job.name, computed=job) for job in jobs]
 
     def _write(self, writer: ArrayWriter) -> dict[str, Any]:
-        numeric = [track for track in self.tracks if track.column.kind == "numeric"]
-        cast = bool(numeric) and all(track.column.dtype == "float16" for track in numeric)
-        dtype = "float16" if cast else self.config.feature_dtype
-        by_type = self.store.manifest.fit_before is not None
-        out = FeatureMatrices(self.tracks, self.layout, writer, dtype, by_type=by_type)
+        dtype = self.config.feature_dtype
+        out = FeatureMatrices(self.tracks, self.ids, writer, dtype, by_type=self.store.manifest.fit_before is not None)
         for group in _grouped(self.tracks):
             self._fill(group, out, dtype)
         self._warn_of_large_numbers(out.largest)
@@ -217,11 +217,11 @@ class FeatureBuilder:
     def _warn_of_large_numbers(self, largest: dict[str, float]) -> None:
         """Say which columns that no transform scales hold numbers beside which a network hardly sees the others."""
         scaled = {track.source.name for track in self.tracks if {step.config.name for step in track.steps} & _SCALING}
-        found = {name: size for name, size in largest.items() if size > _LARGE and name not in scaled}
-        if found:
-            most = sorted(found, key=lambda name: -found[name])
-            shown = ", ".join(f"{name} (up to {found[name]:,.0f})" for name in most[:_SHOWN])
-            more = f" and {len(most) - _SHOWN:,} more" if len(most) > _SHOWN else ""
+        large = [name for name, size in largest.items() if size > _LARGE and name not in scaled]
+        if large:
+            large.sort(key=lambda name: -largest[name])
+            shown = ", ".join(f"{name} (up to {largest[name]:,.0f})" for name in large[:_SHOWN])
+            more = f" and {len(large) - _SHOWN:,} more" if len(large) > _SHOWN else ""
             self.context.warn(
                 f"numbers reach the model as large as they are: {shown}{more}; a model may learn nothing beside them: "
                 "preprocess.transforms: [{name: standardize}]"
@@ -239,8 +239,8 @@ class FeatureBuilder:
             for rows in ranges
         ]
         tracks = {track.source.name: track for track in group}
-        for rows, found in zip(ranges, run_jobs(self.context, jobs, "features"), strict=True):
-            for name, x in found.items():
+        for rows, columns in zip(ranges, run_jobs(self.context, jobs, "features"), strict=True):
+            for name, x in columns.items():
                 out.put(tracks[name], rows, rows.first_node, x if rows.kept is None else x[rows.kept])
 
     def _copy(self, group: list[Track], out: FeatureMatrices, dtype: Any) -> None:
@@ -249,29 +249,16 @@ class FeatureBuilder:
             first, row = rows.first_node, 0
             work = Work(rows, tuple(group), dtype=dtype)
             for table in iter_row_groups(rows.shard, [track.source.name for track in group]):
-                kept = _between(rows.kept, row, table.num_rows)
+                kept: Any = slice(None)
+                if rows.kept is not None:
+                    low, high = np.searchsorted(rows.kept, [row, row + table.num_rows])
+                    kept = rows.kept[low:high] - row
                 for track in group:
                     values = to_numpy(table.column(track.source.name)).reshape(-1, track.source.dim)
                     x = finished(work, track, plain_values(values, track.source, rows.shard, row)[kept])
                     out.put(track, rows, first, x)
                 first += len(x)
                 row += table.num_rows
-
-
-def _between(kept: Array | None, first: int, count: int) -> Any:
-    """Return which of the rows first to first + count are kept, counted from `first`; a slice of all without `kept`."""
-    if kept is None:
-        return slice(None)
-    low, high = np.searchsorted(kept, [first, first + count])
-    return kept[low:high] - first
-
-
-def _source_column(feature: Any) -> Column:
-    if feature.kind == "numeric":
-        return Column(feature.column, "numeric", feature.dim, gaps=feature.gaps)
-    if feature.cardinalities:
-        return Column(feature.column, "categorical", feature.dim, feature.cardinalities)
-    return Column(feature.column, "raw", feature.dim)
 
 
 def _history_key(group: list[Track]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from tasks.sizes import need_memory
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
 from tasks.transpose import transpose
-
-if TYPE_CHECKING:
-    from tasks.layout.neighbors.graph import NeighborGraph
 
 _BYTES_A_NEIGHBOR = 48
 """Ids, distances and weights of both directions, and what puts them in order."""
@@ -65,8 +62,17 @@ def write_neighbors(
     except DataError as error:
         raise DataError(f"preprocess.neighbors, of the features that dataset gives: {error}") from error
     seconds = time.perf_counter() - begin
-    _write(writer, graph)
-    _say(context, options, graph, seconds)
+    writer.write("csc_indptr", graph.indptr)
+    writer.write("csc_indices", graph.indices)
+    writer.write("edge_weight", graph.weight)
+    eids = np.asarray(writer.create("csr_eids", (len(graph.indices),), np.int64))
+    transpose(graph.indptr, graph.indices, graph.indptr[:-1].copy(), np.empty(0, graph.indices.dtype), eids)
+    share = "all" if graph.recall is None else f"about {graph.recall:.0%}"
+    copies = f", {graph.num_copies:,} copies of others beside" if graph.num_copies else ""
+    context.message(
+        f"{graph.k} neighbours of each vector by {options.metric}, {share} of the nearest ({graph.method}, "
+        f"{seconds:.1f} s{copies}); {len(graph.indices):,} edges"
+    )
     return {
         "num_edges": len(graph.indices),
         "k": graph.k,
@@ -76,22 +82,3 @@ def write_neighbors(
         "recall": graph.recall,
         "copies": graph.num_copies,
     }
-
-
-def _write(writer: ArrayWriter, graph: NeighborGraph) -> None:
-    """Write the arrays of a symmetric graph whose edges carry weights."""
-    writer.write("csc_indptr", graph.indptr)
-    writer.write("csc_indices", graph.indices)
-    writer.write("edge_weight", graph.weight)
-    eids = np.asarray(writer.create("csr_eids", (len(graph.indices),), np.int64))
-    transpose(graph.indptr, graph.indices, graph.indptr[:-1].copy(), np.empty(0, graph.indices.dtype), eids)
-
-
-def _say(context: StageContext, options: NeighborsConfig, graph: NeighborGraph, seconds: float) -> None:
-    """Say how neighbours were found."""
-    found = "all" if graph.recall is None else f"about {graph.recall:.0%}"
-    copies = f", {graph.num_copies:,} copies of others beside" if graph.num_copies else ""
-    context.message(
-        f"{graph.k} neighbours of each vector by {options.metric}, {found} of the nearest ({graph.method}, "
-        f"{seconds:.1f} s{copies}); {len(graph.indices):,} edges"
-    )

@@ -42,7 +42,7 @@ class ShardJob:
         return PickleCache.name(self.function.__name__, self.version, shard=self.shard.sha256, key=key)
 
 
-def run_job(job: ShardJob) -> bool:
+def compute_shard(job: ShardJob) -> bool:
     """Make sure that the cache holds the job's result; returns whether it had to be computed.
 
     The result itself stays out of the answer: arrays do not travel between processes.
@@ -55,18 +55,17 @@ def run_job(job: ShardJob) -> bool:
 
 def result(job: ShardJob) -> dict[str, Any]:
     """Read a job's result; computed here if the cache lost it in between (another run's clean-up)."""
-    found = job.cache.load(job.name)
-    if found is None:
-        found = job.function(job.shard, job.payload)
-        job.cache.store(job.name, found)
-    answer: dict[str, Any] = found
+    answer: dict[str, Any] | None = job.cache.load(job.name)
+    if answer is None:
+        answer = job.function(job.shard, job.payload)
+        job.cache.store(job.name, answer)
     return answer
 
 
 def run_jobs(context: StageContext, jobs: Sequence[ShardJob], what: str) -> Iterator[dict[str, Any]]:
     """Run jobs over the context's workers and yield the results in order, one in memory at a time."""
     computed = 0
-    for done, (job, fresh) in enumerate(zip(jobs, context.map_shards(run_job, jobs), strict=True), start=1):
+    for done, (job, fresh) in enumerate(zip(jobs, context.map_shards(compute_shard, jobs), strict=True), start=1):
         computed += bool(fresh)
         yield result(job)
         context.progress(done, len(jobs), "shards", what)

@@ -19,13 +19,14 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.moments import TimeUnit, last_time
-from tasks.arrays import Array, blocks
+from tasks.arrays import blocks
 from tasks.pair_set import PairSet
 from tasks.preprocess.transforms.configs import EmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.vectors import NodeVectors, vectors_of
+from tasks.preprocess.transforms.vectors import NodeVectors, vectors_of
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
+from tasks.storage.split_rows import SplitRows
 
 _CHUNK_ROWS = 1 << 20
 _HELD_OUT, _TRAINS, _SEEN = 1, 2, 4
@@ -36,7 +37,7 @@ class HeldOutHere:
     """What a recipe holds out."""
 
     recipe: str
-    task: str
+    rows: SplitRows
     directed: bool
     """Link tasks: whether a pair and its reverse are two."""
     as_of: str | None
@@ -59,29 +60,26 @@ def take_vectors(
     `graph` has the splits. Raises RecipeError: they leak, or too few nodes have one.
     """
     vectors = vectors_of(config, graph)
-    found = vectors.check_coverage(config.most_missing)
-    some = f"; {found.missing:,} ({found.missing / found.nodes:.1%}) have none and get zeros" if found.missing else ""
-    context.message(f"vectors of {vectors.name}: {found.found:,} of {found.nodes:,} nodes{some}")
+    num_found, num_nodes = vectors.check_coverage(config.most_missing)
+    missing = num_nodes - num_found
+    without = f"; {missing:,} ({missing / num_nodes:.1%}) have none and get zeros" if missing else ""
+    context.message(f"vectors of {vectors.name}: {num_found:,} of {num_nodes:,} nodes{without}")
     taken: dict[str, Any] = {"model": vectors.name, "recipe": vectors.manifest.recipe, "dim": vectors.manifest.dim}
-    taken |= {"nodes": found.nodes, "with_vector": found.found, "leak": ""}
+    taken |= {"nodes": num_nodes, "with_vector": num_found, "leak": ""}
     if not config.checks_leaks:
         return taken
     leaks = list(_all_leaks(vectors, graph, held_out))
     if leaks and not config.allow_leak:
-        raise RecipeError(_refusal(vectors, held_out, leaks))
+        ways = "; ".join(dict.fromkeys(leak.way_out for leak in leaks))
+        raise RecipeError(
+            f"preprocess.transforms: embedding: the vectors of {vectors.name} (recipe {vectors.manifest.recipe}) know "
+            f"what {held_out.recipe} holds out: {'; '.join(leak.what for leak in leaks)}. {ways}; or, if that is "
+            "wanted, allow_leak: true in the transform, and the report says so"
+        )
     if leaks:
         taken["leak"] = "; ".join(leak.what for leak in leaks)
         context.warn(f"the vectors of {vectors.name} leak, which allow_leak allows: {taken['leak']}")
     return taken
-
-
-def _refusal(vectors: NodeVectors, held_out: HeldOutHere, leaks: list[Leak]) -> str:
-    ways = "; ".join(dict.fromkeys(leak.way_out for leak in leaks))
-    return (
-        f"preprocess.transforms: embedding: the vectors of {vectors.name} (recipe {vectors.manifest.recipe}) know what "
-        f"{held_out.recipe} holds out: {'; '.join(leak.what for leak in leaks)}. {ways}; or, if that is wanted, "
-        "allow_leak: true in the transform, and the report says so"
-    )
 
 
 def _all_leaks(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -> Iterator[Leak]:
@@ -97,34 +95,34 @@ def _leaks(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -> Ite
     later = _later_data(vectors, held_out)
     if later:
         yield Leak(later, f"Train {model} with snapshot.as_of={held_out.as_of}")
-    if held_out.task == "link":
+    if held_out.rows.are_links:
         seen, pairs = count_pairs(vectors, graph, held_out)
         if seen:
             yield Leak(
                 f"its training saw {seen:,} of the {pairs:,} pairs that are held out",
                 f"Train {model} with the same split: with this recipe's dataset section (and snapshot)",
             )
-    if held_out.task == "node":
-        known, nodes = count_labels(vectors, graph)
-        if known:
+    if held_out.rows.are_nodes:
+        num_read, nodes = count_labels(vectors, graph)
+        if num_read:
             yield Leak(
-                f"its training read the labels of {known:,} of the {nodes:,} nodes that are held out",
+                f"its training read the labels of {num_read:,} of the {nodes:,} nodes that are held out",
                 f"Train {model} with the same split of the nodes, or take one that reads no labels, such as deepwalk",
             )
 
 
 def _later_data(vectors: NodeVectors, held_out: HeldOutHere) -> str:
     """Say that the vectors know later data than there is here; an empty text: they do not."""
-    own, here = vectors.manifest.as_of, held_out.as_of
+    theirs, here = vectors.manifest.as_of, held_out.as_of
     if here is None:
         return ""
-    if own is None:
+    if theirs is None:
         return f"its training saw data of all times, and here it is as of {here}"
     try:
-        later = last_time(own, held_out.unit) > last_time(here, held_out.unit)
+        later = last_time(theirs, held_out.unit) > last_time(here, held_out.unit)
     except RecipeError:  # moments that do not compare
-        later = own != here
-    return f"its training saw data as of {own}, and here it is as of {here}" if later else ""
+        later = theirs != here
+    return f"its training saw data as of {theirs}, and here it is as of {here}" if later else ""
 
 
 def count_pairs(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -> tuple[int, int]:
@@ -150,13 +148,9 @@ def count_pairs(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -
 def count_labels(vectors: NodeVectors, graph: GraphView) -> tuple[int, int]:
     """Return of how many held-out nodes the vectors' training read the labels, and how many are held out."""
     valid, test = (np.asarray(graph[f"{split}_idx"], np.int64) for split in SPLITS[1:])
-    trained, chosen = (_mask(vectors, file, graph.num_nodes) for file in ("trained", "chosen"))
-    known = np.count_nonzero(trained[valid]) + np.count_nonzero((trained | chosen)[test])
-    return int(known), len(valid) + len(test)
-
-
-def _mask(vectors: NodeVectors, name: str, num_nodes: int) -> Array:
-    mask = np.zeros(num_nodes, np.bool_)
-    for nodes in vectors.array(getattr(vectors.manifest, name)):
-        mask[nodes[nodes >= 0]] = True
-    return mask
+    trained, chosen = np.zeros((2, graph.num_nodes), np.bool_)
+    for mask, file in ((trained, vectors.manifest.trained), (chosen, vectors.manifest.chosen)):
+        for nodes in vectors.array(file):
+            mask[nodes[nodes >= 0]] = True
+    num_read = np.count_nonzero(trained[valid]) + np.count_nonzero((trained | chosen)[test])
+    return int(num_read), len(valid) + len(test)

@@ -93,9 +93,9 @@ def has_children(pid: int) -> bool:
 def call_in_child(function: Callable[[], object]) -> int:
     """Call a library in a forked child; return its exit code (0: `function` returned), negative for a signal.
 
-    For libraries that do not let a process end: METIS takes SIGTERM for an error of its own and goes on with half a
-    result, KaMinPar holds the interpreter's lock for as long as it works. The child has this process's memory;
-    what `function` is to leave goes into `shared_array`. It must not wait for locks: other threads may hold them.
+    For a library that does not let a process end: METIS takes SIGTERM for an error of its own and goes on with half a
+    result. The child has this process's memory; what `function` is to leave goes into `shared_array`. It must not wait
+    for locks: other threads may hold them.
     """
     parent, began_with = os.getpid(), process_bytes()
     pid = os.fork()

@@ -39,12 +39,6 @@ def available_bytes() -> int:
     return min(psutil.virtual_memory().available, _left_by_cgroups(), _left_by_limit())
 
 
-def limit_bytes() -> int:
-    """Return how much memory this process could have if no other had any: by the machine and its control groups."""
-    limits = [limit for limit, _, _ in _cgroups() if limit is not None]
-    return min([psutil.virtual_memory().total, *limits])
-
-
 def out_of_memory(error: BaseException) -> str | None:
     """Return in a line what was asked for and what was free, where an error says that memory ran out; else None."""
     text = str(error).strip().splitlines()

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import DataError, GraphmillError, RecipeError
-from configs.expectations import age_seconds, bounds_of
 from configs.matching import did_you_mean, listed
 from configs.moments import TimeUnit, last_time
 from configs.schema import Recipe
+from configs.values.expectations import age_seconds, bounds_of
 from tasks.publish import profile
 from tasks.publish.gate.rules import CHAMPION
 from tasks.publish.snapshots import SnapshotSummary, date_text

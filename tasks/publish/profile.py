@@ -16,7 +16,7 @@ import numpy as np
 
 from configs.schema import Recipe
 from tasks.apply.model.needs import category_names
-from tasks.preprocess.splits.snapshot_report import label_shares
+from tasks.preprocess.label_profile import label_profile
 from tasks.publish import snapshots
 from tasks.publish.snapshots import SnapshotSummary
 from tasks.stage import Parent
@@ -82,14 +82,14 @@ def read(folder: Path) -> SnapshotSummary | None:
 
 def _labels(ingest: Parent, graph: Parent) -> SnapshotSummary | None:
     store, manifest = GraphStore(graph.folder, graph.manifest), graph.manifest
-    if manifest.task == "graph":
-        return label_shares(store["graph_label"], ingest.manifest)
+    if manifest.split_rows.are_graphs:
+        return label_profile(store["graph_label"], ingest.manifest)
     label = store.get("label")
     if label is None:
         return None
     number = manifest.node_types.index(manifest.target_type)
     first, last = manifest.type_offsets[number : number + 2]
-    return label_shares(label[first:last], ingest.manifest)
+    return label_profile(label[first:last], ingest.manifest)
 
 
 # ---- features

@@ -189,7 +189,7 @@ def _refuse_other_nodes(config: EmbeddingConfig, home: Home, ingest: str) -> Non
     Of several types of nodes, and of data that is no longer there, preprocess alone knows. Raises DataError.
     """
     # Here and not above: commands that only look import no numpy.
-    from tasks.preprocess.vectors import refuse_numbers
+    from tasks.preprocess.transforms.vectors import refuse_numbers
     from tasks.storage.ids import has_own_ids, structure_digest
 
     published = _published(str(config.model), home)

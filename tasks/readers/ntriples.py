@@ -47,14 +47,12 @@ _CHARACTERS = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', 
 
 @dataclass(frozen=True)
 class Statements:
-    """The triples of some lines."""
+    """The triples of some lines that were asked for."""
 
     first_line: int
     """Number of the first of these lines, from 0."""
-    is_triple: Array
-    """Which lines are triples that were asked for, bool (lines,)."""
     terms: pa.RecordBatch
-    """Those triples' subject, predicate and object: an IRI without its brackets (but for one that would look like one
+    """Their subject, predicate and object: an IRI without its brackets (but for one that would look like one
     of the others without them, `<_:x>`), `_:label`, or a literal in quotes; escapes are resolved."""
     num_literals: int
     """Triples with a literal that were left out."""
@@ -79,7 +77,7 @@ def read_ntriples(path: Path, *, literals: bool) -> Iterator[Statements]:
         rows = np.flatnonzero(kept)
         terms = [_plain(found.field(place).take(pa.array(rows)), rows + first, path) for place in range(3)]
         batch = pa.RecordBatch.from_arrays(terms, names=list(TERMS))
-        yield Statements(first, kept, batch, 0 if literals else int(np.count_nonzero(is_literal)))
+        yield Statements(first, batch, 0 if literals else int(np.count_nonzero(is_literal)))
 
 
 def _matched(lines: pa.Array) -> pa.Array:

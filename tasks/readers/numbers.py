@@ -12,7 +12,7 @@ import pyarrow.csv as pc
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.readers.csv_tables import TextTable
+from tasks.readers.csv_tables import TextTableFile
 from tasks.readers.limits import MAX_GRAPHS
 
 
@@ -31,15 +31,16 @@ def number_chunks(path: Path, dtype: Any, *, num_columns: int | None = None, mis
         DataError: naming file, row (from 0, blank lines not counted) and column.
     """
     dtype = np.dtype(dtype)
-    table = TextTable(path, header=False, num_columns=num_columns)
-    kind = pa.from_numpy_dtype(dtype) if dtype.kind == "i" else pa.float64()
+    is_integer = dtype.kind == "i"
+    missing = missing and not is_integer
+    table = TextTableFile(path, header=False, num_columns=num_columns)
+    kind = pa.from_numpy_dtype(dtype) if is_integer else pa.float64()
     convert = pc.ConvertOptions(
         column_types=dict.fromkeys(table.names(), kind), null_values=[""] if missing else [], check_utf8=False
     )
     row = 0
     # A blank line of one column is an empty cell.
     for batch in table.read(convert, blank_lines=missing and num_columns == 1):
-        is_integer = dtype.kind == "i"
         rows: Array = batch.to_tensor(null_to_nan=missing, row_major=not is_integer).to_numpy()
         yield rows if is_integer else _checked_floats(rows, dtype, path, row, missing)
         row += len(rows)

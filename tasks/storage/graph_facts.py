@@ -43,12 +43,9 @@ def relations_of(manifest: GraphManifest) -> list[str]:
 
 def graph_facts(manifest: GraphManifest) -> GraphFacts:
     """Return what a model needs to know. Raises DataError for a label that no head fits."""
-    if manifest.task_type == "multiclass":
-        if manifest.num_tasks != 1:
-            raise DataError(f"{manifest.dataset} has {manifest.num_tasks} multiclass labels a node; one is supported")
-        out_dim = manifest.num_classes
-    else:
-        out_dim = manifest.num_tasks
+    if manifest.label_type.one_of_many and manifest.num_tasks != 1:
+        raise DataError(f"{manifest.dataset} has {manifest.num_tasks} multiclass labels a node; one is supported")
+    out_dim = manifest.label_type.num_scores(manifest.num_classes, manifest.num_tasks)
     heads = head_views(manifest)
     if heads:
         out_dim = heads[-1].scores.stop

@@ -33,7 +33,7 @@ class HeadView:
         import numpy as np  # not by those who only ask what is there
 
         own = label[:, self.labels]
-        if self.head.task_type == "multiclass":
+        if self.head.label_type.one_of_many:
             return np.where(np.isnan(own[:, 0]), -1, own[:, 0]).astype(np.int64)
         return own
 
@@ -42,7 +42,7 @@ def head_views(manifest: TaskManifest) -> tuple[HeadView, ...]:
     """Return the tasks, where there are several that share a model; else none."""
     found, label, score = [], 0, 0
     for head in manifest.heads:
-        end = score + (head.num_classes if head.task_type == "multiclass" else head.num_tasks)
+        end = score + head.label_type.num_scores(head.num_classes, head.num_tasks)
         found.append(HeadView(head, slice(label, label + head.num_tasks), slice(score, end)))
         label, score = label + head.num_tasks, end
     return tuple(found)

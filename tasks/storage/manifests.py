@@ -10,14 +10,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from configs.label_types import LabelType, label_type
 from tasks.storage.file_names import inner_path, joined_name
+from tasks.storage.split_rows import OF_TASK, SplitRows
 
 InnerPath = Annotated[str, AfterValidator(inner_path)]
 """Path below the artifact's own folder; a manifest with any other is damaged, or made to lead elsewhere."""
 
 SPLITS = ("train", "valid", "test")
 """Names of the splits, in their order."""
-PAIR_TASKS = ("link", "triple")
-"""Tasks whose splits are pairs of nodes; those of triples have relations beside them."""
 HELD_OUT = "held_out"
 """Of the tables of a triple task's held-out edges, where triples have times: snapshots split them anew."""
 NEIGHBORS = "neighbors"
@@ -68,14 +67,10 @@ class Manifest(_Frozen):
         {"key", "config", "parents", "code_version", "created_at", "seconds", "peak_bytes", "warnings"}
     )
 
-    # Fields of later versions, which stay out of the digest of what has none of them.
-    later_fields: ClassVar[frozenset[str]] = frozenset()
-
     @property
     def digest(self) -> str:
         """Digest of the content: two artifacts with one digest are interchangeable."""
-        unset = {name for name in self.later_fields if getattr(self, name) == type(self).model_fields[name].default}
-        content = self.model_dump(mode="json", exclude=set(self.incidental) | unset)
+        content = self.model_dump(mode="json", exclude=set(self.incidental))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -216,23 +211,15 @@ class TaskManifest(Manifest):
     """Several tasks (task type several): their labels stand side by side, classes as numbers, NaN for none. The first
     one judges the model."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset(
-        {
-            "num_relations",
-            "keep_known_pairs",
-            "negative_kinds",
-            "relation_feature_dim",
-            "fit_before",
-            "time_unit",
-            "ranking",
-            "heads",
-        }
-    )
-
     @property
     def kind(self) -> str:
         """Name of the kind of task (`tasks.kinds`): `task`, unless there are several or candidates are ranked."""
         return "several" if self.heads else "ranking" if self.ranking is not None else self.task
+
+    @property
+    def split_rows(self) -> SplitRows:
+        """What the rows of splits are."""
+        return OF_TASK.get(self.task, OF_TASK["node"])
 
     @property
     def label_type(self) -> LabelType:
@@ -262,8 +249,6 @@ class DatasetManifest(TaskManifest):
     """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `relations`, `split/train`, `split/valid`, `split/test`,
     `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split), `held_out/TYPE` (a
     triple task's edges of validation and test)."""
-
-    later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {"foreign_keys"}
 
     @property
     def num_nodes(self) -> int:
@@ -313,7 +298,7 @@ class GraphManifest(TaskManifest):
     edge_categories: tuple[int, ...] = ()
     relation_ends: tuple[tuple[int, int], ...] = ()
     """For each of `edge_types`: numbers of its source's and its target's type. None where there is one type of nodes
-    and of edges, where added self-loops join any type to itself, or where an earlier version wrote the graph."""
+    and of edges, or where added self-loops join any type to itself."""
     own_keys: tuple[int, ...] = ()
     """Numbers of those of `edge_types` whose edges lead to a row from what a foreign key of its own names."""
     type_columns: dict[str, TypeColumns] = {}
@@ -323,13 +308,6 @@ class GraphManifest(TaskManifest):
     arrays: dict[str, ArrayEntry]
     report: dict[str, Any] = {}
     """Facts for people: degree histogram, component sizes, what was dropped, fitted transforms."""
-
-    later_fields: ClassVar[frozenset[str]] = TaskManifest.later_fields | {
-        "relation_ends",
-        "own_keys",
-        "type_columns",
-        "relation_columns",
-    }
 
 
 class PartitionManifest(GraphManifest):
@@ -344,8 +322,6 @@ class PartitionManifest(GraphManifest):
     """Largest part over the mean part, in nodes."""
     train_balance: float
     """The same in training nodes."""
-    halo_sizes: tuple[int, ...] = ()
-    """Nodes outside of part p within the halo's hops."""
 
     def rank_bounds(self, world_size: int) -> tuple[int, ...]:
         """Return the first node of each rank's parts, and the end: (world_size + 1,). Ranks have equally many parts."""
@@ -481,8 +457,6 @@ class EvalReport(Manifest):
     """Points of a layout, as Parquet under the users' own ids; `tasks/kinds/points/points_file.py`."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
-
-    later_fields: ClassVar[frozenset[str]] = frozenset({"layout"})
 
 
 class GateRecord(BaseModel):

@@ -131,8 +131,7 @@ def _options(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _split(config: dict[str, Any]) -> dict[str, Any]:
-    options = {"by": "auto"} | config["snapshot"]  # an earlier graphmill knew no other
-    return {key: value for key, value in options.items() if key not in ("as_of", "warm_start")}
+    return {key: value for key, value in config["snapshot"].items() if key not in ("as_of", "warm_start")}
 
 
 def _newer_first(

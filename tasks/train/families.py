@@ -9,14 +9,14 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from configs.registry import MODELS
-from configs.row_training import (
+from configs.families.row_training import (
     FactorTrainConfig,
     KnowledgeTrainConfig,
     LayoutTrainConfig,
     MultiplexTrainConfig,
     TableTrainConfig,
 )
+from configs.registry import MODELS
 from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 
 if TYPE_CHECKING:

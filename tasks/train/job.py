@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 from pydantic_core import to_json
 
 from configs.base import ComponentConfig, cache_view
+from configs.families.training_sections import train_section
 from configs.registry import MODELS
 from configs.schema import EvaluateConfig, Recipe
 from configs.training import TrainBase, TrainConfig
-from configs.training_sections import train_section
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.stored import of_kind, read_json
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from configs.errors import RecipeError
-from configs.row_training import FactorTrainConfig
+from configs.families.row_training import FactorTrainConfig
 from configs.schema import Recipe
 from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 from tasks.calls import ParentGoneError, expected_key
@@ -20,7 +20,7 @@ from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResul
 from tasks.train.families import family_of, trainings, unread_edge_features
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
 from tasks.train.ranks.agreement import facts_of, pace_of
-from tasks.train.ranks.launch import run_job
+from tasks.train.ranks.launch import run_training
 from tasks.train.warm.start import PARENT, earlier_training, warm_start
 
 VERSION = 15
@@ -152,7 +152,7 @@ def _run_all(jobs: Sequence[AnyJob], context: StageContext) -> dict[str, Any]:
             context.message(f"training {number} of {len(jobs)}")
         job.work.mkdir(exist_ok=True)
         if number == len(jobs) or not (job.work / RESULT).exists():
-            result = run_job(job, context)
+            result = run_training(job, context)
     return result
 
 

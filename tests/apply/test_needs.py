@@ -33,8 +33,7 @@ EVERY_TRANSFORM = (
     {"name": "log1p", "columns": "a"},
     {"name": "standardize", "columns": "a,b"},
     {"name": "min_max", "columns": "c"},
-    {"name": "rank_gauss", "columns": "d", "num_quantiles": 20},
-    {"name": "bucket", "columns": "e", "num_buckets": 5},
+    {"name": "normalize_rows", "columns": "d"},
 )
 
 

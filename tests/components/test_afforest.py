@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components as reference
 
 from tasks.components.afforest import connected_components
-from tasks.preprocess.edges.coo import coo_to_csr
 
 
 def check(num_nodes: int, src: np.ndarray, dst: np.ndarray, symmetric: bool) -> None:
     src, dst = src.astype(np.int32), dst.astype(np.int32)
     if symmetric:
         src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
-    arrays = list(coo_to_csr(num_nodes, dst, src))
-    if not symmetric:
-        arrays += coo_to_csr(num_nodes, src, dst)
+    matrix = sp.csr_matrix((np.ones(len(src)), (src, dst)), shape=(num_nodes, num_nodes))
+    directions = [matrix.T.tocsr()] if symmetric else [matrix.T.tocsr(), matrix]
+    arrays = [array for one in directions for array in (one.indptr.astype(np.int64), one.indices)]
     count, component = connected_components(*arrays)
-    matrix = sp.coo_matrix((np.ones(len(src)), (src, dst)), shape=(num_nodes, num_nodes))
     expected_count, expected = reference(matrix, directed=True, connection="weak")
     assert count == expected_count
     np.testing.assert_array_equal(component, expected)  # both number components by their smallest node

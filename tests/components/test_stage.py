@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
@@ -227,24 +226,3 @@ def test_choosing() -> None:
         assert np.flatnonzero(choose_components(sizes, keep)).tolist() == expected
     assert size_report(sizes) == {"count": 5, "largest": 5, "log2_sizes": [1, 2, 2]}
     assert size_report(np.empty(0, np.int64)) == {"count": 0, "largest": 0, "log2_sizes": []}
-
-
-def test_real_graph(shared_data: Path, tmp_path: Path, home: Home) -> None:
-    """Cora has 78 components; the largest holds 2,485 nodes and 5,069 edges."""
-    data = np.load(shared_data / "node" / "cora.npz")
-    src, dst = data["edge_index"]
-    matrix = sp.coo_matrix((np.ones(2 * len(src)), (np.r_[src, dst], np.r_[dst, src])), shape=(2708, 2708)).tocsr()
-    folder = tmp_path / "cora"
-    folder.mkdir()
-    writer = ArrayWriter(folder)
-    writer.write("csc_indptr", matrix.indptr.astype(np.int64))
-    writer.write("csc_indices", matrix.indices.astype(np.int32))
-    writer.write("node_ids", np.arange(2708))
-    for k, split in enumerate(("train", "valid", "test")):
-        writer.write(f"{split}_idx", np.arange(k, 2708, 3, dtype=np.int32))
-    splits = {split: writer.entries[f"{split}_idx"].shape[0] for split in ("train", "valid", "test")}
-    parent = finish(folder, writer, num_nodes=2708, num_edges=matrix.nnz, splits=splits)
-    outcome = run(parent, "largest", home)
-    assert outcome.manifest.report["components"]["count"] == 78
-    assert outcome.manifest.num_nodes == 2485
-    assert outcome.manifest.num_edges == 2 * 5069

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from configs.parsing import without_collection
+from configs.reading.parsing import without_collection
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from configs.sizes import number_of_bytes
+from configs.values.sizes import number_of_bytes
 
 
 @pytest.mark.parametrize(

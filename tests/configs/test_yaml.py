@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from configs.errors import RecipeError
 from configs.load import load_recipe
-from configs.yaml_reader import MAX_BYTES, MAX_DEPTH, parse_yaml, read_yaml
+from configs.reading.yaml_reader import MAX_BYTES, MAX_DEPTH, parse_yaml, read_yaml
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

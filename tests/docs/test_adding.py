@@ -13,9 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from configs.load import build_recipe
-from configs.registry import DATASETS, EVALUATORS, LOADERS, MODELS, PARTITIONERS, SCHEDULES, STRATEGIES, TRANSFORMS
+from configs.registry import (
+    DATASETS,
+    EVALUATORS,
+    LOADERS,
+    MODELS,
+    PARTITIONERS,
+    SCHEDULES,
+    STRATEGIES,
+    TRANSFORMS,
+    TRIPLE_LOSSES,
+)
 from configs.schema import Recipe
 from tasks.calls import load_stage
 from tasks.evaluators.evaluators import Prediction
@@ -25,30 +36,24 @@ from tasks.storage.home import Home
 from tasks.train.job import METRICS
 from tasks.train.strategies.base import Ranks
 from tests.docs.conftest import ROOT
+from tests.models.relational.typed_batches import FACTS, random_batch
 from tests.registered import forget_registered
 from tests.train.in_process import make_job, train_here
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
-REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
-# In folders below those that the page names.
+REGISTRIES = (
+    DATASETS,
+    TRANSFORMS,
+    PARTITIONERS,
+    MODELS,
+    TRIPLE_LOSSES,
+    LOADERS,
+    SCHEDULES,
+    STRATEGIES,
+    EVALUATORS,
+)
+# In a folder below the one that the page names.
 DEEPER = {
-    "models/scorers/sums.py": """
-from configs.registry import MODELS
-from models.knowledge.base import KnowledgeModel, EntityQueries
-from models.knowledge.configs import KnowledgeConfig
-
-
-@MODELS.register("sums")
-class Sums(KnowledgeModel):
-    "A sum of two rows."
-
-    class Config(KnowledgeConfig):
-        pass
-
-    @classmethod
-    def queries(cls, config, entities, relations, side):
-        return EntityQueries(entities + relations)
-""",
     "tasks/train/schedules/mine/halves.py": """
 from configs.base import ComponentConfig
 from configs.registry import SCHEDULES
@@ -71,9 +76,9 @@ class Halves(Schedule):
 @pytest.fixture(autouse=True)
 def _shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Put the page's code where it says, in a folder that graphmill's packages reach into; forget it afterwards."""
-    forget_registered(monkeypatch, *REGISTRIES, MODELS)
+    forget_registered(monkeypatch, *REGISTRIES)
     shown = dict(BLOCK.findall((ROOT / "docs" / "pages" / "adding.md").read_text()))
-    assert len(shown) == len(REGISTRIES)
+    assert len(shown) == len(REGISTRIES) + 1  # of models a typed one and a scorer; the plain one lies in examples/
     code = tmp_path / "code"
     for title, text in (shown | DEEPER).items():
         assert not (ROOT / title).exists(), f"{title} is taken: the page must name another file"
@@ -87,7 +92,7 @@ def _shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
             monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
         else:
             (folder / "__init__.py").touch()
-    for registry in (*REGISTRIES, MODELS):
+    for registry in REGISTRIES:
         monkeypatch.setattr(registry, "_scanned", False)
     yield
     for name, module in [*sys.modules.items()]:
@@ -96,8 +101,8 @@ def _shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def test_components_are_found_in_folders_below() -> None:
-    assert "sums" in MODELS.names()
-    assert MODELS.config_class("sums").model_fields.keys() >= {"dim", "features"}
+    assert MODELS.get("stretch").__module__ == "models.scorers.stretch"
+    assert MODELS.config_class("stretch").model_fields.keys() >= {"dim", "features"}
     assert SCHEDULES.get("halves").__module__ == "tasks.train.schedules.mine.halves"
 
 
@@ -172,3 +177,31 @@ def test_evaluator(home: Home) -> None:
     evaluator = EVALUATORS.create(recipe().evaluate.evaluator, graph)
     scores = np.array([[3, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0], [0, 1, 2, 3]], np.float32)
     assert evaluator(Prediction(scores=scores, label=np.array([0, 1, 2, 3]))) == {"top_2": 0.75}
+
+
+def test_typed_model() -> None:
+    torch.manual_seed(0)
+    model = MODELS.create(MODELS.config({"name": "typed_max", "hidden_dim": 12}), FACTS)
+    model(random_batch()).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_scorer_scores_a_triple_alike_from_both_sides() -> None:
+    torch.manual_seed(0)
+    scorer, config = MODELS.get("stretch"), MODELS.config({"name": "stretch", "dim": 12})
+    heads, relations, tails = torch.randn(3, 7, 12)
+    by_tail, by_head = (
+        scorer.queries(config, heads, relations, "tail"),
+        scorer.queries(config, tails, relations, "head"),
+    )
+    assert config.similarity == "l1"
+    torch.testing.assert_close(by_tail.vectors - tails, by_head.scale * heads - by_head.vectors)
+
+
+def test_loss_has_the_gradients_of_autograd() -> None:
+    torch.manual_seed(0)
+    true, drawn = torch.randn(7, requires_grad=True), torch.randn(7, 5, requires_grad=True)
+    loss = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config("squared_margin"))
+    value, *gradients = loss.of_drawn(true, drawn)
+    for given, expected in zip(gradients, torch.autograd.grad(value, (true, drawn)), strict=True):
+        torch.testing.assert_close(given, expected)

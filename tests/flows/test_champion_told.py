@@ -14,7 +14,7 @@ from flows.backfill.report import request_text
 from flows.backfill.spec import Backfill, Partition
 from flows.backfill.tables import champion_text
 from flows.commands.recipes.outcome import outcome_json, where_to_look
-from flows.commands.recipes.plan import Step
+from flows.commands.recipes.plan import PlannedStage
 from flows.notifications import channels
 from flows.notifications.events import CHAMPION, KEPT, happenings
 from flows.pipeline.run_endings import conclude
@@ -122,11 +122,11 @@ def test_a_result_counts_whether_or_not_the_champion_was_left_alone(
 ) -> None:
     asked_as: list[bool] = []
 
-    def plan(*_: Any) -> list[Step]:
+    def plan(*_: Any) -> list[PlannedStage]:
         asked_as.append(current_run().leave_champion)
         there = asked_as[-1]  # an earlier backfill published all that a run left open
         stages = ("train", "evaluate", "publish")
-        return [Step(name, "cached" if there or name not in missing else "runs") for name in stages]
+        return [PlannedStage(name, "cached" if there or name not in missing else "runs") for name in stages]
 
     monkeypatch.setattr(actions, "make_plan", plan)
     recipe = build_recipe({"name": "x", "dataset": {"name": "synthetic"}, "model": {"name": "gcn"}})

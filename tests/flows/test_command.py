@@ -361,18 +361,17 @@ def test_doctor_sees_a_key_that_others_may_read(tmp_path: Path) -> None:
 
     home = Home.open(tmp_path / "home")
     home.secret_key()
-    assert [line.level for line in _home_folder(home)] == ["ok", "ok"]
+    assert [level for level, *_ in _home_folder(home)] == ["ok", "ok"]
     (home.root / "secret.key").chmod(0o644)
-    bad = [line for line in _home_folder(home) if line.level == "broken"]
-    assert [line.subject for line in bad] == ["secret.key"]
-    assert "mend it with: rm -r" in bad[0].text
+    ((_, subject, text),) = [line for line in _home_folder(home) if line[0] == "broken"]
+    assert subject == "secret.key"
+    assert "mend it with: rm -r" in text
     home.root.chmod(0o777)
-    assert "chmod 700" in next(iter(_home_folder(home))).text
+    assert "chmod 700" in next(iter(_home_folder(home)))[2]
 
 
 PRIVATE = {
     "prefect": 0o700,
-    "prefect/results": 0o700,
     "services": 0o700,
     "services/logs": 0o700,
     "services/settings.json": 0o600,
@@ -394,15 +393,15 @@ def test_doctor_sees_what_others_may_look_into(tmp_path: Path, name: str, extra:
         else:
             path.touch()
         path.chmod(mode)
-    assert [line for line in _home_folder(home) if line.level != "ok"] == []
+    assert [text for level, _, text in _home_folder(home) if level != "ok"] == []
     path = home.root / name
     mode = stat.S_IMODE(path.stat().st_mode)
     path.chmod(mode | extra)
-    (bad,) = [line for line in _home_folder(home) if line.level != "ok"]
-    assert bad.level == "broken"
-    subprocess.run(bad.text.rpartition("mend it with: ")[2].split(), check=True)
+    ((level, _, bad),) = [line for line in _home_folder(home) if line[0] != "ok"]
+    assert level == "broken"
+    subprocess.run(bad.rpartition("mend it with: ")[2].split(), check=True)
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    assert [line for line in _home_folder(home) if line.level != "ok"] == []
+    assert [text for level, _, text in _home_folder(home) if level != "ok"] == []
 
 
 def test_a_number_of_lines_that_no_program_takes(tmp_path: Path) -> None:

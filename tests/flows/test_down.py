@@ -13,7 +13,7 @@ import pytest
 from configs.errors import StageError
 from flows.services import operation
 from flows.services.operation import bring_down
-from flows.services.state import SupervisorState, born, lock_path, supervisor_of, write_state
+from flows.services.state import SupervisorState, born, lock_path, write_state
 from tasks.storage.artifacts import file_lock
 from tasks.storage.home import Home
 
@@ -62,19 +62,3 @@ def test_one_that_says_who_it_is_a_little_later_is_ended(home: Home, victim: sub
         assert not down.is_alive()
         assert supervisor.wait(10) < 0
     assert victim.poll() is None
-
-
-def test_a_supervisor_of_an_earlier_version_is_known_by_its_command(home: Home) -> None:
-    command = [sys.executable, "-c", "import time; time.sleep(60)", "flows.services.supervisor", str(home.root)]
-    process = subprocess.Popen(command)
-    try:
-        write_state(home, SupervisorState(process=process.pid))
-        deadline = time.monotonic() + 10
-        while not supervisor_of(home) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert supervisor_of(home) == process.pid
-        write_state(home, SupervisorState(process=process.pid, born="boot:1"))
-        assert supervisor_of(home) == 0
-    finally:
-        process.kill()
-        process.wait()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.baseline.table import RECIPES
+from benchmarks.baseline_tables import RECIPES
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, EvalReport

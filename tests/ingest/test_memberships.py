@@ -10,12 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from configs.base import cache_view
 from configs.errors import DataError, RecipeError
 from configs.registry import DATASETS
 from tasks.apply.model.needs import label_columns
 from tasks.ingest.graph_tables import memberships
-from tasks.ingest.tables.table_configs import LabelsConfig
 from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import SPLIT, save
@@ -267,14 +265,6 @@ def test_options_that_a_form_does_not_read(labels: dict[str, Any], message: str)
 def test_other_tasks_have_one_label(task_type: str) -> None:
     with pytest.raises(ValueError, match="form: pairs gives a node any number of labels; set task_type: multilabel"):
         DATASETS.config(section(task_type=task_type))
-
-
-def test_results_of_labels_a_row_a_node_stay_valid() -> None:
-    """What came later stays out of the key while nobody asks for it."""
-    assert cache_view(LabelsConfig(files=("a.csv",))).keys() == {
-        *("format", "header", "delimiter", "missing_values", "id", "label"),
-    }
-    assert cache_view(LabelsConfig(files=("a.csv",), form="pairs", most=3))["most"] == 3
 
 
 def test_a_number_that_does_not_fit_is_the_one_named(ingest: Ingest, folder: Path) -> None:

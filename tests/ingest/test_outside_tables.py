@@ -19,7 +19,7 @@ import pytest
 from configs.errors import DataError
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers.table_formats.opened import OPENED
-from tests.ingest.versioned_tables import iceberg_catalog, write_delta
+from tests.ingest.versioned_tables import change_column, change_log, iceberg_catalog, write_delta
 
 NAME = "iceberg:lake.shop.orders"
 ROWS = {"id": [1, 2, 3]}
@@ -94,16 +94,13 @@ def test_properties_of_a_table_choose_nothing(
     assert "chosen" not in sys.modules
 
 
-def test_properties_that_choose_nothing_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_that_choose_nothing_or_what_the_configuration_says_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     catalog = iceberg_catalog(tmp_path, monkeypatch)
     make_table(catalog, properties={"write.location-provider.impl": "com.example.Java", "owner": "me"})
     change_metadata(catalog, lambda metadata: metadata["properties"].update({"s3.region": "eu-west-1"}))
     assert read(NAME) == ROWS
-
-
-def test_the_configuration_may_say_what_a_table_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = iceberg_catalog(tmp_path, monkeypatch)
-    make_table(catalog)
     change_metadata(catalog, lambda metadata: metadata["properties"].update({"s3.endpoint": "http://ours:9"}))
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__ENDPOINT", "http://ours:9")
     assert read(NAME) == ROWS
@@ -297,45 +294,39 @@ def test_the_machine_is_not_asked_for_credentials(address: str, keys: dict[str, 
 
 
 def change_add(folder: Path, **changes: Any) -> None:
-    log = folder / "_delta_log" / f"{0:020d}.json"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    for line in lines:
-        if "add" in line:
-            line["add"] |= changes
-    log.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    change_log(folder, lambda action: action.get("add", {}).update(changes))
 
 
-def test_deletion_vectors_among_the_actions_are_refused_whatever_the_protocol_says(tmp_path: Path) -> None:
+def needing(*features: str) -> Callable[[dict[str, Any]], Any]:
+    """Say that readers need features."""
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    return lambda action: action.update(protocol=versions) if "protocol" in action else None
+
+
+def renamed(action: dict[str, Any]) -> None:
+    physical = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "x"}
+    change_column(action, "id", metadata=physical)
+
+
+VECTOR = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
+LOGS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    (needing("deletionVectors"), "deletion vectors.*DROP FEATURE deletionVectors"),
+    (lambda action: action.get("add", {}).update(deletionVector={**VECTOR, "cardinality": 2}),
+     "may be deleted by deletion vectors.*DROP FEATURE deletionVectors"),
+    (needing("columnMapping"), "columns were renamed or dropped.*copy the table"),
+    (renamed, "columns were renamed or dropped"),
+    (needing("typeWidening"), "needs the features typeWidening of readers.*copy the table"),
+    (lambda action: "commitInfo" not in action, "does not say when a version was made"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), LOGS)
+def test_what_a_log_may_not_say(change: Callable[[dict[str, Any]], Any], message: str, tmp_path: Path) -> None:
+    """Actions and columns count, whatever the protocol says."""
     name = write_delta(tmp_path / "t", [("2025-01-10", ROWS)])
     assert read(name) == ROWS
-    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
-    change_add(tmp_path / "t", deletionVector={**vector, "cardinality": 2})
-    with pytest.raises(DataError, match=r"may be deleted by deletion vectors.*DROP FEATURE deletionVectors"):
-        read(name)
-
-
-def test_columns_of_other_names_in_the_files_are_refused_whatever_the_protocol_says(tmp_path: Path) -> None:
-    name = write_delta(tmp_path / "t", [("2025-01-10", ROWS)])
-    log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    for line in lines:
-        if "metaData" in line:
-            schema = json.loads(line["metaData"]["schemaString"])
-            schema["fields"][0]["metadata"] = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "x"}
-            line["metaData"]["schemaString"] = json.dumps(schema)
-    log.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    with pytest.raises(DataError, match="columns were renamed or dropped"):
-        read(name)
-
-
-def test_features_that_are_not_read_are_named(tmp_path: Path) -> None:
-    name = write_delta(tmp_path / "t", [("2025-01-10", ROWS)])
-    log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
-    features = ["typeWidening"]
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    log.write_text("\n".join(json.dumps({"protocol": protocol} if "protocol" in one else one) for one in lines) + "\n")
-    with pytest.raises(DataError, match=r"needs the features typeWidening of readers.*copy the table"):
+    change_log(tmp_path / "t", change)
+    with pytest.raises(DataError, match=message):
         read(name)
 
 
@@ -379,16 +370,8 @@ def test_an_address_of_a_file_is_no_delta_table(tmp_path: Path) -> None:
 
 def test_moments_are_those_that_the_log_commits_to(tmp_path: Path) -> None:
     name = write_delta(tmp_path / "t", [("2025-01-10", ROWS)])
-    log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    told = [
-        {"commitInfo": one["commitInfo"] | {"inCommitTimestamp": 0}} if "commitInfo" in one else one for one in lines
-    ]
-    log.write_text("\n".join(map(json.dumps, told)) + "\n")
+    change_log(tmp_path / "t", lambda action: action.get("commitInfo", {}).update(inCommitTimestamp=0))
     assert read(f"{name}@1970-01") == ROWS
-    log.write_text("\n".join(json.dumps(one) for one in lines if "commitInfo" not in one) + "\n")
-    with pytest.raises(DataError, match="does not say when a version was made"):
-        read(name)
 
 
 # ---- deletions of Iceberg
@@ -415,21 +398,17 @@ def position_deletes(table: Any, content: Any, count: int) -> None:
         )  # fmt: skip
 
 
-def test_deletions_by_equality_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyiceberg.manifest import DataFileContent
-
-    table = make_table(iceberg_catalog(tmp_path, monkeypatch), properties={"format-version": "2"})
-    position_deletes(table, DataFileContent.EQUALITY_DELETES, 1)
-    with pytest.raises(DataError, match=r"equality deletes.*rewrite_data_files"):
-        read(NAME)
-
-
-def test_deletions_by_position_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletions_by_equality_are_refused_and_by_position_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyiceberg.manifest import DataFileContent
 
     table = make_table(iceberg_catalog(tmp_path, monkeypatch), properties={"format-version": "2"})
     position_deletes(table, DataFileContent.POSITION_DELETES, 2)
     assert read(NAME) == {"id": [3]}
+    position_deletes(table, DataFileContent.EQUALITY_DELETES, 1)
+    with pytest.raises(DataError, match=r"equality deletes.*rewrite_data_files"):
+        read(NAME)
 
 
 def test_rows_that_the_manifests_do_not_count_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

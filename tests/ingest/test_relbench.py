@@ -34,6 +34,10 @@ def days(*numbers: int) -> Any:
 
 @pytest.fixture
 def formula(folder: Path) -> Path:
+    return write_formula(folder)
+
+
+def write_formula(folder: Path) -> Path:
     """Like rel-f1: drivers, races with times, results that name both."""
     rng = np.random.default_rng(0)
     save(

@@ -203,11 +203,7 @@ MEANINGS: list[tuple[str, dict[str, Any], str]] = [
     ("nodes", {"features": "x", "missing": {"z": "mean"}}, "missing names 'z', which is neither"),
     ("nodes", {"time_format": "%Y"}, "time_format without a column `time`"),
     ("nodes", {"time": "t", "time_format": "%d.%m"}, "time_format '%d.%m' has no year"),
-    (
-        "nodes",
-        {"time": "t", "time_format": "%H:%M"},
-        "'%H:%M' has no year, and does not say which day is meant; write it",
-    ),
+    ("nodes", {"time": "t", "time_format": "%H:%M"}, "'%H:%M' has no year, and does not say which day is meant"),
     ("nodes", {"time": "t", "time_format": "day"}, "time_format 'day' has no year"),
     ("nodes", {"time": "t", "time_format": "%Y, %d"}, "'%Y, %d' has no month, and does not say"),
     ("nodes", {"time": "t", "time_format": "%Y-%Y"}, "'%Y-%Y' has %Y twice; write it as of Python's strptime, such as"),

@@ -15,7 +15,10 @@ SPLIT = {"train": 0.4, "valid": 0.3, "test": 0.3}
 
 # The weight of the third row, what is said.
 WRONG = [
-    ("-1", r"e\.csv \(row 2, column w\): the weight -1 is below 0: weights are 0 or more; .*feature.* \(2 such rows\)"),
+    (
+        "-1",
+        r"e\.csv \(row 2, column w\): the weight -1 is below 0: weights are 0 or more; .*feature.* \(2 such rows\)",
+    ),
     ("1e-60", r"e\.csv \(row 2, column w\): the weight 1e-60 is not 0, and is in float32.*scale.* \(2 such rows\)"),
 ]
 
@@ -39,11 +42,13 @@ def test_weights_that_are_all_zero(ingest: Ingest, folder: Path) -> None:
 def test_weights_in_chunks() -> None:
     check = WeightCheck("w.csv.gz")
     assert check.add(np.array([0.0, 0.0])).dtype == np.float32
-    with pytest.raises(DataError, match=r"w\.csv\.gz \(row 3, column 0\): the weight -2 is below 0.*\(2 such rows\)"):
+    with pytest.raises(
+        DataError, match=r"w\.csv\.gz \(row 3, column 0\): the weight -2 is below 0.*\(2 such weights\)"
+    ):
         check.add(np.array([1.0, -2.0, -3.0]))
     with pytest.raises(DataError, match="all weights are 0"):
         check.finish()
-    with pytest.raises(DataError, match=r"\(row 2, column 0\): the weight 1e\+39 is not a finite number in float32"):
+    with pytest.raises(DataError, match=r"\(row 2, column 0\): the weight 1e\+39 is more than float32 can hold"):
         check.add(np.array([1e39]))
     check.add(np.array([1e-30]))
     check.finish()

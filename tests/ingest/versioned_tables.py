@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +30,28 @@ def append_delta(folder: Path, moment: str, columns: dict[str, Any]) -> None:
     set_moment(folder, deltalake.DeltaTable(str(folder)).version(), moment)
 
 
+def change_log(folder: Path, change: Callable[[dict[str, Any]], Any], version: int = 0) -> None:
+    """Change each action of a version in the log; those for which `change` returns False are taken out."""
+    log = folder / "_delta_log" / f"{version:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    kept = [action for action in actions if change(action) is not False]
+    log.write_text("\n".join(map(json.dumps, kept)) + "\n")
+
+
+def change_column(action: dict[str, Any], column: str, **changes: Any) -> None:
+    """Change what an action of the log says of a column, where it tells of columns."""
+    if "metaData" in action:
+        schema = json.loads(action["metaData"]["schemaString"])
+        for field in schema["fields"]:
+            if field["name"] == column:
+                field |= changes
+        action["metaData"]["schemaString"] = json.dumps(schema)
+
+
 def set_moment(folder: Path, version: int, moment: str) -> None:
     """Say in the log when a version was made."""
-    import datetime
-
-    path = folder / "_delta_log" / f"{version:020d}.json"
     at = int(datetime.datetime.fromisoformat(moment).replace(tzinfo=datetime.UTC).timestamp() * 1000)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        if "commitInfo" in line:
-            line["commitInfo"]["timestamp"] = at
-    path.write_text("\n".join(json.dumps(line) for line in lines) + "\n")
+    change_log(folder, lambda action: action.get("commitInfo", {}).update(timestamp=at), version)
 
 
 def iceberg_catalog(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

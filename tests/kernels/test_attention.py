@@ -1,69 +1,116 @@
-"""GAT's fused attention: values and gradients against gather and scatter in float64."""
+"""Fused attention, GAT's and GATv2's: values and gradients against gather and scatter in float64."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.attention.attention import gat_attention, reference_gat_attention
+from models.kernels.attention import gatv2_rows
+from models.kernels.attention.attention import (
+    gat_attention,
+    gatv2_attention,
+    reference_gat_attention,
+    reference_gatv2_attention,
+)
 from models.kernels.attention.edge_dropout import EdgeDropout
 from models.kernels.attention.heads import head_tiles
 from models.kernels.sparse.adjacency import Adjacency
 from tests.kernels.graphs import compare, large_graph, numbers, random_graph, symmetric_graph, without_edges
+
+ATTENTION: dict[str, Any] = {
+    "gat": (gat_attention, reference_gat_attention),
+    "gatv2": (gatv2_attention, reference_gatv2_attention),
+}
+both = pytest.mark.parametrize("kind", ATTENTION)
 
 
 def scores(count: int, heads: int, seed: int, scale: float = 3.0) -> Tensor:
     return (scale * numbers(count, heads, seed=seed).detach()).requires_grad_()
 
 
-def check(adj: Adjacency, x: Tensor, scale: float = 3.0, slope: float = 0.2, rate: float = 0.0, key: int = 0) -> None:
-    heads = x.shape[1]
-    inputs = x, scores(adj.num_src, heads, 2, scale), scores(adj.num_dst, heads, 3, scale)
+def inputs_of(kind: str, adj: Adjacency, heads: int, dim: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Sources' rows, and the scores of both ends or the destinations' rows and the vectors that score."""
+    x = numbers(adj.num_src, heads, dim, dtype=dtype)
+    if kind == "gat":
+        return [x, scores(adj.num_src, heads, 2), scores(adj.num_dst, heads, 3)]
+    return [x, numbers(adj.num_dst, heads, dim, dtype=dtype, seed=2), numbers(heads, dim, seed=3)]
+
+
+def check(kind: str, adj: Adjacency, *given: Tensor, slope: float = 0.2, rate: float = 0.0, key: int = 7) -> None:
+    fused, reference = ATTENTION[kind]
     compare(
-        lambda *given: gat_attention(adj, *given, slope, rate, key),
-        lambda *given: reference_gat_attention(adj, *given, slope, rate, key),
-        *inputs,
+        lambda *rows: fused(adj, *rows, slope, rate, key),
+        lambda *rows: reference(adj, *rows, slope, rate, key),
+        *given,
         slack=2,  # a score's gradient is the difference of two products
     )
 
 
 @pytest.mark.parametrize(
-    ("heads", "dim", "dtype"),
-    [(3, 5, torch.float32), (4, 8, torch.bfloat16), (2, 320, torch.float32)],
-    ids=["odd", "whole vectors", "heads in parts"],
+    ("kind", "heads", "dim", "dtype"),
+    [
+        ("gat", 3, 5, torch.float32),
+        ("gat", 4, 8, torch.bfloat16),
+        ("gat", 2, 320, torch.float32),  # heads in parts
+        ("gatv2", 3, 5, torch.float32),
+        ("gatv2", 4, 8, torch.bfloat16),
+        ("gatv2", 1, 600, torch.float32),  # wider heads than kernels take
+    ],
 )
-def test_values_and_gradients(heads: int, dim: int, dtype: torch.dtype) -> None:
-    check(random_graph(), numbers(53, heads, dim, dtype=dtype))
+def test_values_and_gradients(kind: str, heads: int, dim: int, dtype: torch.dtype) -> None:
+    adj = random_graph()
+    check(kind, adj, *inputs_of(kind, adj, heads, dim, dtype))
 
 
-def test_ranges_on_several_threads(threads: int) -> None:
-    check(large_graph(), numbers(2000, 3, 5))
+def test_a_head_wider_than_a_tile_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gatv2_rows, "_WIDEST", 4)
+    check("gatv2", random_graph(), *inputs_of("gatv2", random_graph(), 3, 5))
 
 
-def test_without_edges_or_rows() -> None:
-    check(without_edges(), numbers(3, 3, 5))
-    check(Adjacency(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 0), numbers(0, 3, 5))
+@both
+def test_ranges_on_several_threads(kind: str, threads: int) -> None:
+    check(kind, large_graph(), *inputs_of(kind, large_graph(), 3, 5))
 
 
-def test_a_symmetric_graph_is_its_own_transpose_unless_dropout_asks_for_positions() -> None:
+@both
+def test_without_edges_or_rows(kind: str) -> None:
+    nothing = Adjacency(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 0)
+    for adj in (without_edges(), nothing):
+        check(kind, adj, *inputs_of(kind, adj, 3, 5))
+
+
+@both
+def test_a_symmetric_graph_is_its_own_transpose_unless_dropout_asks_for_positions(kind: str) -> None:
     adj = symmetric_graph()
-    check(adj, numbers(40, 3, 5))
+    check(kind, adj, *inputs_of(kind, adj, 3, 5))
     assert adj.transposed is None
-    check(adj, numbers(40, 3, 5), rate=0.3)
+    check(kind, adj, *inputs_of(kind, adj, 3, 5), rate=0.3)
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.5])
 def test_slopes(slope: float) -> None:
-    check(random_graph(), numbers(53, 3, 5), slope=slope)
+    check("gat", random_graph(), *inputs_of("gat", random_graph(), 3, 5), slope=slope)
 
 
-def test_huge_scores_do_not_overflow() -> None:
-    adj = random_graph()
-    whole = [(1000 * scores(count, 3, seed).detach().round()).requires_grad_() for count, seed in ((53, 2), (37, 3))]
+@both
+def test_huge_scores_do_not_overflow(kind: str) -> None:
+    x, *others = inputs_of(kind, random_graph(), 3, 5)
+    if kind == "gat":
+        given = [x, *(1000 * other for other in others)]
+    else:
+        given = [30 * x, 30 * others[0], others[1]]
+    rounded = [row.detach().round() if kind == "gatv2" or at else row.detach() for at, row in enumerate(given)]
+    check(kind, random_graph(), *(row.requires_grad_() for row in rounded), slope=0.5)
+
+
+def test_one_tensor_on_both_sides_collects_both_gradients() -> None:
+    adj = symmetric_graph()
     compare(
-        lambda *given: gat_attention(adj, *given, 0.5), lambda *given: reference_gat_attention(adj, *given, 0.5),
-        numbers(53, 3, 5), *whole,
+        lambda x, a: gatv2_attention(adj, x, x, a), lambda x, a: reference_gatv2_attention(adj, x, x, a),
+        numbers(40, 3, 5), numbers(3, 5, seed=3),
     )  # fmt: skip
 
 
@@ -75,14 +122,14 @@ def test_weights_of_a_destination_sum_to_one() -> None:
 
 
 def test_scores_may_be_bfloat16_too() -> None:
-    adj, x = random_graph(), numbers(53, 4, 8, dtype=torch.bfloat16)
-    inputs = [scores(count, 4, seed).detach().bfloat16().requires_grad_() for count, seed in ((53, 2), (37, 3))]
-    compare(lambda *given: gat_attention(adj, *given), lambda *given: reference_gat_attention(adj, *given), x, *inputs)
+    x, *others = inputs_of("gat", random_graph(), 4, 8, torch.bfloat16)
+    check("gat", random_graph(), x, *(other.detach().bfloat16().requires_grad_() for other in others))
 
 
-def test_dropout() -> None:
-    check(random_graph(), numbers(53, 3, 5), rate=0.4, key=-(1 << 63))
-    check(random_graph(), numbers(53, 3, 5), rate=0.99, key=3)
+@both
+@pytest.mark.parametrize(("rate", "key"), [(0.4, -(1 << 63)), (0.99, 3)])
+def test_dropout(kind: str, rate: float, key: int) -> None:
+    check(kind, random_graph(), *inputs_of(kind, random_graph(), 3, 5), rate=rate, key=key)
 
 
 def test_dropout_keeps_its_share_and_depends_on_the_key_alone() -> None:
@@ -105,10 +152,11 @@ def test_dropout_keeps_its_share_and_depends_on_the_key_alone() -> None:
             EdgeDropout.of(rate, 0)
 
 
-def test_gradients_are_no_race() -> None:
+@both
+def test_gradients_are_no_race(kind: str) -> None:
     torch.set_num_threads(3)
-    adj, inputs = large_graph(), (numbers(2000, 3, 5), scores(2000, 3, 2), scores(3000, 3, 3))
-    runs = [torch.autograd.grad(gat_attention(adj, *inputs).square().sum(), inputs) for _ in range(3)]
+    adj, inputs = large_graph(), inputs_of(kind, large_graph(), 3, 5)
+    runs = [torch.autograd.grad(ATTENTION[kind][0](adj, *inputs).square().sum(), inputs) for _ in range(3)]
     for run in runs[1:]:
         assert all(torch.equal(gradient, first) for gradient, first in zip(run, runs[0], strict=True))
 
@@ -124,14 +172,18 @@ def test_tiles_cover_a_row_once(heads: int, dim: int) -> None:
         assert columns == list(range(heads * dim))
 
 
-def test_shapes_must_fit() -> None:
-    adj, x = random_graph(), torch.zeros(53, 4, 8)
+def test_shapes_and_dtypes_must_fit() -> None:
+    adj, x, z, attn = random_graph(), torch.zeros(53, 4, 8), torch.zeros(37, 4, 8), torch.zeros(4, 8)
+    sources, targets = torch.zeros(53, 4), torch.zeros(37, 4)
     for given in (
-        (torch.zeros(52, 4, 8), torch.zeros(53, 4), torch.zeros(37, 4)),
-        (torch.zeros(53, 32), torch.zeros(53, 4), torch.zeros(37, 4)),
-        (x, torch.zeros(53, 3), torch.zeros(37, 4)),
-        (x, torch.zeros(53, 4), torch.zeros(37, 3)),
-        (x, torch.zeros(53, 4), torch.zeros(53, 4)),
+        (torch.zeros(52, 4, 8), sources, targets),
+        (torch.zeros(53, 32), sources, targets),
+        (x, torch.zeros(53, 3), targets),
+        (x, sources, torch.zeros(37, 3)),
+        (x, sources, sources),
     ):
         with pytest.raises(ValueError, match="must be"):
             gat_attention(adj, *given)
+    for given in ((z, z, attn), (x, x, attn), (x, z, torch.zeros(8)), (x, z.bfloat16(), attn), (x[:, 0], z, attn)):
+        with pytest.raises(ValueError, match="must be"):
+            gatv2_attention(adj, *given)

@@ -123,21 +123,6 @@ def test_steps_are_the_gradient_of_the_loss_by_torch(objective: LayoutObjective,
     np.testing.assert_allclose(before - table.rows, y.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("objective", EXACT, ids=lambda one: one.name)
-def test_steps_are_the_loss_by_finite_differences(objective: LayoutObjective) -> None:
-    pairs, others = fresh(97, 9, 3)
-    table = points(97, 2)
-    direction = np.random.default_rng(8).normal(size=(97, 2)).astype(np.float32)
-    losses = []
-    for step in (1e-3, -1e-3):
-        there = PointRows((table.rows + step * direction).astype(np.float32).reshape(-1), 2, 2)
-        losses.append(9 * layout_loss(there, there, *pairs.T, others, objective))
-    before = table.rows.copy()
-    move_points(table, table, *pairs.T, others, objective, rate=1.0, most=1e9)
-    slope = float(((before - table.rows) * direction).sum())
-    assert slope == pytest.approx((losses[0] - losses[1]) / 2e-3, rel=2e-3)
-
-
 @pytest.mark.parametrize("objective", [*OBJECTIVES, *EXACT], ids=lambda one: f"{one.name}-{one.b}-{one.epsilon}")
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-4, 1e15])
 def test_equal_and_extreme_points_stay_numbers(objective: LayoutObjective, scale: float) -> None:

@@ -11,10 +11,9 @@ import torch
 from models.kernels.dense.dropout import dropout, relu_dropout
 from tasks.components.afforest import connected_components
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.partition.kernels.quality import count_cut, cut_matrix, halos
+from tasks.partition.kernels.quality import count_cut, cut_matrix
 from tasks.partition.kernels.reorder import order_by_part
 from tasks.partition.kernels.undirected import is_simple
-from tasks.preprocess.edges.coo import coo_to_csr
 from tasks.preprocess.edges.shard_kernels import sort_and_compress
 from tasks.preprocess.transforms.hops import count_labels, mean_rows
 from tasks.sampling.links.negatives import NegativeSampler
@@ -29,12 +28,9 @@ def test_graphs_without_edges(num_nodes: int) -> None:
     part = np.zeros(num_nodes, np.int32)
     count, component = connected_components(indptr, NO_EDGES)
     assert (count, component.tolist()) == (num_nodes, [*range(num_nodes)])
-    made, indices = coo_to_csr(num_nodes, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    assert (made.tolist(), len(indices)) == (indptr.tolist(), 0)
     assert is_simple(indptr, NO_EDGES)
     assert count_cut(indptr, NO_EDGES, part) == 0
     assert not cut_matrix(indptr, NO_EDGES, part, 2).any()
-    assert [len(halo) for halo in halos(indptr, NO_EDGES, np.array([0, num_nodes]), 1)] == [0]
     assert order_by_part(part, 2, np.dtype(np.int32)) is not None
     count_labels(indptr, NO_EDGES, np.full(num_nodes, -1, np.int64), np.zeros((num_nodes, 0), np.float32))
 

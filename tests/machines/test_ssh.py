@@ -18,7 +18,7 @@ import pytest
 
 from configs.errors import StageError
 from configs.load import load_recipe
-from flows.machines.remote import READY, Order, with_recipe
+from flows.machines.remote import READY, RemoteOrder, with_recipe
 from flows.machines.ssh import machines_by_ssh, make_order, ssh_command
 from tasks.processes.code_version import code_version
 from tasks.storage.home import Home
@@ -152,9 +152,9 @@ def test_what_is_not_as_on_machine_0(tmp_path: Path, change: dict[str, str], sai
     assert READY not in done.stdout.decode()
 
 
-def _waiting(folder: Path) -> Order:
+def _waiting(folder: Path) -> RemoteOrder:
     """Return the order of a run that waits for machine 0."""
-    return Order(
+    return RemoteOrder(
         folder=str(folder),
         environment={"GRAPHMILL_HOME": str(folder / "home")},
         recipe=write_recipe(folder, train=TRAIN).read_text(),
@@ -191,7 +191,7 @@ def test_variables_that_matter_are_passed_on(tmp_path: Path, monkeypatch: pytest
     for name, value in {**given, "GRAPHMILL_HOME": "/another"}.items():
         monkeypatch.setenv(name, value)
     recipe, home = load_recipe(str(write_recipe(tmp_path, train=TRAIN)), _options()), Home.open(tmp_path / "home")
-    order = Order(**json.loads(make_order(recipe, home, [], tmp_path).line()))
+    order = RemoteOrder(**json.loads(make_order(recipe, home, [], tmp_path).line()))
     assert order.environment["GRAPHMILL_HOME"] == str(home.root)
     assert {name: order.environment.get(name) for name in given} == {**given, "MLFLOW_TRACKING_PASSWORD": None}
 

@@ -17,7 +17,7 @@ import pytest
 import requests
 
 from configs.errors import RecipeError
-from flows.services import state, supervisor
+from flows.services import supervisor
 from flows.services.postgres import check_database
 from flows.services.settings import ServiceSettings, log_path
 from flows.services.state import ServiceState, born, is_same, listens
@@ -165,15 +165,11 @@ def test_a_server_is_told_from_one_of_another_process() -> None:
     assert not listens(other.pid, port)
 
 
-def test_a_process_is_known_though_the_clock_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_known_by_the_boot_and_its_tick() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
         account = ServiceState(name="mlflow", process=process.pid, born=born(process.pid))
-        account.created = state.created_at(process.pid)
         assert is_same(account)
-        assert is_same(account.model_copy(update={"born": ""})), "as earlier versions wrote it"
-        # An hour later by the wall clock, though nothing happened.
-        monkeypatch.setattr(state, "created_at", lambda _: account.created + 3600)
-        assert is_same(account)
+        assert not is_same(account.model_copy(update={"born": ""}))
         assert not is_same(account.model_copy(update={"process": os.getpid()}))
         _, _, ticks = account.born.partition(":")
         assert not is_same(account.model_copy(update={"born": f"another boot:{ticks}"}))

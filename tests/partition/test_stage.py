@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from configs.errors import DataError
 from configs.registry import PARTITIONERS
 from configs.schema import Recipe
+from tasks.partition.simple import RandomPartitioner
 from tasks.partition.stage import STAGE
 from tasks.stage import Parent, StageOutcome, run_stage
 from tasks.storage.graph_store import ArrayWriter, GraphStore
@@ -121,28 +122,10 @@ def test_measures(tmp_path: Path, home: Home) -> None:
     assert manifest.node_balance == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("hops", [1, 2, 3])
-def test_halo_is_what_reaches_the_part(tmp_path: Path, home: Home, hops: int) -> None:
-    outcome = run(directed_graph(tmp_path / "graph", num_edges=120), home, num_parts=4, halo_hops=hops)
-    store = store_of(outcome)
-    adjacency = dense(store) > 0
-    offsets = outcome.manifest.part_offsets
-    for p in range(4):
-        inside = np.zeros(len(adjacency), bool)
-        inside[offsets[p] : offsets[p + 1]] = True
-        reach = inside.copy()
-        for _ in range(hops):
-            reach |= adjacency[reach].any(axis=0)
-        halo = np.load(outcome.folder / f"halo-{p}.npy")
-        assert np.array_equal(halo, np.flatnonzero(reach & ~inside))
-        assert outcome.manifest.halo_sizes[p] == len(halo)
-
-
 @pytest.mark.parametrize("num_parts", [2, 7])
 def test_directed_edge_data_follows(tmp_path: Path, home: Home, num_parts: int) -> None:
     parent = directed_graph(tmp_path / "graph")
-    outcome = run(parent, home, num_parts=num_parts, halo_hops=0)
-    assert outcome.manifest.halo_sizes == ()
+    outcome = run(parent, home, num_parts=num_parts)
     before, after = GraphStore(parent.folder, parent.manifest), store_of(outcome)
     old = old_ids(before, after)
     for name in ("label", "node_time"):
@@ -243,9 +226,14 @@ def test_graph_without_edges(tmp_path: Path, home: Home, balance_train: bool) ->
     manifest = run(parent, home, num_parts=3, balance_train=balance_train).manifest
     assert manifest.edge_cut == 0.0
     assert sorted(np.diff(manifest.part_offsets)) == [3, 4, 4]
-    assert manifest.halo_sizes == (0, 0, 0)
 
 
-def test_unbalanced_parts_are_reported(tmp_path: Path, home: Home) -> None:
-    manifest = run(node_graph(tmp_path / "graph"), home, name="hash", num_parts=20).manifest
+def test_unbalanced_parts_are_reported(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        RandomPartitioner,
+        "partition",
+        lambda self, csr, num_parts, context: np.arange(csr.num_nodes, dtype=np.int32) ** 2 % num_parts,
+    )
+    manifest = run(node_graph(tmp_path / "graph"), home, name="random", num_parts=20).manifest
     assert any("times the mean number of nodes" in text for text in manifest.warnings)
+    assert any("parts are empty: take fewer" in text for text in manifest.warnings)

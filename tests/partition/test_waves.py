@@ -11,11 +11,12 @@ import pytest
 import scipy.sparse as sp
 
 from tasks.partition import levels
-from tasks.partition.base import Csr, Parts
+from tasks.partition.base import Csr, Parts, WeightedCsr
+from tasks.partition.kernels.moves import move_all
 from tasks.partition.kernels.quality import count_cut
-from tasks.partition.kernels.range_moves import Draw, Rows, apply_changes, choose_clusters, choose_parts
-from tasks.partition.levels import Level, Limits, Resources, coarsen, finest_level
-from tasks.partition.waves import ThreadWaves
+from tasks.partition.kernels.range_clusters import RANGES_PER_WAVE, RangeRows, choose_clusters
+from tasks.partition.levels import Level, Limits, coarsen, finest_level
+from tasks.partition.waves import cluster_by_ranges
 from tests.partition.test_partitioners import csr_of, grid, make, planted
 
 
@@ -24,116 +25,85 @@ def random_graph(num_nodes: int, num_edges: int, seed: int, dtype: type = np.int
     return csr_of(*rng.integers(0, max(2, num_nodes - 3), (2, num_edges)), num_nodes, dtype)
 
 
-def rows_of(csr: Csr, first: int, last: int) -> Rows:
-    indptr = csr.indptr[first : last + 1]
-    return Rows(first, indptr, csr.indices[indptr[0] : indptr[-1]])
+def alone(csr: Csr, cap: int, train_idx: np.ndarray | None = None, train_cap: int = 0) -> tuple[WeightedCsr, Parts]:
+    """A graph, and each node as a cluster of its own."""
+    level = finest_level(csr, train_idx)
+    label = np.arange(csr.num_nodes, dtype=csr.indices.dtype)
+    return level.graph, Parts(label, level.weight, level.train, level.weight.copy(), level.train.copy(), cap, train_cap)
+
+
+def choose(graph: WeightedCsr, clusters: Parts, first: int, last: int, key: int, sample: bool = False) -> np.ndarray:
+    begin, end = graph.indptr[first], graph.indptr[last]
+    rows = RangeRows(first, graph.indptr[first : last + 1], graph.indices[begin:end], graph.edge_weight[begin:end])
+    chosen = np.empty(last - first, clusters.part.dtype)
+    choose_clusters(rows, clusters, key, sample, chosen)
+    return chosen
 
 
 @pytest.mark.parametrize(("num_nodes", "num_edges"), [(5, 4), (101, 700), (301, 9001)])
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_clusters_of_a_range_against_plain_loops(num_nodes: int, num_edges: int, dtype: type) -> None:
-    csr, rng = random_graph(num_nodes, num_edges, num_nodes, dtype), np.random.default_rng(1)
-    label = rng.integers(0, max(2, num_nodes // 6), num_nodes).astype(dtype)
-    size = np.bincount(label, minlength=num_nodes).astype(np.int32)
-    first, last, cap, sharers = num_nodes // 4, num_nodes - 1, int(size.max()) + 4, 3
-    own, before = np.empty(last - first, dtype), label.copy()
-    moved = choose_clusters(rows_of(csr, first, last), label, size, cap, sharers, Draw(7, False), own)
-    assert np.array_equal(label, before)
-    seen, arrivals = label.copy(), Counter()
+@pytest.mark.parametrize("weighted", [False, True])
+def test_clusters_of_a_range_against_plain_loops(num_nodes: int, num_edges: int, weighted: bool) -> None:
+    csr, rng = random_graph(num_nodes, num_edges, num_nodes), np.random.default_rng(1)
+    label = rng.integers(0, max(2, num_nodes // 6), num_nodes).astype(np.int32)
+    weight = rng.integers(1, 5, num_nodes).astype(np.int32) if weighted else np.ones(num_nodes, np.int32)
+    size = np.bincount(label, weight, num_nodes).astype(np.int32)
+    edge_weight = rng.integers(1, 9, csr.num_edges if weighted else 0).astype(np.int32)
+    first, last, cap = num_nodes // 4, num_nodes - 1, int(size.max()) + 40
+    none = np.zeros(0, np.int32)
+    clusters = Parts(label.copy(), weight, none, size.copy(), none, cap, 0)
+    chosen = choose(WeightedCsr(csr.indptr, csr.indices, edge_weight), clusters, first, last, 7)
+    assert np.array_equal(label, clusters.part)
+    seen, arrivals = label.copy(), Counter[int]()
     for v in range(first, last):
-        counts = Counter(seen[csr.indices[csr.indptr[v] : csr.indptr[v + 1]]].tolist())
-        quota = {c: max(1, (cap - int(size[c])) // sharers) for c in counts if size[c] < cap}
-        open_to = {c: counts[c] for c in quota if arrivals[c] < quota[c] or c == seen[v]}
-        open_to[int(seen[v])] = counts[int(seen[v])]
-        best = max(open_to.values())
-        assert open_to[int(own[v - first])] == best
-        if own[v - first] != seen[v]:
-            arrivals[int(own[v - first])] += 1
-        seen[v] = own[v - first]
-    assert moved == np.count_nonzero(seen != before)
-    nodes = first + np.flatnonzero(own != label[first:last])
-    apply_changes(nodes, own[nodes - first], label, size)
-    assert np.array_equal(label, seen)
-    assert np.array_equal(size, np.bincount(seen, minlength=num_nodes))
+        counts, w, old, new = Counter[int](), int(weight[v]), int(seen[v]), int(chosen[v - first])
+        for e in range(csr.indptr[v], csr.indptr[v + 1]):
+            counts[int(seen[csr.indices[e]])] += int(edge_weight[e]) if weighted else 1
+        room = {c: cap - int(size[c]) for c in counts}
+        open_to = {
+            c: count
+            for c, count in counts.items()
+            if room[c] >= w and arrivals[c] + w <= max(w, room[c] // RANGES_PER_WAVE)
+        }
+        open_to[old] = counts[old]
+        assert open_to[new] == max(open_to.values())
+        arrivals[new] += w if new != old else 0
+        seen[v] = new
+    nodes = first + np.flatnonzero(chosen != label[first:last])
+    move_all(nodes, chosen[nodes - first], clusters)
+    assert np.array_equal(clusters.part, seen)
+    assert np.array_equal(clusters.size, np.bincount(seen, weight, num_nodes))
 
 
 def test_ties_are_drawn_evenly() -> None:
     """A star: in the first round each leaf has one choice, the centre has all."""
-    csr = csr_of(np.zeros(6, int), np.arange(1, 7), 7)
-    chosen = Counter()
-    for key in range(3000):
-        own = np.empty(1, np.int32)
-        label, size = np.arange(7, dtype=np.int32), np.ones(7, np.int32)
-        choose_clusters(rows_of(csr, 0, 1), label, size, 9, 1, Draw(key, True), own)
-        chosen[int(own[0])] += 1
+    graph, clusters = alone(csr_of(np.zeros(6, int), np.arange(1, 7), 7), 9)
+    chosen = Counter(int(choose(graph, clusters, 0, 1, key, sample=True)[0]) for key in range(3000))
     assert set(chosen) == set(range(1, 7))
     assert max(chosen.values()) < 1.25 * min(chosen.values())
-
-
-@pytest.mark.parametrize(("num_nodes", "num_edges"), [(5, 4), (101, 700), (301, 9001)])
-@pytest.mark.parametrize("num_parts", [2, 9])
-def test_parts_of_a_range_against_plain_loops(num_nodes: int, num_edges: int, num_parts: int) -> None:
-    csr, rng = random_graph(num_nodes, num_edges, num_nodes), np.random.default_rng(2)
-    part = rng.integers(0, num_parts, num_nodes).astype(np.int32)
-    size = np.bincount(part, minlength=num_parts)
-    first, last, cap, sharers = num_nodes // 4, num_nodes - 1, int(size.max()) + 4, 2
-    own = np.empty(last - first, np.int32)
-    moved = choose_parts(rows_of(csr, first, last), part, size, cap, sharers, own)
-    seen, room = part.copy(), (cap - size) // sharers
-    for v in range(first, last):
-        counts = np.bincount(seen[csr.indices[csr.indptr[v] : csr.indptr[v + 1]]], minlength=num_parts)
-        gains = np.where(room > 0, counts, -1)
-        gains[seen[v]] = counts[seen[v]]
-        chosen = own[v - first]
-        assert gains[chosen] == gains.max()
-        if counts[seen[v]] == gains.max():
-            assert chosen == seen[v], "nothing is gained by moving"
-        else:
-            room[chosen] -= 1
-            room[seen[v]] += 1
-        seen[v] = chosen
-    assert moved == np.count_nonzero(seen != part)
 
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_any_number_of_threads_finds_the_same(threads: int) -> None:
     csr = planted(6001)
-    found = []
+    labels = []
     for count in (1, threads):
-        with ThreadWaves(csr, count) as waves:
-            label, size = waves.cluster(60, 4, seed=3)
-            part = np.random.default_rng(0).integers(0, 4, csr.num_nodes).astype(np.int32)
-            parts = Parts(part, np.zeros(0), np.zeros(0), np.bincount(part, minlength=4), np.zeros(0), 1700, 0)
-            waves.improve(parts, 3)
-        found.append((label, size, part))
-    for one, many in zip(*found, strict=True):
-        assert np.array_equal(one, many)
-    parts = [make("coarsened", threads=count).partition(csr, 4) for count in (1, threads)]
-    assert np.array_equal(*parts)
+        graph, clusters = alone(csr, 60)
+        cluster_by_ranges(graph, clusters, 4, 3, count)
+        labels.append(clusters.part)
+    assert np.array_equal(*labels)
+    assert np.array_equal(*(make("coarsened", threads=count).partition(csr, 4) for count in (1, threads)))
 
 
-def test_clusters_keep_to_their_limit_and_follow_communities() -> None:
+def test_clusters_keep_to_their_limits_and_follow_communities() -> None:
     csr = grid(90)
-    with ThreadWaves(csr, 2) as waves:
-        label, size = waves.cluster(50, 4, seed=1)
-    assert np.array_equal(size, np.bincount(label, minlength=csr.num_nodes))
-    assert size.max() <= 50 + 16
-    assert np.count_nonzero(size) < csr.num_nodes / 3
-    assert count_cut(csr.indptr, csr.indices, label) < 0.6 * csr.num_edges
-
-
-def test_refinement_cuts_less_and_keeps_to_the_limit() -> None:
-    csr = grid(90)
-    part = (np.arange(csr.num_nodes) % 90 * 4 // 90).astype(np.int32)
-    wrong = np.random.default_rng(4).permutation(csr.num_nodes)[:800]
-    part[wrong] = (part[wrong] + 1) % 4
-    before, size = count_cut(csr.indptr, csr.indices, part), np.bincount(part, minlength=4)
-    parts = Parts(part, np.zeros(0), np.zeros(0), size, np.zeros(0), int(1.03 * csr.num_nodes / 4), 0)
-    with ThreadWaves(csr, 2) as waves:
-        waves.improve(parts, 4)
-    assert count_cut(csr.indptr, csr.indices, part) < 0.4 * before
-    assert np.array_equal(size, np.bincount(part, minlength=4))
-    assert size.max() <= 1.03 * csr.num_nodes / 4
+    graph, clusters = alone(csr, 50, np.arange(0, csr.num_nodes, 7), 12)
+    cluster_by_ranges(graph, clusters, 4, 1, 2)
+    assert np.array_equal(clusters.size, np.bincount(clusters.part, minlength=csr.num_nodes))
+    assert np.array_equal(clusters.train_size, np.bincount(clusters.part[::7], minlength=csr.num_nodes))
+    assert clusters.size.max() <= 50 + 16
+    assert clusters.train_size.max() <= 12 + 16
+    assert np.count_nonzero(clusters.size) < csr.num_nodes / 3
+    assert count_cut(csr.indptr, csr.indices, clusters.part) < 0.6 * csr.num_edges
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -151,8 +121,7 @@ def test_contraction_against_scipy(
     if weighted:
         adjacency.data = rng.integers(1, 9, csr.num_edges).astype(float)
         level = Level(level.graph._replace(edge_weight=adjacency.data.astype(np.int32)), level.weight, level.train)
-    resources = Resources(threads, tmp_path)
-    coarse = levels._contract(level, label, count, np.empty(211, np.int32), resources)
+    coarse = levels._contract(level, label, count, np.empty(211, np.int32), threads, tmp_path)
     member = sp.csr_matrix((np.ones(211), (label, np.arange(211))), shape=(count, 211))
     expected = (member @ adjacency @ member.T).toarray()
     np.fill_diagonal(expected, 0)
@@ -172,6 +141,6 @@ def test_large_levels_lie_in_files_cut_to_their_length(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "truncate", lambda path, size: (cut.append(size), truncate(path, size)))
     csr = planted(4001)
     limits = Limits(num_parts=4, cap=1100, train_cap=0, cluster_cap=60, cluster_train_cap=1)
-    _, coarse = coarsen(finest_level(csr, None), limits, Resources(2, tmp_path), seed=1)
+    _, coarse = coarsen(finest_level(csr, None), limits, 1, 2, tmp_path)
     assert cut == [128 + 4 * coarse.num_edges] * 2
     assert coarse.weight.sum() == csr.num_nodes

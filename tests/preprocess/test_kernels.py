@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from tasks.arrays import row_ranges
-from tasks.preprocess.edges.coo import coo_to_csr, over_rows, sort_rows
-from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
+from tasks.preprocess.edges.coo import over_rows
+from tasks.preprocess.edges.shard_kernels import Packing, expand_edges, sort_and_compress, sort_rows
 
 NOTHING = np.empty(0, np.int32)
 
@@ -41,9 +41,9 @@ def test_shard_to_runs() -> None:
     rng = np.random.default_rng(0)
     num_nodes, bits = 3000, 12
     src, dst = rng.integers(0, num_nodes, (2, 40_000)).astype(np.int32)
-    keys, count, loops = np.empty(80_000, np.uint64), 0, 0
+    keys, count, loops, packing = np.empty(80_000, np.uint64), 0, 0, Packing(0, 0, bits, True, True)
     for part in (slice(0, 0), slice(0, 25_000), slice(25_000, None)):
-        count, met = expand_edges(src[part], dst[part], 0, 0, True, True, bits, keys, count, NOTHING, 0)
+        count, met = expand_edges(src[part], dst[part], packing, keys, count, NOTHING, 0)
         loops += met
     assert loops == (src == dst).sum()
     assert count == 2 * (40_000 - loops)
@@ -57,14 +57,6 @@ def test_shard_to_runs() -> None:
     np.testing.assert_array_equal(rows, np.flatnonzero(np.diff(matrix.indptr)))
     np.testing.assert_array_equal(counts, np.diff(matrix.indptr)[rows])
     np.testing.assert_array_equal(cols, matrix.indices)
-
-
-def test_counting_sort_keeps_the_order_of_the_list() -> None:
-    row, col = np.array([2, 0, 2, 2, 0]), np.array([5, 4, 1, 5, 4], np.int32)
-    indptr, indices = coo_to_csr(4, row, col)
-    assert indptr.tolist() == [0, 2, 2, 5, 5]
-    assert indices.tolist() == [4, 4, 5, 1, 5]
-    assert indices.dtype == np.int32
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -132,10 +132,9 @@ def test_types_of_nodes(run: Run) -> None:
 
 TRANSFORMS = [
     {"name": "standardize", "columns": "x"},
-    {"name": "rank_gauss", "columns": "y", "num_quantiles": 10},
-    {"name": "bucket", "columns": "z", "num_buckets": 3},
+    {"name": "min_max", "columns": "y"},
+    {"name": "codes", "columns": "z"},
     {"name": "degree"},
-    {"name": "random_walk_pe", "steps": 2},
     {"name": "embedding", "dim": 4, "method": "fastrp"},
     {"name": "hops", "features": ["in", "in-in"], "labels": ["in"]},
 ]

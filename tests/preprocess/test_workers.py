@@ -15,7 +15,7 @@ def test_workers_change_no_byte(make_dataset: Any, node_splits: Any, preprocess:
     edges = {"src": src, "dst": dst, "weight": rng.random(900).astype(np.float32)}
     nodes = {"node": (60, {"x": x, "label": rng.integers(0, 2, 60)})}
     data = make_dataset(nodes, {("node", "to", "node"): edges}, node_splits(60))
-    transforms = ["standardize", "rank_gauss", "degree", "hops"]
+    transforms = ["standardize", "min_max", "degree", "hops"]
 
     def backwards(function: Any, items: Any) -> Any:
         with ThreadPoolExecutor(3) as pool:

@@ -34,7 +34,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.controls.suite.Controls.predictions", lambda *_: iter(()))
     # Drawing takes longer than all the rest; `test_stage.py` looks at real pages.
     monkeypatch.setattr("tasks.publish.build.render", lambda *_: "<html></html>")
-    monkeypatch.setattr("tasks.train.stage.run_job", run_job)
+    monkeypatch.setattr("tasks.train.stage.run_training", run_job)
     monkeypatch.setattr(supervise, "run_worker", work)
 
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError, RecipeError
-from configs.expectations import ExpectConfig, age_seconds, bounds_of
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
+from configs.values.expectations import ExpectConfig, age_seconds, bounds_of
 from flows.pipeline.watched_data import DataWatch
 from tasks.publish import profile
 from tasks.publish.expectations import Reference, champion_of, check_arrival, check_drift

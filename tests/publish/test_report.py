@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from configs.label_types import label_type
 from configs.metric_names import telling
 from tasks.evaluators.evaluators import Prediction
-from tasks.kinds.diagnosis.classes import diagnose
+from tasks.kinds.diagnosis.classes import diagnose, ranking
 from tasks.publish.plots import eval_plots
 from tasks.publish.plots import run_plots as plots
 from tasks.publish.report import sections
@@ -119,8 +120,16 @@ def trained(folder: Path) -> Parent:
     return Parent(manifest, folder)
 
 
+def diagnosed(prediction: Prediction, kind: str, names: list[str] | None = None) -> dict[str, Any]:
+    if kind == "link":
+        assert prediction.positive is not None
+        assert prediction.negative is not None
+        return {"ranking": ranking(prediction.positive, prediction.negative)}
+    return diagnose(prediction, label_type(kind), names)
+
+
 def evaluation(prediction: Prediction, kind: str, metric: str, names: list[str] | None = None) -> Parent:
-    report = {"split": "test", **diagnose(prediction, kind, names)}
+    report = {"split": "test", **diagnosed(prediction, kind, names)}
     manifest = EvalReport(
         **COMMON,
         stage="evaluate",
@@ -139,7 +148,7 @@ def everything(tmp_path: Path) -> dict[str, Parent]:
     rng = np.random.default_rng(0)
     prediction = Prediction(rng.standard_normal((200, 4)).astype(np.float32), rng.integers(0, 4, 200))
     fields = graph.manifest.model_dump()
-    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "halo_sizes": (5, 7), "edge_cut": 0.25}
+    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "edge_cut": 0.25}
     fields["report"] = {
         "degrees": {"log2_bins": [3, 0, 50, 200, 47], "mean": 6.5, "max": 15, "isolated": 3},
         "components": {"count": 4, "largest": 297, "log2_sizes": [3, 0, 0, 0, 0, 0, 0, 0, 1], "kept": 4},
@@ -284,7 +293,7 @@ def test_every_picture_of_every_task_is_drawn() -> None:
         "link": (Prediction(positive=scores[:, 0], negative=scores[:, 1:]), {"scores", "ranks"}),
     }
     for kind, (prediction, expected) in cases.items():
-        report = {"split": "test", **diagnose(prediction, kind)}
+        report = {"split": "test", **diagnosed(prediction, kind)}
         json.dumps(report, allow_nan=False)
         drawn = {name for name, _, canvas in eval_plots.all_of(report) if canvas is not None}
         assert drawn == expected
@@ -496,7 +505,7 @@ def test_all_that_was_asked_is_shown() -> None:
 def test_confusion_of_many_classes_is_pooled_and_loses_no_row() -> None:
     rng = np.random.default_rng(3)
     prediction = Prediction(rng.standard_normal((900, 58)).astype(np.float32), rng.integers(0, 58, 900))
-    confusion = diagnose(prediction, "multiclass")["confusion"]
+    confusion = diagnosed(prediction, "multiclass")["confusion"]
     assert len(confusion["classes"]) == 31
     assert confusion["classes"][-1] == "other"
     assert np.sum(confusion["counts"]) == 900

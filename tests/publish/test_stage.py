@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from configs.errors import RecipeError, StageError
+from configs.label_types import label_type
 from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.apply.model.files import load_published
@@ -52,7 +53,11 @@ def finished_run(folder: Path, accuracy: float = 0.75, key: str = "train-1") -> 
         update={"key": key, "created_at": "2026-01-01T00:00:10+00:00", "seconds": 10.0, "num_parameters": len(key)}
     )
     scores = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
-    report = {"split": "test", "higher_is_better": True, **diagnose(Prediction(scores, scores.argmax(1)), "multiclass")}
+    report = {
+        "split": "test",
+        "higher_is_better": True,
+        **diagnose(Prediction(scores, scores.argmax(1)), label_type("multiclass")),
+    }
     metrics = {"valid": {"accuracy": accuracy, "f1_macro": 0.5}, "test": {"accuracy": 0.7}}
     evaluation = EvalReport(
         **{**COMMON, "key": f"eval-{accuracy}"},

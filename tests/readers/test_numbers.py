@@ -102,6 +102,7 @@ MISTAKES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("0.5,2\n3,1e\n", np.float64, {}, r"'1e' is not a number"),
     ("0.5,2\n3,1.2.3\n", np.float64, {}, r"'1\.2\.3' is not a number"),
     ("0.5,2\n3,1_0\n", np.float64, {}, r"'1_0' is not a number"),
+    ("1,2\n,4\n", np.int64, {"missing": True}, r"row 1, column 0\): the cell is empty"),
     ("1,2\n3,4\n", np.int32, {"num_columns": 3}, r"row 0\): the row has 2 columns, the others have 3"),
 ]
 

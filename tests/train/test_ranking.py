@@ -368,7 +368,7 @@ def test_rows_that_a_table_does_not_know_have_no_vector(tmp_path: Path) -> None:
     [
         ({"model.id_embedding.types": "product"}, r"no table 'product' \(did you mean 'products'\?\)"),
         ({"model.id_embedding.types": "task"}, "rows of task are what is predicted, each once"),
-        ({"train.loader": "relational", "train.loader.negatives": "4"}, "negatives is an option of recommendations"),
+        ({"train.loader": "relational", "train.loader.negatives": "4"}, "unknown key 'negatives'"),
         ({"train.loader.fanout": "3"}, "fanout has 1 numbers and the model has 2 layers"),
     ],
 )

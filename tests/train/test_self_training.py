@@ -123,12 +123,6 @@ def test_refusals(graph: tuple[GraphStore, GraphModel, Path], tmp_path: Path) ->
         check_self_training(train, molecules)
 
 
-def test_the_strategy_of_earlier_recipes_is_told_where_it_lives() -> None:
-    strategy = {"name": "self_training", "rounds": 2}
-    with pytest.raises(RecipeError, match=r"is an option of every training, train\.self_training="):
-        build_recipe({**SECTIONS, "train": {"strategy": strategy}})
-
-
 def test_rounds_follow_each_other_and_finished_ones_are_kept(tmp_path: Path, home: Home) -> None:
     parent = as_partition(node_graph(tmp_path / "g"))
     (parent.folder / "manifest.json").write_text(parent.manifest.model_dump_json())

@@ -15,7 +15,7 @@ import torch
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
 from configs.registry import LOADERS
-from configs.sizes import in_words, number_of_bytes
+from configs.values.sizes import in_words, number_of_bytes
 from models.kernels.tables.row_layout import UpdateRule
 from models.vectors.configs import Pairing
 from tasks.sampling.walks.alias import draw_many

@@ -13,7 +13,7 @@ from configs.errors import IntegrityError, RecipeError
 from tasks.stage import StageContext
 from tasks.storage.caching import PickleCache
 from tasks.storage.home import Home
-from tasks.train.ranks.launch import run_job
+from tasks.train.ranks.launch import run_training
 from tests.ports import free_port
 from tests.sampling.part_graphs import rich_graph
 from tests.train.in_process import make_job
@@ -44,7 +44,7 @@ class Machine:
         work = self.home.work / "train-here"
         context = StageContext("train", work, self.home, PickleCache(self.home))
         try:
-            self.outcome = run_job(make_job(self._recipe, self.graph, work), context)
+            self.outcome = run_training(make_job(self._recipe, self.graph, work), context)
         except Exception as error:
             self.outcome = error
 

@@ -52,7 +52,6 @@ def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
 
 
 def _needed_runs(home: Home, records: list[RunRecord], younger_than: float) -> Iterator[RunRecord]:
-    """Yield living, young and each recipe's latest successful runs."""
     settled: set[str] = set()
     for record in records:
         latest = record.status == "completed" and record.recipe not in settled

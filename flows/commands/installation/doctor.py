@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from importlib.util import find_spec
 
@@ -23,29 +22,8 @@ _LITTLE_DISK_BYTES = 2 * 10**9
 _LITTLE_MEMORY_BYTES = 2 * 10**9
 
 
-@dataclass(frozen=True)
-class Line:
-    """One finding."""
-
-    level: str
-    """`ok`, `note` (works, but look at it) or `broken`."""
-    subject: str
-    text: str
-
-
-def ok(subject: str, text: str) -> Line:
-    """It is as it should be."""
-    return Line("ok", subject, text)
-
-
-def note(subject: str, text: str) -> Line:
-    """It works, with a remark."""
-    return Line("note", subject, text)
-
-
-def broken(subject: str, text: str) -> Line:
-    """It does not work; `text` says how to mend it."""
-    return Line("broken", subject, text)
+Finding = tuple[str, str, str]
+"""`ok`, `note` (works, but look at it) or `broken`; what it is about; and the text, which says how to mend it."""
 
 
 def examine(home: Home) -> bool:
@@ -56,30 +34,27 @@ def examine(home: Home) -> bool:
     sound = True
     for check in CHECKS:
         with waiting(f"looking at {check.__name__.strip('_').replace('_', ' ')}"):
-            lines = list(_checked(check, home))
-        for line in lines:
-            sound &= line.level != "broken"
-            console.print(f"{line.level:<7}", style=styles[line.level], end="")
-            console.print(f"{line.subject:<16} {line.text}", markup=False, soft_wrap=True)
+            findings: list[Finding] = []
+            try:
+                findings += check(home)
+            except Exception as error:  # a broken installation breaks in any way it likes
+                findings.append(("broken", check.__name__.strip("_"), f"{type(error).__name__}: {error}"))
+        for level, subject, text in findings:
+            sound &= level != "broken"
+            console.print(f"{level:<7}", style=styles[level], end="")
+            console.print(f"{subject:<16} {text}", markup=False, soft_wrap=True)
     return sound
 
 
-def _checked(check: Callable[[Home], Iterator[Line]], home: Home) -> Iterator[Line]:
-    try:
-        yield from check(home)
-    except Exception as error:  # a broken installation breaks in any way it likes
-        yield broken(check.__name__.strip("_"), f"{type(error).__name__}: {error}")
-
-
-def _python(home: Home) -> Iterator[Line]:
+def _python(home: Home) -> Iterator[Finding]:
     text = f"{platform.python_version()} at {sys.executable}"
     if (3, 11) <= sys.version_info[:2] < (3, 14):
-        yield ok("python", text)
+        yield ("ok", "python", text)
     else:
-        yield broken("python", f"{text}; graphmill needs 3.11, 3.12 or 3.13: PYTHON=python3.12 make setup")
+        yield ("broken", "python", f"{text}; graphmill needs 3.11, 3.12 or 3.13: PYTHON=python3.12 make setup")
 
 
-def _packages(home: Home) -> Iterator[Line]:
+def _packages(home: Home) -> Iterator[Finding]:
     from packaging.requirements import Requirement
 
     wrong = []
@@ -89,101 +64,101 @@ def _packages(home: Home) -> Iterator[Line]:
         if need.marker is not None and not need.marker.evaluate({"extra": ""}):
             continue
         try:
-            found = version(need.name)
+            installed = version(need.name)
         except PackageNotFoundError:
             wrong.append(f"{need.name} is missing")
             continue
-        if not need.specifier.contains(found.partition("+")[0], prereleases=True):
-            wrong.append(f"{need.name} is {found}, not {need.specifier}")
+        if not need.specifier.contains(installed.partition("+")[0], prereleases=True):
+            wrong.append(f"{need.name} is {installed}, not {need.specifier}")
         if need.name.lower() in ("prefect", "mlflow", "torch", "dgl", "numpy", "pyarrow", "pymetis", "ogb"):
-            shown.append(f"{need.name} {found}")
+            shown.append(f"{need.name} {installed}")
     if wrong:
-        yield broken("packages", f"{'; '.join(wrong)}; mend it with: make setup")
+        yield ("broken", "packages", f"{'; '.join(wrong)}; mend it with: make setup")
     else:
-        yield ok("packages", ", ".join(shown))
-    for extra, package in (("kaminpar", "kaminpar"), ("dask", "prefect-dask"), ("ray", "prefect-ray")):
+        yield ("ok", "packages", ", ".join(shown))
+    for extra, package in (("dask", "prefect-dask"), ("ray", "prefect-ray")):
         try:
-            yield ok(f"extra {extra}", f"{package} {distribution(package).version}")
+            yield ("ok", f"extra {extra}", f"{package} {distribution(package).version}")
         except PackageNotFoundError:
-            yield ok(f"extra {extra}", f'not installed (optional): pip install --editable ".[{extra}]"')
+            yield ("ok", f"extra {extra}", f'not installed (optional): pip install --editable ".[{extra}]"')
 
 
-def _dgl(home: Home) -> Iterator[Line]:
+def _dgl(home: Home) -> Iterator[Finding]:
     from models.dgl.adapter import NEWEST_PYTHON
 
     if sys.version_info[:2] > NEWEST_PYTHON and find_spec("dgl") is None:
-        yield ok("dgl", "no wheel for this Python: without the model dgl and `export graph`")
+        yield ("ok", "dgl", "no wheel for this Python: without the model dgl and `export graph`")
         return
     code = "import models.dgl.adapter as a; a.load_dgl(); print(a.import_mode())"
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     except subprocess.TimeoutExpired:
-        yield broken("dgl", "importing it takes more than 2 minutes")
+        yield ("broken", "dgl", "importing it takes more than 2 minutes")
         return
     if done.returncode == 0:
-        yield ok("dgl", f"import mode: {done.stdout.strip().splitlines()[-1]}")
+        yield ("ok", "dgl", f"import mode: {done.stdout.strip().splitlines()[-1]}")
     else:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("configs.errors.RecipeError: ")
-        yield broken("dgl", f"cannot be imported: {last}; mend it with: make setup")
+        yield ("broken", "dgl", f"cannot be imported: {last}; mend it with: make setup")
 
 
-def _devices(home: Home) -> Iterator[Line]:
+def _devices(home: Home) -> Iterator[Finding]:
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for i in range(count):
         properties = torch.cuda.get_device_properties(i)
-        yield ok(f"cuda:{i}", f"{properties.name}, {format_bytes(properties.total_memory)}")
+        yield ("ok", f"cuda:{i}", f"{properties.name}, {format_bytes(properties.total_memory)}")
     if count == 0:
         has_driver = shutil.which("nvidia-smi") is not None
         if has_driver and torch.version.cuda is None:
-            yield note("devices", "CPU only: torch is a CPU build although nvidia-smi is here; make clean setup")
+            yield ("note", "devices", "CPU only: torch is a CPU build although nvidia-smi is here; make clean setup")
         else:
-            yield ok("devices", "CPU (no CUDA device)")
+            yield ("ok", "devices", "CPU (no CUDA device)")
 
 
-def _machine(home: Home) -> Iterator[Line]:
+def _machine(home: Home) -> Iterator[Finding]:
     import psutil
 
     memory = psutil.virtual_memory()
     cores = len(os.sched_getaffinity(0))
     text = f"{cores} cores, {format_bytes(memory.available)} of {format_bytes(memory.total)} free"
     if memory.available < _LITTLE_MEMORY_BYTES:
-        yield note("machine", f"{text}: little memory; close something before a large graph")
+        yield ("note", "machine", f"{text}: little memory; close something before a large graph")
     else:
-        yield ok("machine", text)
+        yield ("ok", "machine", text)
 
 
-def _disk(home: Home) -> Iterator[Line]:
+def _disk(home: Home) -> Iterator[Finding]:
     free = shutil.disk_usage(home.root).free
     text = f"{format_bytes(free)} free under {home.root}"
     if free < _LITTLE_DISK_BYTES:
-        yield broken("disk", f"{text}: free some (graphmill clean) or take another place (--home DIR)")
+        yield ("broken", "disk", f"{text}: free some (graphmill clean) or take another place (--home DIR)")
     else:
-        yield ok("disk", text)
+        yield ("ok", "disk", text)
 
 
-def _home_folder(home: Home) -> Iterator[Line]:
+def _home_folder(home: Home) -> Iterator[Finding]:
     status = home.root.stat()
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != os.getuid():
-        yield broken("home", f"{home.root} belongs to another user; take your own (--home DIR)")
+        yield ("broken", "home", f"{home.root} belongs to another user; take your own (--home DIR)")
     elif mode & 0o077:
         what = "write" if mode & 0o022 else "look"
-        yield broken("home", f"others may {what} into {home.root} ({mode:o}); mend it with: chmod 700 {home.root}")
+        yield ("broken", "home", f"others may {what} into {home.root} ({mode:o}); mend it with: chmod 700 {home.root}")
     elif not os.access(home.root, os.W_OK | os.X_OK):
-        yield broken("home", f"{home.root} cannot be written; mend it with: chmod 700 {home.root}")
+        yield ("broken", "home", f"{home.root} cannot be written; mend it with: chmod 700 {home.root}")
     else:
-        yield ok("home", f"{home.root} ({mode:o})")
+        yield ("ok", "home", f"{home.root} ({mode:o})")
     try:
         home.secret_key()
-        yield ok("secret.key", f"{stat.S_IMODE(home.secret_key_file.stat().st_mode):o}")
+        yield ("ok", "secret.key", f"{stat.S_IMODE(home.secret_key_file.stat().st_mode):o}")
     except UserError as error:
-        yield broken("secret.key", str(error))
+        yield ("broken", "secret.key", str(error))
     yield from _modes(home)
 
 
-def _modes(home: Home) -> Iterator[Line]:
+def _modes(home: Home) -> Iterator[Finding]:
     """Look at what is for its owner's eyes only: see `docs/pages/security.md`."""
     services = home.root / "services"
     folders = [services, services / "logs", home.prefect]
@@ -196,33 +171,33 @@ def _modes(home: Home) -> Iterator[Line]:
             continue
         mode = stat.S_IMODE(status.st_mode)
         if status.st_uid != os.getuid():
-            yield broken(name, f"{path} belongs to another user; take a home of your own (--home DIR)")
+            yield ("broken", name, f"{path} belongs to another user; take a home of your own (--home DIR)")
         elif stat.S_ISLNK(status.st_mode):
-            yield note(name, f"{path} is a link: see to it that what it leads to is yours alone")
+            yield ("note", name, f"{path} is a link: see to it that what it leads to is yours alone")
         elif mode & 0o077:
             what = "look into" if wanted == 0o700 else "read"
-            yield broken(name, f"others may {what} {path} ({mode:o}); mend it with: chmod {wanted:o} {path}")
+            yield ("broken", name, f"others may {what} {path} ({mode:o}); mend it with: chmod {wanted:o} {path}")
 
 
-def _prefect_server(home: Home) -> Iterator[Line]:
+def _prefect_server(home: Home) -> Iterator[Finding]:
     url = own_server_url()
     if url is None:
-        yield ok("prefect", "no PREFECT_API_URL: each run starts a server of its own")
+        yield ("ok", "prefect", "no PREFECT_API_URL: each run starts a server of its own")
     else:
         yield _reach("prefect", "PREFECT_API_URL", url)
 
 
-def _mlflow_server(home: Home) -> Iterator[Line]:
+def _mlflow_server(home: Home) -> Iterator[Finding]:
     url = os.environ.get("MLFLOW_TRACKING_URI")
     if not url:
-        yield ok("mlflow", f"no MLFLOW_TRACKING_URI: runs are kept in {home.mlflow}")
+        yield ("ok", "mlflow", f"no MLFLOW_TRACKING_URI: runs are kept in {home.mlflow}")
     elif not url.startswith("http"):
-        yield ok("mlflow", f"MLFLOW_TRACKING_URI={url.rpartition('@')[2]}")
+        yield ("ok", "mlflow", f"MLFLOW_TRACKING_URI={url.rpartition('@')[2]}")
     else:
         yield _reach("mlflow", "MLFLOW_TRACKING_URI", url)
 
 
-def _reach(subject: str, variable: str, url: str) -> Line:
+def _reach(subject: str, variable: str, url: str) -> Finding:
     import requests
 
     shown = url.rpartition("@")[2]
@@ -230,15 +205,15 @@ def _reach(subject: str, variable: str, url: str) -> Line:
         status = requests.get(f"{url.rstrip('/')}/health", timeout=5).status_code
     except requests.RequestException as error:
         kind = type(error).__name__
-        return broken(subject, f"{shown} does not answer ({kind}); start it, or unset {variable} to do without")
+        return ("broken", subject, f"{shown} does not answer ({kind}); start it, or unset {variable} to do without")
     if status in (401, 403):
-        return note(subject, f"{shown} answers and wants a password ({status})")
+        return ("note", subject, f"{shown} answers and wants a password ({status})")
     if status >= 400:
-        return broken(subject, f"{shown} answers {status}; check {variable}")
-    return ok(subject, f"{shown} answers")
+        return ("broken", subject, f"{shown} answers {status}; check {variable}")
+    return ("ok", subject, f"{shown} answers")
 
 
-CHECKS: tuple[Callable[[Home], Iterator[Line]], ...] = (
+CHECKS: tuple[Callable[[Home], Iterator[Finding]], ...] = (
     _python,
     _packages,
     _dgl,

@@ -84,7 +84,6 @@ def _columns(tables: dict[str, dict[str, dict[str, Any]]]) -> Any:
 
 
 def _counts(what: str, rows: dict[str, dict[str, int]]) -> Any:
-    """Return the table of what each class, or each relation, has in each split."""
     splits = list(next(iter(rows.values())))
     shown = table(what, *splits, right=tuple(splits))
     for name, counts in list(rows.items())[:_SHOWN_ROWS]:

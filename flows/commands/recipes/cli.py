@@ -30,7 +30,6 @@ def _complete_recipe(incomplete: str) -> list[str]:
 
 
 def _complete_stage(incomplete: str) -> list[str]:
-    """Complete the last of `a,b,c`."""
     from configs.schema import STAGES
 
     before, comma, last = incomplete.rpartition(",")
@@ -196,6 +195,26 @@ def leaks(
 
     if not find_leaks(open_home(home), load_own_recipe(recipe, overrides or ()), seeds, as_json=as_json):
         raise typer.Exit(2)
+
+
+@app.command()
+def baseline(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Show what is done; run nothing.")] = False,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=1000, help="Runs, of the seeds 0, 1, ...")] = 5,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Mean and spread of a recipe over seeds; what is done already is not run again.
+
+    Example: `graphmill baseline my-graph.yaml train.epochs=50 --seeds 5`
+    """
+    from flows.commands.recipes.baseline import run_baseline
+
+    verbose = verbose or global_options.verbose
+    if not run_baseline(open_home(home), recipe, overrides or [], seeds, only_list=only_list, verbose=verbose):
+        raise typer.Exit(1)
 
 
 @app.command()

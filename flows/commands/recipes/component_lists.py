@@ -13,7 +13,6 @@ app = typer.Typer()
 
 
 def _add_list(plural: str, what: str) -> None:
-    """Add the command that lists the components of `configs.registry.REGISTRIES[plural]`."""
 
     @app.command(plural, help=f"List {what}.\n\nWith a name: its options, as a recipe says them.")
     def list_components(

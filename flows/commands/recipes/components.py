@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from configs.base import ComponentConfig
 from configs.errors import GraphmillError
 from configs.load import shipped_recipes
+from configs.reading.yaml_reader import read_yaml
 from configs.registry import REGISTRIES, TRANSFORMS
 from configs.schema import Recipe
-from configs.yaml_reader import read_yaml
 from flows.terminal.console import err, out, table
 from tasks.preprocess.transforms.configs import from_models
 from tasks.publish.vectors import with_versions
@@ -115,12 +115,10 @@ def _lines(config: BaseModel, depth: int) -> Iterator[str]:
 
 
 def _ordered(config: BaseModel) -> list[str]:
-    """Fields with `name` first, as people write them."""
     names = list(type(config).model_fields)
     return sorted(names, key=lambda name: name != "name")
 
 
 def _flow(value: Any) -> str:
-    """Return a value as one line of YAML."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")

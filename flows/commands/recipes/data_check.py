@@ -118,7 +118,7 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
             check_options(recipe)
         with found.recording_mistakes():
             ingested = _ingest(recipe, home, place, collector, found)
-            if ingested.manifest.task == "triple":
+            if "relations" in ingested.manifest.tables and ingested.manifest.split_rows.are_pairs:
                 found.relations = _relation_counts(DatasetStore(ingested.folder, ingested.manifest), None)
             if found.ok:
                 _preprocess(recipe, home, place, collector, found, ingested)
@@ -176,7 +176,7 @@ def _preprocess(
         found.warnings.append(unread)
     found.negatives = graph.manifest.report.get("negatives", [])
     dataset = DatasetStore(ingested.folder, ingested.manifest)
-    if graph.manifest.task == "triple" and recipe.time_moment is not None:
+    if found.relations and recipe.time_moment is not None:
         found.relations, found.edges = _relation_counts(dataset, graph), {}
     kind = kind_of(graph.manifest)
     label = kind.labels(graph)
@@ -188,11 +188,11 @@ def _preprocess(
             check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
         with found.recording_mistakes():
             _weigh_classes(recipe, graph, dataset, found)
-    label = graph.get(kind.label_array)
+    label = graph.get(graph.manifest.split_rows.labels)
     if label is not None:
-        count = _count_target_nodes(graph, ingested.manifest) if kind.one_graph else len(label)
+        count = _count_target_nodes(graph, ingested.manifest) if graph.manifest.split_rows.are_nodes else len(label)
         found.unlabelled = count - int(np.count_nonzero(has_label(label)))
-    if kind.one_graph:
+    if not graph.manifest.split_rows.are_graphs:
         count, component = number_components(graph)
         largest = int(np.bincount(component).max(initial=0))
         isolated = int(graph.manifest.report["degrees"]["isolated"])
@@ -208,7 +208,6 @@ def _weigh_classes(recipe: Recipe, graph: GraphStore, dataset: DatasetStore, fou
 
 
 def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:
-    """Return how many triples each relation has in each split, of the snapshot `graph` where there is one."""
     names = dataset.read("relations", ["name"])["name"].to_pylist()
     counts = {split: np.zeros(len(names), np.int64) for split in dataset.manifest.splits}
     for split, count in counts.items():
@@ -222,7 +221,6 @@ def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[st
 
 
 def _count_target_nodes(graph: GraphStore, manifest: DatasetManifest) -> int:
-    """Return how many nodes of the graph may have labels."""
     node_type = graph.get("node_type")
     if node_type is None:
         return graph.manifest.num_nodes

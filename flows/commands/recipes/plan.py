@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from configs.base import ConfigModel
-from configs.changes import as_text
 from configs.errors import GraphmillError, IntegrityError
+from configs.reading.changes import as_text
 from configs.schema import Recipe
 from flows.records.run_record import all_runs
 from flows.terminal.console import format_bytes, format_seconds, out, table
@@ -31,7 +31,7 @@ ReadingProgress = Callable[[str, float, float, str, str], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStage:
     """What would become of a stage."""
 
     stage: str
@@ -63,7 +63,7 @@ class Step:
 
 def make_plan(
     home: Home, recipe: Recipe, selection: Selection, progress: ReadingProgress = lambda *_: None
-) -> list[Step]:
+) -> list[PlannedStage]:
     """Look at each stage in order, as `run` would.
 
     Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.
@@ -80,7 +80,7 @@ def make_plan(
     recipe = with_versions(recipe, home)
     before = _latest_stages(home, recipe.name)
     keys: dict[str, str] = {}
-    steps: list[Step] = []
+    steps: list[PlannedStage] = []
     counts, manifest = expected_counts(recipe), None
     for name in selection.all:
         digests = SourceDigests(home, partial(progress, name))
@@ -95,8 +95,7 @@ def make_plan(
     return steps
 
 
-def _estimated(home: Home, step: Step, recipe: Recipe, counts: Counts | None, manifest: Any) -> Step:
-    """Fill in what can be told of a stage's size before it runs."""
+def _estimated(home: Home, step: PlannedStage, recipe: Recipe, counts: Counts | None, manifest: Any) -> PlannedStage:
     if counts is None:
         return step
     size = disk_bytes(step.stage, recipe, counts)
@@ -123,7 +122,7 @@ def _step(
     name: str,
     keys: dict[str, str],
     old: StageRecord | None,
-) -> Step:
+) -> PlannedStage:
     stage, home = load_stage(name), digests.home
     runs = "runs" if name in selection.stages else "missing"
     known = (old.bytes, old.build_seconds, "last run", old.peak_bytes) if old else (None, None, "")
@@ -133,21 +132,21 @@ def _step(
     if waiting:
         verb = "run" if len(waiting) > 1 else "runs"
         names = " and ".join(filter(None, (", ".join(waiting[:-1]), waiting[-1])))
-        return Step(name, runs, [f"since {names} {verb}", *changes], "", *known)
+        return PlannedStage(name, runs, [f"since {names} {verb}", *changes], "", *known)
     try:
         found = find_stage(name, recipe, {parent: keys[parent] for parent in stage.parents}, home)
     except (IntegrityError, ParentGoneError) as error:
-        return Step(name, runs, [f"its stored artifact is damaged: {error}"], "", *known)
+        return PlannedStage(name, runs, [f"its stored artifact is damaged: {error}"], "", *known)
     if found is not None and name not in selection.force:
         manifest = found.manifest
         known = (manifest.num_bytes, manifest.seconds, "artifact", manifest.peak_bytes)
         told = manifest.report.get("negatives", []) if name == "preprocess" else []
-        return Step(name, "cached", told, manifest.key, *known)
+        return PlannedStage(name, "cached", told, manifest.key, *known)
     if found is not None:
-        return Step(name, runs, ["forced"], found.manifest.key, *known)
+        return PlannedStage(name, runs, ["forced"], found.manifest.key, *known)
     reasons = [f"it will fail: {text}" for text in digests.missing]
     reasons += _reasons(old, stage.version, changes, home, name, keys)
-    return Step(name, runs, reasons, "", *known)
+    return PlannedStage(name, runs, reasons, "", *known)
 
 
 def _changes(recipe: Recipe, stage: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -170,7 +169,6 @@ def _keyed(recipe: Recipe, stage: str, config: dict[str, Any]) -> dict[str, Any]
 def _reasons(
     old: StageRecord | None, version: int, changes: list[str], home: Home, name: str, keys: dict[str, str]
 ) -> list[str]:
-    """Say what differs from the latest run of the same recipe."""
     if old is None:
         return ["never ran for this recipe in this home"]
     reasons = [f"the stage itself changed (version {old.version} -> {version})"] if old.version != version else []
@@ -184,7 +182,6 @@ def _reasons(
 
 
 def _latest_stages(home: Home, recipe: str) -> dict[str, StageRecord]:
-    """Return the newest record of each stage in this recipe's runs."""
     latest: dict[str, StageRecord] = {}
     for run in all_runs(home, recipe):
         latest = run.stages | latest
@@ -240,7 +237,7 @@ def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) ->
         return None
 
 
-def show_plan(steps: list[Step], versions: list[tuple[str, str]]) -> None:
+def show_plan(steps: list[PlannedStage], versions: list[tuple[str, str]]) -> None:
     """Print the plan; `versions` of registered models that features come from, by the names that the recipe has."""
     shown = table("stage", "", "why", "size", "memory", "time", right=("size", "memory", "time"))
     for step in steps:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from configs.families.training_sections import SECTIONS, train_section
 from configs.load import COMPONENT_PATHS
 from configs.registry import MODELS, TRANSFORMS, Registry
 from configs.schema import Recipe
 from configs.training import TrainConfig
-from configs.training_sections import SECTIONS, train_section
 
 
 def recipe_schema() -> dict[str, Any]:
@@ -34,25 +34,23 @@ def _add_training(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
     """Let `train` be the section of the model's family; a model of a user's own is none of the named ones."""
     definitions.pop("TrainBase", None)
     sections: dict[str, dict[str, str]] = {}
-    for family, section in SECTIONS.items():
+    for name, section in SECTIONS.items():
         definition = section.model_json_schema(ref_template="#/$defs/{model}")
         definitions.update(definition.pop("$defs", {}))
-        definitions[f"train.{family}"] = definition
-        sections[family] = {"$ref": f"#/$defs/train.{family}"}
+        definitions[f"train.{name}"] = definition
+        sections[name] = {"$ref": f"#/$defs/train.{name}"}
     schema["properties"]["train"] = {
         "description": schema["properties"]["train"]["description"],
         "anyOf": list(sections.values()),
     }
-    others = {family: _is_model_of(family) for family in sections if family != TrainConfig.family}
+    others = {name: _is_model_of(name) for name in sections if name != TrainConfig.family}
     conditions = {**others, TrainConfig.family: {"not": {"anyOf": list(others.values())}}}
     schema["allOf"] = [
-        {"if": condition, "then": {"properties": {"train": sections[family]}}}
-        for family, condition in conditions.items()
+        {"if": condition, "then": {"properties": {"train": sections[name]}}} for name, condition in conditions.items()
     ]
 
 
 def _is_model_of(family: str) -> dict[str, Any]:
-    """Return the schema of recipes whose model is of a family."""
     names = [name for name in MODELS.names() if train_section(MODELS.config_class(name)).family == family]
     section = {"type": "object", "required": ["name"], "properties": {"name": {"enum": names}}}
     return {"required": ["model"], "properties": {"model": {"anyOf": [{"enum": names}, section]}}}

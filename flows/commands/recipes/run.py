@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 from configs.errors import StageError
 from configs.load import load_own_recipe
 from configs.schema import Recipe
-from flows.commands.recipes.leaks import refuse_leaks
 from flows.commands.recipes.outcome import failure_json, outcome_json, show_outcome
 from flows.machines.placement import check_begins_here, place_run, take_part
 from flows.records.parameters import leaves_champion
@@ -67,6 +66,8 @@ def run(home: Home, request: RunRequest) -> RunRecord | None:
     request, recipe = _placed(request, selection)
     train = recipe.train
     if request.check_seeds:
+        from flows.commands.recipes.leaks import refuse_leaks
+
         refuse_leaks(home, recipe, request.check_seeds, quiet=request.as_json)
     over_machines = train.num_machines > 1 and _over_machines(request, selection, recipe)
     if over_machines and train.machine_rank > 0 and train.shared_home:
@@ -107,7 +108,6 @@ def _placed(request: RunRequest, selection: Selection) -> tuple[RunRequest, Reci
 
 
 def _over_machines(request: RunRequest, selection: Selection, recipe: Recipe | None = None) -> bool:
-    """Whether all machines, where there are several, have something to do."""
     asked = request.hosts is not None or request.ssh or "train" in selection.stages
     return asked or (recipe is not None and take_part(recipe, selection.stages))
 
@@ -241,7 +241,6 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
 
 
 def _flush_prefect() -> None:
-    """Send logs and events on their way before the server goes."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -252,7 +251,6 @@ def _flush_prefect() -> None:
 
 @contextmanager
 def _raise_the_reason() -> Iterator[None]:
-    """Raise the reason for which the run was given up instead of the interrupt that ended it."""
     try:
         yield
     except BaseException:

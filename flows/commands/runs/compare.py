@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from configs.changes import as_text
 from configs.errors import IntegrityError
+from configs.reading.changes import as_text
 from flows.commands.recipes.plan import flatten, shorten
 from flows.records.run_record import RunRecord
 from flows.terminal.console import out, table
@@ -48,7 +48,6 @@ def _differing(first: dict[str, Any], second: dict[str, Any]) -> dict[str, list[
 
 
 def _facts(home: Home, record: RunRecord, stages: tuple[str, ...]) -> dict[str, Any]:
-    """Return digests of what stages made, and what the manifests that are still there say."""
     found: dict[str, Any] = {}
     for stage, made in record.stages.items():
         if stage not in stages:
@@ -63,7 +62,6 @@ def _facts(home: Home, record: RunRecord, stages: tuple[str, ...]) -> dict[str, 
 
 
 def _metrics(first: RunRecord, second: RunRecord) -> dict[str, list[float | None]]:
-    """Return `split/metric` to both values and the second less the first."""
     flat = [
         {f"{split}/{name}": value for split, values in record.metrics.items() for name, value in values.items()}
         for record in (first, second)

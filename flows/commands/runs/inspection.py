@@ -74,7 +74,6 @@ def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Fou
 
 
 def _artifacts(home: Home, start: str) -> list[tuple[str, str]]:
-    """Return stage and key of the artifacts whose keys begin with `start`, four characters of it at least."""
     return [
         (folder.parent.name, folder.name)
         for folder in sorted(home.artifacts.glob("*/*"))
@@ -119,7 +118,6 @@ def show_run(home: Home, record: RunRecord) -> None:
 
 
 def _parent_keys(home: Home, parents: dict[str, str]) -> dict[str, str]:
-    """Return the keys of the artifacts with these digests, as far as a run's record knows them."""
     known = {(name, made.digest): made.key for run in all_runs(home) for name, made in run.stages.items()}
     return {name: known[name, digest] for name, digest in parents.items() if (name, digest) in known}
 
@@ -192,12 +190,10 @@ def _show_values(console: Any, title: str, values: dict[str, Any]) -> None:
 
 
 def _is_flat(item: Any) -> bool:
-    """Return whether an item is a record, without others in it."""
     return isinstance(item, dict) and bool(item) and not any(isinstance(value, dict | list) for value in item.values())
 
 
 def _record_lists(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the lists of records among nested values, by their path."""
     for name, value in values.items():
         path = f"{above}{name}"
         if isinstance(value, dict):

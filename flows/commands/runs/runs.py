@@ -75,7 +75,6 @@ def metric_of(record: RunRecord, name: str) -> float | None:
 
 
 def _sorted(records: list[RunRecord], metric: str) -> list[RunRecord]:
-    """Best first; runs without the metric are left out. Raises RecipeError where none has it."""
     measured = [(metric_of(record, metric), record) for record in records]
     values = [(value, record) for value, record in measured if value is not None]
     if not values and records:
@@ -156,7 +155,6 @@ def run_time(record: RunRecord) -> str:
 
 
 def _metric_name(record: RunRecord, sort: str | None) -> str:
-    """The metric that runs are sorted by, else the first of the test split."""
     splits = sorted(record.metrics, key=lambda one: one != "test")
     return sort or next(
         (f"{split}/{next(iter(record.metrics[split]))}" for split in splits if record.metrics[split]), ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, OtherGraphError
+from tasks.kinds.of import kind_named
 from tasks.preprocess.transforms.configs import from_methods
 from tasks.storage.manifests import GraphManifest
 
@@ -56,11 +57,11 @@ def refuse_embedding_shapes(model: str, facts: dict[str, Any], shapes: dict[str,
 
 def refuse_rows(model: str, part: str, rows: int, num_nodes: int, task: str) -> None:
     """Refuse a table with a row for each node. Graph tasks know no nodes: they share one row."""
-    if rows == num_nodes > 1 and task != "graph":
-        way_out = ", or train a model on features of the nodes (the transform degree makes one)"
+    if rows == num_nodes > 1 and kind_named(task).vectors_of == "nodes":
+        way_out = kind_named(task).without_rows
         raise OtherGraphError(
             f"{model} learnt a vector for each of its {rows:,} nodes ({part}), so it knows no others: such a model can "
-            f"be used on its training data only. Train on the new data{'' if task == 'triple' else way_out}"
+            f"be used on its training data only. Train on the new data{way_out}"
         )
 
 

@@ -11,8 +11,8 @@ from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig, Recipe
 from tasks.apply.model.learned import Learned
 from tasks.preprocess.features import FeatureBuilder
-from tasks.preprocess.layout import Layout
-from tasks.preprocess.splits.arrays import training_rows
+from tasks.preprocess.id_space import IdSpace
+from tasks.preprocess.splits.rows import training_rows
 from tasks.preprocess.splits.snapshot import take_snapshot
 from tasks.preprocess.transforms.base import ColumnTransform
 from tasks.preprocess.transforms.graph_view import GraphView
@@ -61,13 +61,13 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         return [*map(Learned.nothing, options.transforms), *last]
     ingest, graph = parents["ingest"], parents["preprocess"]
     store = DatasetStore(ingest.folder, ingest.manifest)
-    layout = Layout(ingest.manifest, options.symmetrize, options.self_loops == "add")
-    snapshot = take_snapshot(recipe, store, layout)
+    ids = IdSpace(ingest.manifest, options.symmetrize, options.self_loops == "add")
+    snapshot = take_snapshot(recipe, store, ids)
     if snapshot is not None:
-        store, layout = snapshot.store, snapshot.layout
+        store, ids = snapshot.store, snapshot.ids
     places = str(ingest.folder), str(context.home.root)
-    view = GraphView(str(graph.folder), dict(graph.manifest.arrays), layout.num_nodes, options.symmetrize, *places)
-    learner = _Learner(context, store, layout, options, view, training_rows(store.manifest, view), snapshot)
+    view = GraphView(str(graph.folder), dict(graph.manifest.arrays), ids.num_nodes, options.symmetrize, *places)
+    learner = _Learner(context, store, ids, options, view, training_rows(store.manifest, view), snapshot)
     learner.build(ArrayWriter(graph.folder))
     return [*learner.learned, *last]
 

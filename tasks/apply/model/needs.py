@@ -196,7 +196,7 @@ def _same_graph(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: Datase
         return False
     # Of nodes at all times, labels, features and the split may be others. Held-out links are no edges, and times of
     # nodes say which edges there are.
-    by_edges = needs.task == store.manifest.task == "node" and recipe.time_moment is None
+    by_edges = store.manifest.split_rows.are_nodes and recipe.time_moment is None
     return same_tables or (by_edges and structure_digest(store.manifest) == needs.structure)
 
 

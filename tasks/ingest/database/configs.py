@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from configs.base import ComponentConfig
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
-from configs.versioned_tables import NO_VERSIONS, as_of, open_references
+from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.database.predicted.configs import NamedTargetConfig, PredictConfig, TargetConfig
 from tasks.ingest.database.predicted.label_configs import columns_of
 from tasks.ingest.database.predicted.link_paths import link_path
@@ -19,7 +19,7 @@ from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig,
 from tasks.storage.file_names import file_name, joined_name
 
 # Transforms that count edges of all times, those behind a seed's moment too.
-_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding", "random_walk_pe"})
+_OF_THE_GRAPH = frozenset({"degree", "edge_mean", "hops", "embedding", "served_embedding"})
 
 
 @DATASETS.options("database", "database.dataset")

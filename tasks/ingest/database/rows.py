@@ -20,7 +20,7 @@ from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, table_files
-from tasks.ingest.tables.table_configs import NodesConfig
+from tasks.ingest.tables.table_configs import NodeTableConfig
 
 EMPTY = -3
 """In the place of a dense id: the cell is empty, and names nothing."""
@@ -42,7 +42,7 @@ class TableRows:
 
     def __init__(self, name: str, config: DatabaseTableConfig, intake: Intake, *, text_ids: bool) -> None:
         self.name, self.config, self.intake = name, config, intake
-        as_nodes = NodesConfig(type=name, files=config.files, id=config.key, on_duplicate_id=config.on_duplicate_id)
+        as_nodes = NodeTableConfig(type=name, files=config.files, id=config.key, on_duplicate_id=config.on_duplicate_id)
         place = f"dataset.tables.{name}"
         self.nodes = NodeSet(name, as_nodes, text_ids=text_ids, section=place, key=f"{place}.key")
         way_out = f"{place}.on_missing_time: drop leaves such rows out, always takes them to have always been there"

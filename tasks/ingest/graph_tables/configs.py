@@ -10,9 +10,9 @@ from configs.base import ComponentConfig, ConfigModel
 from configs.layout_options import LAYOUT
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
-from configs.versioned_tables import NO_VERSIONS, as_of, open_references
+from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.graph_tables.split_options import OF_LINKS, SplitConfig
-from tasks.ingest.tables.table_configs import EdgesConfig, LabelsConfig, NodesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, LabelFilesConfig, NodeTableConfig
 from tasks.storage.manifests import SPLITS
 
 
@@ -40,11 +40,11 @@ class TablesConfig(ComponentConfig):
     """Take all ids as texts, also where they look like numbers: `007` and `7` are then two nodes."""
     directed: bool = False
     """Whether an edge means one direction only."""
-    nodes: Annotated[tuple[NodesConfig, ...], BeforeValidator(_as_list)] = ()
+    nodes: Annotated[tuple[NodeTableConfig, ...], BeforeValidator(_as_list)] = ()
     """Node tables, one a type. A type that stands only in edges may be left out."""
-    edges: Annotated[tuple[EdgesConfig, ...], BeforeValidator(_as_list)]
+    edges: Annotated[tuple[EdgeTableConfig, ...], BeforeValidator(_as_list)]
     """Edge tables."""
-    labels: LabelsConfig | None = None
+    labels: LabelFilesConfig | None = None
     """Labels that stand in files of their own; they belong to `target_type`."""
     target_type: str | None = None
     """Node type that carries the labels; null: the one that has a label column, or the only one."""
@@ -68,7 +68,7 @@ class TablesConfig(ComponentConfig):
                 raise ValueError(f"split.{', '.join(sorted(OF_LINKS))} are for link tasks")
         else:
             self._check_link(labelled)
-        tables: tuple[NodesConfig | EdgesConfig, ...] = self.edges if self.task == "link" else self.nodes
+        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if self.task == "link" else self.nodes
         column = self.split.column
         if column is not None and any(column in (*table.features, *table.categorical) for table in tables):
             raise ValueError(f"split.column: {column!r} is a feature too; a model must not read what it is tested on")
@@ -172,7 +172,7 @@ class TablesConfig(ComponentConfig):
 
     def _check_graph_tables(self) -> None:
         """Refuse what many graphs have not, and columns of graphs where there is one."""
-        tables: tuple[NodesConfig | EdgesConfig, ...] = (*self.nodes, *self.edges)
+        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = (*self.nodes, *self.edges)
         named = [table for table in tables if table.graph is not None]
         if self.task != "graph":
             if named:

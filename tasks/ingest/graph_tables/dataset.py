@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @DATASETS.register("tables")
-class Tables(Dataset):
+class UserTables(Dataset):
     """Your own graph: node and edge tables in Parquet, CSV, TSV or edge lists, ids of any kind.
 
     Original ids become dense ones by a hash index; the map is kept, so that predictions come back under your ids.
@@ -55,7 +55,7 @@ class Tables(Dataset):
         from tasks.ingest.tables.intake import Intake
         from tasks.ingest.tables.times import time_unit
 
-        found: dict[TimeUnit, str] = {}
+        columns: dict[TimeUnit, str] = {}
         config = with_headers_found(self.config, Intake())
         for section, tables in (("nodes", config.nodes), ("edges", config.edges)):
             for table in tables:
@@ -64,13 +64,13 @@ class Tables(Dataset):
                     first = next(Intake().batches(table, [table.time], texts, (), (table.time,)), None)
                     unit: TimeUnit = "number" if first is None else time_unit(first, table.time)
                     unit = "seconds" if table.time_format else unit
-                    found[unit] = f"{table.time} of dataset.{section}"
-        if len(found) > 1:
+                    columns[unit] = f"{table.time} of dataset.{section}"
+        if len(columns) > 1:
             raise RecipeError(
-                f"dataset: {found['seconds']} holds dates or time stamps, {found['number']} whole numbers: they do not "
-                "compare; store both alike"
+                f"dataset: {columns['seconds']} holds dates or time stamps, {columns['number']} whole numbers: they do "
+                "not compare; store both alike"
             )
-        return next(iter(found), None)
+        return next(iter(columns), None)
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read nodes, then edges, then splits. Raises DataError with all mistakes that were met."""

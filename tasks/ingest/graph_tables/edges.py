@@ -22,7 +22,7 @@ from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.intake import Intake
-from tasks.ingest.tables.table_configs import EdgesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.weights import ALL_ZERO, weight_mistakes
 from tasks.ingest.writer import DatasetWriter, TableWriter
@@ -36,7 +36,7 @@ Triplet = tuple[str, str, str]
 _MAX_RELATIONS = 256
 
 
-def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
+def discover_nodes(edges: EdgeTableConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
     """Add the ids that an edge table holds to those of `nodes`, by type."""
     ends = ((edges.source, edges.source_type), (edges.target, edges.target_type))
     columns = [(column, nodes[kind]) for column, kind in ends if kind in nodes]
@@ -94,7 +94,9 @@ class RelationNames:
 class GraphEnds:
     """What becomes of the ends of edges where there are many graphs: new numbers, and edges counted by graph."""
 
-    def __init__(self, edges: EdgesConfig, column: GraphColumn | None, graph_of: Array, place: Array | None) -> None:
+    def __init__(
+        self, edges: EdgeTableConfig, column: GraphColumn | None, graph_of: Array, place: Array | None
+    ) -> None:
         """`graph_of`: int64 (num_nodes,), by rows of the node table; `place`: the new number of each; None: its row."""
         self.edges, self.column, self.graph_of, self.place = edges, column, graph_of, place
         self.num_edges = np.zeros(int(graph_of.max(initial=-1)) + 1, np.int64)
@@ -122,7 +124,7 @@ class EdgeReader:
 
     def __init__(
         self,
-        edges: EdgesConfig,
+        edges: EdgeTableConfig,
         nodes: dict[str, NodeSet],
         intake: Intake,
         writer: DatasetWriter,
@@ -137,7 +139,7 @@ class EdgeReader:
         self.relations = RelationNames(edges.relation_column)
         self.sinks: dict[str, _Sink] = {}
         self.num_dropped = 0
-        self.others: Sequence[EdgesConfig] = ()
+        self.others: Sequence[EdgeTableConfig] = ()
         """The other tables of edges."""
         self.kind = id_dtype(max(self.source.num_nodes, self.target.num_nodes))
         self._taken, self._heaviest = taken, 0.0
@@ -237,7 +239,8 @@ class EdgeReader:
 
     def _write(self, parts: dict[str, Array], stack: ExitStack) -> None:
         """Write edges into the tables of their relations, which `stack` closes."""
-        codes = parts.pop("relation", None)
+        # A feature's column may be called relation too.
+        codes = parts.pop("relation") if self.edges.relation_column else None
         for code in (-1,) if codes is None else np.unique(codes):
             chosen = parts if codes is None else {column: values[codes == code] for column, values in parts.items()}
             relation = self.edges.relation if codes is None else self.relations.names[code]
@@ -263,9 +266,11 @@ class EdgeReader:
 
     def describe(self) -> list[EdgeType]:
         """Return the manifest's entries: relations in the order of their codes."""
-        features, found = self.features.describe(), []
+        features, entries = self.features.describe(), []
         for name in [name for name in self.relations.names if name in self.sinks] or list(self.sinks):
             (source, relation, target), _, check = self.sinks[name]
             count = check.num_edges
-            found.append(EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features))
-        return found
+            entries.append(
+                EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features)
+            )
+        return entries

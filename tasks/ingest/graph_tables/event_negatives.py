@@ -36,23 +36,26 @@ class EventNegatives:
     def __init__(self, train: Events, num_nodes: int, *, directed: bool, seed: int, ends: EdgeEnds = ANY) -> None:
         """`ends`: what random ones join."""
         self.num_nodes, self.ends, self.directed, self.seed = num_nodes, ends, directed, seed
-        self.known = np.unique(self._numbers(train.src, train.dst))
+        self.trained = np.unique(self._numbers(train.src, train.dst))
 
     def draw(self, events: Events, kinds: Sequence[str], per_edge: int, split: int) -> dict[str, Array]:
         """Return `src` and `dst`, int64 (n, kinds * per_edge): kind by kind. Raises DataError: a kind has none."""
         numbers = self._numbers(events.src, events.dst)
-        own = np.unique(numbers)
+        of_split = np.unique(numbers)
         parts = []
         for kind in kinds:
             random = np.random.default_rng([self.seed, split, NEGATIVE_KINDS.index(kind)])
             shape = len(numbers), per_edge
             if kind == "random":
-                parts.append(self._random(events, own, shape, random))
+                parts.append(self._random(events, of_split, shape, random))
                 continue
             if kind == "historical":
-                pool, why = np.setdiff1d(self.known, own), "all pairs that were edges in training are edges again"
+                pool, why = (
+                    np.setdiff1d(self.trained, of_split),
+                    "all pairs that were edges in training are edges again",
+                )
             else:
-                pool, why = np.setdiff1d(own, self.known), "all edges were edges in training already"
+                pool, why = np.setdiff1d(of_split, self.trained), "all edges were edges in training already"
             if not len(pool):
                 raise DataError(
                     f"there are no {kind} negatives, for {why}; leave {kind} out of dataset.split.negatives"
@@ -67,7 +70,7 @@ class EventNegatives:
     def _numbers(self, src: Array, dst: Array) -> Array:
         return pair_numbers(src, dst, self.num_nodes, directed=self.directed)
 
-    def _random(self, events: Events, own: Array, shape: tuple[int, int], random: np.random.Generator) -> Array:
+    def _random(self, events: Events, of_split: Array, shape: tuple[int, int], random: np.random.Generator) -> Array:
         """Return the events' sources with any targets that make no edge of the split but could be one, (n, m, 2).
 
         A source that is joined to all of them gives way to another one. Raises DataError: there are no such pairs.
@@ -81,7 +84,7 @@ class EventNegatives:
                 dst[wrong] = _drawn(ends.targets, count, self.num_nodes, random)
                 if not keep:
                     src[wrong] = _drawn(ends.sources, count, self.num_nodes, random)
-                wrong = np.isin(self._numbers(src, dst), own)
+                wrong = np.isin(self._numbers(src, dst), of_split)
                 wrong |= are_never_joined(src.ravel(), dst.ravel(), ends.side).reshape(shape)
                 if not wrong.any():
                     return np.stack([src, dst], 2)

@@ -16,12 +16,12 @@ from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, is_list, numbers
 from tasks.ingest.tables.intake import Intake, table_files, with_nulls
 from tasks.ingest.tables.policies import Missing, mask_name, stored_name
-from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.columns import is_text
 from tasks.storage.manifests import FeatureColumn
 
-CategoricalTable: TypeAlias = NodesConfig | EdgesConfig
+CategoricalTable: TypeAlias = NodeTableConfig | EdgeTableConfig
 
 
 class FeatureReader:
@@ -82,11 +82,13 @@ class FeatureReader:
         return out
 
     def _numbers(self, batch: TableBatch, column: str) -> dict[str, Array]:
-        known = self._widths.get(column)
-        cells = batch.column(column)
-        if known is None and is_list(cells.type) and cells.null_count == len(cells):
-            known = self._width_of_later_lists(column)
-        values = numbers(batch, column, missing=self.missing[column] != "error", width=known, way_out=_way_out(column))
+        expected, cells = self._widths.get(column), batch.column(column)
+        if expected is None and is_list(cells.type) and cells.null_count == len(cells) and self._table is not None:
+            # As wide as the first list of a later batch.
+            lists = (later.column(column).drop_null() for later in table_files(self._table).batches([column]))
+            expected = next((len(some[0]) for some in lists if len(some) and is_list(some.type)), None)
+        way_out = f"; missing: {{{column}: zero}} takes empty cells (on nodes mean does too), or leave such rows out"
+        values = numbers(batch, column, missing=self.missing[column] != "error", width=expected, way_out=way_out)
         width = values.shape[1] if values.ndim == 2 else None
         path, before = self._first.setdefault(column, (batch.path, width))
         if width == 0:
@@ -100,14 +102,6 @@ class FeatureReader:
         elif width is not None:
             self._widths[column] = width
         return self._filled(column, float32(batch, column, values))
-
-    def _width_of_later_lists(self, column: str) -> int | None:
-        """Return how many values the column's first list has; None where it has none."""
-        for batch in table_files(self._table).batches([column]) if self._table is not None else ():
-            cells = batch.column(column).drop_null()
-            if len(cells) and is_list(cells.type):
-                return len(cells[0])
-        return None
 
     def _filled(self, column: str, values: Array) -> dict[str, Array]:
         name, policy = stored_name(column), self.missing[column]
@@ -134,16 +128,16 @@ class FeatureReader:
 
     def describe(self) -> tuple[FeatureColumn, ...]:
         """Return the manifest's entries; call it when all batches have passed."""
-        found: list[FeatureColumn] = []
+        entries: list[FeatureColumn] = []
         for column in self.features:
             policy, width = self.missing[column], self._widths.get(column, 1)
-            found.append(FeatureColumn(column=stored_name(column), kind="numeric", dim=width, gaps=policy == "mean"))
+            entries.append(FeatureColumn(column=stored_name(column), kind="numeric", dim=width, gaps=policy == "mean"))
             if policy != "error":
-                found.append(FeatureColumn(column=mask_name(column), kind="numeric", dim=1))
+                entries.append(FeatureColumn(column=mask_name(column), kind="numeric", dim=1))
         for column, index in self.codes.items():  # the last code is for categories that other data may bring
             codes = (index.count + 1,)
-            found.append(FeatureColumn(column=stored_name(column), kind="categorical", dim=1, cardinalities=codes))
-        return tuple(found)
+            entries.append(FeatureColumn(column=stored_name(column), kind="categorical", dim=1, cardinalities=codes))
+        return tuple(entries)
 
     def write_names(self, writer: DatasetWriter, place: str) -> None:
         """Write what the codes of categorical columns mean below `place`, once a column."""
@@ -152,10 +146,6 @@ class FeatureReader:
             if index.count and name not in writer.tables:
                 codes = np.arange(index.count, dtype=np.int64)
                 writer.write(name, {"code": codes, "name": index.keys()})
-
-
-def _way_out(column: str) -> str:
-    return f"; missing: {{{column}: zero}} takes empty cells (on nodes mean does too), or leave such rows out"
 
 
 def _width(width: int | None) -> str:

@@ -24,7 +24,7 @@ from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.tables.intake import Intake
-from tasks.ingest.tables.table_configs import NodesConfig
+from tasks.ingest.tables.table_configs import NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import FeatureColumn, NodeType
@@ -87,8 +87,8 @@ def _scan_graphs(config: TablesConfig, labels: LabelStore, intake: Intake) -> tu
     """Read the table of graphs: ids, labels and the split of each, int8, where a column says it."""
     table = config.labels
     assert table is not None
-    given = {name: getattr(table, name) for name in type(table).model_fields if name in NodesConfig.model_fields}
-    graphs = NodeSet("graph", NodesConfig.model_construct(**given), text_ids=config.text_ids)
+    given = {name: getattr(table, name) for name in type(table).model_fields if name in NodeTableConfig.model_fields}
+    graphs = NodeSet("graph", NodeTableConfig.model_construct(**given), text_ids=config.text_ids)
     graphs.way_out_of_repeats = "a graph has one row, with all of its labels"
     owner = None
     with intake.problems.gathering():

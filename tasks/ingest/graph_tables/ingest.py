@@ -23,7 +23,7 @@ from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.tables.first_lines import hint_at_data_in_header, id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number, table_files
-from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig, NodesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
@@ -44,7 +44,7 @@ def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
     return config.model_copy(update=settled)
 
 
-def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
+def _hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
     """Leave a hint where ids such as `007` are read as numbers, as those of a CSV and an edge list are."""
     columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
     columns += [(table, [table.source, table.target]) for table in config.edges]
@@ -55,28 +55,19 @@ def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
             intake.hints.append(as_number(table.names, zero))
 
 
-def _with_names(edges: EdgesConfig, intake: Intake) -> EdgesConfig:
+def _with_names(edges: EdgeTableConfig, intake: Intake) -> EdgeTableConfig:
     """Return edges whose columns are given by name, where they are given by their places. Raises DataError."""
     roles = ("source", "target", "weight", "time", "relation_column")
     given = {role: column for role in roles if (column := getattr(edges, role)) is not None}
     if not any(column.isdigit() for column in given.values()):
         return edges
-    names = table_files(edges).column_names()
-    named = {
-        role: names[int(column)] if column not in names and column.isdigit() and int(column) < len(names) else column
-        for role, column in given.items()
-    }
+    names, named = table_files(edges).column_names(), dict(given)
+    for role, column in given.items():
+        if column not in names and column.isdigit() and int(column) < len(names):
+            named[role] = names[int(column)]
     if named != given:
         hint_at_data_in_header(edges, "dataset.edges", intake)
     return edges.model_copy(update=named)
-
-
-def _settled(config: TablesConfig, intake: Intake) -> TablesConfig:
-    """Return the options with what the first lines of files decide: whether there are names, and which."""
-    config = with_headers_found(config, intake)
-    config = config.model_copy(update={"edges": tuple(_with_names(edges, intake) for edges in config.edges)})
-    hint_at_leading_zeros(config, intake)
-    return config
 
 
 def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -88,7 +79,9 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         DataError: naming all mistakes.
         RecipeError: options that do not go together.
     """
-    config = _settled(config, intake)
+    config = with_headers_found(config, intake)
+    config = config.model_copy(update={"edges": tuple(_with_names(edges, intake) for edges in config.edges)})
+    _hint_at_leading_zeros(config, intake)
     for note in intake.notes:
         context.message(note)
     ingest = ingest_graphs if config.task == "graph" else _ingest_graph
@@ -103,7 +96,11 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
 def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
-    labels = _label_store(config)
+    labels: LabelStore | Memberships | None = None
+    if config.labels is not None and config.labels.form != "nodes":
+        labels = Memberships(config.labels)
+    elif config.labels is not None or any(table.label for table in config.nodes):
+        labels = LabelStore(config)
     owner = _scan(config, nodes, target, labels if isinstance(labels, LabelStore) else None, context, intake)
     with DatasetWriter(context.work) as writer:
         column, names = None, None
@@ -152,17 +149,7 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
     )
 
 
-def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
-    """Return what takes the labels of a node task."""
-    labelled = config.labels is not None or any(nodes.label for nodes in config.nodes)
-    if config.task != "node" and not (config.task == LAYOUT and labelled):
-        return None
-    if config.labels is not None and config.labels.form != "nodes":
-        return Memberships(config.labels)
-    return LabelStore(config)
-
-
-def _has_labels(config: TablesConfig, table: NodesConfig) -> bool:
+def _has_labels(config: TablesConfig, table: NodeTableConfig) -> bool:
     """Whether a table's labels are to be read: where nothing trains they may be missing, columns and all."""
     if config.split.by != "none" or not table.files:
         return bool(table.label)
@@ -172,29 +159,28 @@ def _has_labels(config: TablesConfig, table: NodesConfig) -> bool:
 def _ways_to_use(columns: list[str], option: str) -> str:
     """Say which overrides would read some columns, by what their names sound like."""
     roles = {"weight": _WEIGHTS, "time": _TIMES} if option == "dataset.edges" else {"time": _TIMES}
-    ways: list[str] = []
-    left: list[str] = []
+    ways: dict[str, str] = {}
+    others: list[str] = []
     for column in columns[:_MOST_WAYS]:
-        role = next((role for role, names in roles.items() if column.lower() in names), None)
-        if role and not any(way.startswith(f"{option}.{role}=") for way in ways):
-            ways.append(f"{option}.{role}={column}")
+        role = next((role for role, names in roles.items() if column.lower() in names and role not in ways), None)
+        if role is None:
+            others.append(column)
         else:
-            left.append(column)
+            ways[role] = f"{option}.{role}={column}"
     kinds = [f"{option}.{role}" for role in (*roles, "features", "categorical")]
-    if left:
-        ways.append(f"{left[0]} as one of {', '.join(kinds)} (={left[0]})")
-    return ", ".join(ways)
+    last = [f"{others[0]} as one of {', '.join(kinds)} (={others[0]})"] if others else []
+    return ", ".join([*ways.values(), *last])
 
 
 def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
     """All node types: those with a table first, then those that only edges name."""
-    nodes = {table.type: NodeSet(table.type, table, text_ids=config.text_ids) for table in config.nodes}
+    tables: dict[str, NodeTableConfig | None] = {table.type: table for table in config.nodes}
     used = {kind for edges in config.edges for kind in (edges.source_type, edges.target_type)}
-    others = sorted(used - set(nodes))
-    for kind in others:
-        if hint := did_you_mean(kind, nodes):
+    for kind in sorted(used - set(tables)):
+        if hint := did_you_mean(kind, [table.type for table in config.nodes]):
             raise RecipeError(f"dataset.edges: unknown node type {kind!r}{hint}")
-    return nodes | {kind: NodeSet(kind, None, text_ids=config.text_ids) for kind in others}
+        tables[kind] = None
+    return {kind: NodeSet(kind, table, text_ids=config.text_ids) for kind, table in tables.items()}
 
 
 def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
@@ -205,8 +191,7 @@ def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
     if config.task == LAYOUT and not labelled and target is None:
         target = next(iter(nodes))
     if target not in nodes:
-        known = ", ".join(nodes)
-        raise RecipeError(f"dataset.target_type: which nodes carry the labels? One of {known}, not {target}")
+        raise RecipeError(f"dataset.target_type: which nodes carry the labels? One of {', '.join(nodes)}, not {target}")
     return target
 
 

@@ -27,7 +27,7 @@ from tasks.ingest.labels import (
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.intake import OFTEN_MISSING, Intake
-from tasks.ingest.tables.table_configs import LabelsConfig
+from tasks.ingest.tables.table_configs import LabelFilesConfig
 from tasks.readers.columns import is_text, whole_numbers
 from tasks.stage import StageContext
 
@@ -92,10 +92,10 @@ class LabelStore:
         values = batch.column(column)
         if pa.types.is_floating(values.type):
             whole = numbers(batch, column, missing=True)
-            known = np.nan_to_num(whole)
-            odd = (known != np.floor(known)) | (np.abs(known) > EXACT)
+            there = np.nan_to_num(whole)
+            odd = (there != np.floor(there)) | (np.abs(there) > EXACT)
             batch.wrong(odd, column, "no class", lambda row: f"the class {whole[row]} is not a whole number or a text")
-            values = pa.array(np.where(odd, 0, known).astype(np.int64), mask=odd | np.isnan(whole))
+            values = pa.array(np.where(odd, 0, there).astype(np.int64), mask=odd | np.isnan(whole))
         if pa.types.is_null(values.type):
             return np.full(len(values), -1, np.int64)
         if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_boolean(values.type):
@@ -219,7 +219,7 @@ def label_fields(
     return {"task_type": task_type, "metric": metric, "num_classes": num_classes}
 
 
-def note_unknown(table: LabelsConfig, count: int, intake: Intake) -> None:
+def note_unknown(table: LabelFilesConfig, count: int, intake: Intake) -> None:
     """Say how many ids of a table of labels are left out, for no node has them."""
     if table.on_unknown_id == "drop" and count:
         intake.adjust(table, "unknown ids dropped", count)
@@ -228,27 +228,26 @@ def note_unknown(table: LabelsConfig, count: int, intake: Intake) -> None:
         )
 
 
-def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
+def read_labels(table: LabelFilesConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
     """Read labels that stand in a table of their own, a row a node. Raises DataError."""
     texts, numbers = labels.csv_kinds(table.label)
     seen = np.zeros(nodes.num_nodes, np.bool_)
     rows, num_unknown = 0, 0
     for batch in intake.batches(table, [table.id, *table.label], (*texts, *nodes.texts(table.id)), numbers):
-        found = nodes.look_up(batch, table.id)
+        node_ids = nodes.look_up(batch, table.id)
         if table.on_unknown_id == "error":
-            nodes.refuse_unknown(batch, table.id, found)
-        num_unknown += int(np.count_nonzero(found == UNKNOWN))
-        rows += len(found)
-        known = batch.keep(found >= 0)
-        codes = found[found >= 0]
+            nodes.refuse_unknown(batch, table.id, node_ids)
+        num_unknown += int(np.count_nonzero(node_ids == UNKNOWN))
+        rows += len(node_ids)
+        batch, codes = batch.keep(node_ids >= 0), node_ids[node_ids >= 0]
         order = np.argsort(codes, kind="stable")
         again = seen[codes]
         again[order[1:]] |= codes[order][1:] == codes[order][:-1]
-        ids = known.column(table.id)
+        ids = batch.column(table.id)
         message = lambda row, ids=ids: f"node {ids[row].as_py()!r} has two labels"  # noqa: E731
-        known.wrong(again, table.id, "a node has two labels", message)
+        batch.wrong(again, table.id, "a node has two labels", message)
         seen[codes] = True
-        labels.put(known, table.label, codes)
+        labels.put(batch, table.label, codes)
     if rows == 0:
         raise DataError("has no rows", path=table.names)
     note_unknown(table, num_unknown, intake)

@@ -21,7 +21,7 @@ from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.splits import pair_keys, pick_splits
 from tasks.ingest.tables.batches import TableBatch
-from tasks.ingest.tables.table_configs import EdgesConfig, FilesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig
 from tasks.ingest.tables.times import TimeReader, cut_by_time
 from tasks.ingest.writer import written_columns, written_pairs
 from tasks.negatives import draw_pool
@@ -54,7 +54,7 @@ class LinkSplitter:
         """Column of the edge table that the splitter reads."""
         return self.split.column
 
-    def _cut_times(self, edges: EdgesConfig) -> Array:
+    def _cut_times(self, edges: EdgeTableConfig) -> Array:
         if not edges.time:
             raise RecipeError("dataset.split.by: time needs a time column in the edges (edges.time)")
         clock = TimeReader(edges.time, edges.time_format)
@@ -63,11 +63,10 @@ class LinkSplitter:
         times, kept = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
         for batch in self.intake.batches(edges, [*ends, edges.time], texts, (), clock.inferred):
             times.append(clock.read(batch))
-            known = np.ones(batch.num_rows, np.bool_)
+            kept.append(np.ones(batch.num_rows, np.bool_))
             if edges.on_unknown_id == "drop":  # shares are those of the edges that stay
                 for column in ends:
-                    known &= self.nodes.look_up(batch, column) != UNKNOWN
-            kept.append(known)
+                    kept[-1] &= self.nodes.look_up(batch, column) != UNKNOWN
         self.intake.problems.raise_any()  # a wrong time would move the cut, and be counted again with the edges
         there = np.concatenate(kept)
         codes = np.full(len(there), -1, np.int8)
@@ -82,15 +81,9 @@ class LinkSplitter:
         for code, name in enumerate(dealt):
             chosen = codes == code
             self._write(name, {column: parts[column][chosen] for column in parts if column in kept})
-        if (codes < 0).any():
-            self._leave_out({name: parts[name][codes < 0] for name in ("src", "dst", "time") if name in parts})
+        if (codes < 0).any():  # of no split: kept apart, for they are no negatives either
+            self._keep(LEFT_OUT, {name: parts[name][codes < 0] for name in ("src", "dst", "time") if name in parts})
         return {column: values[codes == 0] for column, values in parts.items()}
-
-    def _leave_out(self, edges: dict[str, Array]) -> None:
-        """Keep edges of no split apart: they neither train nor carry messages, and are no negatives either."""
-        if LEFT_OUT not in self._tables:
-            self._tables[LEFT_OUT] = self._stack.enter_context(self.writer.table(f"split/{LEFT_OUT}"))
-        self._tables[LEFT_OUT].write(edges)
 
     def _pick(self, batch: TableBatch, parts: dict[str, Array], first: int) -> Array:
         if self._column is not None:
@@ -112,11 +105,23 @@ class LinkSplitter:
                 self._read_pairs(name)
         self._stack.close()
         sizes = {name: self._tables[name].num_rows for name in SPLITS}
-        self._note_left_out()
+        if LEFT_OUT in self._tables:
+            count = self._tables[LEFT_OUT].num_rows
+            self.intake.adjust(self.edges, "edges of no split left out", count)
+            self.intake.hints.append(
+                f"{self.edges.names} (column {self.split.column}): {count:,} edges are of no split, for "
+                "their cell is empty; they neither train nor carry messages, and are no negatives either"
+            )
         for name, size in sizes.items():
             if size == 0:
                 self._refuse_empty(name, sum(sizes.values()))
-        self._check_relations()
+        counts = self._counts.get("train", np.zeros(0, np.int64))
+        for code, name in enumerate(self.relations.names):
+            if code >= len(counts) or not counts[code]:
+                raise DataError(
+                    f"no edge of relation {name!r} trains: nothing is known of it; leave it out, or hold out less",
+                    path=self.edges.names,
+                )
         for code, name in enumerate(SPLITS[1:]):
             if f"{name}_negative" in self._tables:
                 continue  # given
@@ -131,10 +136,12 @@ class LinkSplitter:
         if self.relations.column is None:
             return self._pool(code, count, find_ends(edges, num_nodes, directed=self.config.directed))
         pools = []
-        shares = np.bincount(self._dealt_relations(name, count), minlength=len(self.relations.names))
+        # As many of each relation as the split's edges have.
+        places = (np.arange(count) + 0.5) * self._counts[name].sum() / count
+        relations = np.searchsorted(np.cumsum(self._counts[name]), places, side="right")
+        shares = np.bincount(relations, minlength=len(self.relations.names))
         for relation in np.flatnonzero(shares).tolist():
-            own = written_pairs(self.writer, relation)
-            ends = find_ends(own, num_nodes, directed=self.config.directed)
+            ends = find_ends(written_pairs(self.writer, relation), num_nodes, directed=self.config.directed)
             pool = self._pool(code + relation * len(SPLITS), int(shares[relation]), ends)
             pools.append({**pool, "relation": np.full(len(pool["src"]), relation, np.int32)})
         return {column: np.concatenate([pool[column] for pool in pools]) for column in pools[0]}
@@ -146,30 +153,15 @@ class LinkSplitter:
 
     def _draw_kinds(self, code: int, name: str) -> None:
         """Draw negatives of each kind for each edge of a split."""
-        train, own = (Events(*written_columns(self.writer, split, ("src", "dst", "time"))) for split in ("train", name))
-        count = len(own.src) * len(self.split.negatives) * self.split.per_edge
+        columns = ("src", "dst", "time")
+        train, events = (Events(*written_columns(self.writer, split, columns)) for split in ("train", name))
+        count = len(events.src) * len(self.split.negatives) * self.split.per_edge
         need_memory(BYTES_A_PAIR * count, f"drawing {count:,} negatives", "set dataset.split.per_edge lower")
         ends = find_ends(written_pairs(self.writer), self.nodes.num_nodes, directed=self.config.directed)
         config, count = self.config, self.nodes.num_nodes
         draws = EventNegatives(train, count, directed=config.directed, seed=self.split.seed, ends=ends)
-        drawn = draws.draw(own, self.split.negatives, self.split.per_edge, code)
+        drawn = draws.draw(events, self.split.negatives, self.split.per_edge, code)
         self.writer.write(f"split/{name}_negative", {end: ids.astype(self._kind) for end, ids in drawn.items()})
-
-    def _check_relations(self) -> None:
-        """Refuse a relation of which nothing trains. Raises DataError."""
-        counts = self._counts.get("train", np.zeros(0, np.int64))
-        for code, name in enumerate(self.relations.names):
-            if code >= len(counts) or not counts[code]:
-                raise DataError(
-                    f"no edge of relation {name!r} trains: nothing is known of it; leave it out, or hold out less",
-                    path=self.edges.names,
-                )
-
-    def _dealt_relations(self, name: str, count: int) -> Array:
-        """Return a relation for each drawn negative, int32 (count,): as many of each as the split's edges have."""
-        own = self._counts[name]
-        places = (np.arange(count) + 0.5) * own.sum() / count
-        return np.searchsorted(np.cumsum(own), places, side="right").astype(np.int32)
 
     def _refuse_empty(self, name: str, total: int) -> None:
         """Say how many edges a split that got none would need, and a way out."""
@@ -186,28 +178,19 @@ class LinkSplitter:
         way_out = f"; raise dataset.split.{name}" if by == "ratio" else ""
         raise DataError(f"the {name} split is empty ({total:,} edges in all; {where}){way_out}", path=self.edges.names)
 
-    def _note_left_out(self) -> None:
-        count = self._tables[LEFT_OUT].num_rows if LEFT_OUT in self._tables else 0
-        self.intake.adjust(self.edges, "edges of no split left out", count)
-        if count:
-            self.intake.hints.append(
-                f"{self.edges.names} (column {self.split.column}): {count:,} edges are of no split, for "
-                "their cell is empty; they neither train nor carry messages, and are no negatives either"
-            )
-
     def _read_pairs(self, name: str) -> None:
         """Read a split's file of pairs; those that are labelled 0 are its negatives."""
         split, edges = self.split, self.edges
         if not split.names_columns:
             for batch, names in id_batches(split.files[name], self.config, self.nodes, 2, self.intake):
-                self._keep(name, self._found(batch, names))
+                self._keep(name, self._ends(batch, names))
             return
         ends = [split.source or edges.source, split.target or edges.target]
         others = [column for column in (split.relation_column, split.label) if column is not None]
         texts = [*self.nodes.texts(*ends), *((split.relation_column,) if split.relation_column else ())]
         table = FilesConfig(files=(split.files[name],), header=split.header)
         for batch in self.intake.batches(table, [*ends, *others], texts):
-            pairs = self._found(batch, ends)
+            pairs = self._ends(batch, ends)
             if split.relation_column is not None:
                 pairs["relation"] = self.relations.codes(batch, split.relation_column, known_only=True)
             if split.label is None:
@@ -217,7 +200,7 @@ class LinkSplitter:
             self._keep(name, {column: values[is_edge] for column, values in pairs.items()})
             self._keep(f"{name}_negative", {column: values[~is_edge] for column, values in pairs.items()})
 
-    def _found(self, batch: TableBatch, ends: Sequence[str]) -> dict[str, Array]:
+    def _ends(self, batch: TableBatch, ends: Sequence[str]) -> dict[str, Array]:
         src, dst = (self.nodes.find(batch, column).astype(self._kind) for column in ends)
         return {"src": src, "dst": dst}
 
@@ -232,10 +215,9 @@ class LinkSplitter:
             return np.ones(len(values), np.bool_)
         numbers = np.asarray(compute.fill_null(values.cast(pa.float64(), safe=False), np.nan))
 
-        def message(row: int) -> str:
-            return f"the label {values[row].as_py()!r} is neither 1 (an edge) nor 0 (none)"
-
-        batch.wrong(~np.isin(numbers, (0, 1)), column, "no label", message)
+        message = "the label {!r} is neither 1 (an edge) nor 0 (none)"
+        wrong = ~np.isin(numbers, (0, 1))
+        batch.wrong(wrong, column, "no label", lambda row: message.format(values[row].as_py()))
         return numbers == 1
 
     def _keep(self, name: str, pairs: dict[str, Array]) -> None:

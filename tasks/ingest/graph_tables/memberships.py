@@ -23,7 +23,7 @@ from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import NO_LABEL
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, as_number
-from tasks.ingest.tables.table_configs import LabelsConfig
+from tasks.ingest.tables.table_configs import LabelFilesConfig
 from tasks.readers.columns import is_text, to_int64, whole_numbers
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 
@@ -57,7 +57,7 @@ class Memberships:
     names_table: ClassVar[str] = "labels"
     """Table of the labels' names."""
 
-    def __init__(self, table: LabelsConfig) -> None:
+    def __init__(self, table: LabelFilesConfig) -> None:
         """`table` has form: pairs or groups."""
         self.table = table
         self._labels = IdIndex()
@@ -69,14 +69,14 @@ class Memberships:
         """Read all files; what is wrong with their rows is gathered. Raises DataError where they have none."""
         rows, read = 0, self._pairs if self.table.form == "pairs" else self._groups
         for batch, column, labels, usable in read(nodes, intake):
-            found = nodes.look_up(batch, column)
-            rows += len(found)
+            node_ids = nodes.look_up(batch, column)
+            rows += len(node_ids)
             if self.table.on_unknown_id == "error":
-                nodes.refuse_unknown(batch, column, found, way_out="; labels.on_unknown_id: drop leaves it out")
-            self._num_unknown += int(np.count_nonzero(found == UNKNOWN))
-            good = usable & (found >= 0)
+                nodes.refuse_unknown(batch, column, node_ids, way_out="; labels.on_unknown_id: drop leaves it out")
+            self._num_unknown += int(np.count_nonzero(node_ids == UNKNOWN))
+            good = usable & (node_ids >= 0)
             if not intake.problems:
-                self._parts.append((found[good], self._labels.add(labels.filter(pa.array(good)))))
+                self._parts.append((node_ids[good], self._labels.add(labels.filter(pa.array(good)))))
         if rows == 0:
             raise DataError("has no rows", path=self.table.names)
 
@@ -94,19 +94,13 @@ class Memberships:
         table, first = self.table.model_copy(update={"format": "edgelist"}), 0
         for lines in intake.batches(table, [_LINE], [_LINE], whole_lines=True):
             batch = _split(lines, table.delimiter, texts=bool(nodes.texts(_LINE)))
-            self._hint_at_zeros(lines, batch, intake)
+            zeros = compute.extract_regex(lines.column(_LINE), r"(?:^|[^0-9-])(?P<id>0[0-9]+)").drop_null()
+            if len(zeros) and not self._said_zeros and not is_text(batch.column(_LINE).type):
+                self._said_zeros = True
+                intake.hints.append(as_number(self.table.names, zeros[0]["id"].as_py()))
             numbers = batch.lines - lines.first_row + first
             first += lines.num_rows
             yield batch, _LINE, pa.array(numbers), np.ones(len(numbers), np.bool_)
-
-    def _hint_at_zeros(self, lines: TableBatch, batch: TableBatch, intake: Intake) -> None:
-        """Say once that ids such as `007` are numbers, as those of other files are."""
-        if self._said_zeros or is_text(batch.column(_LINE).type):
-            return
-        found = compute.extract_regex(lines.column(_LINE), r"(?:^|[^0-9-])(?P<id>0[0-9]+)").drop_null()
-        if len(found):
-            self._said_zeros = True
-            intake.hints.append(as_number(self.table.names, found[0]["id"].as_py()))
 
     def finish(self, num_nodes: int, intake: Intake) -> tuple[Array, pa.Array]:
         """Return the column `label`, float32 (num_nodes, T), and the names of its T labels, ascending.

@@ -23,7 +23,7 @@ from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.raw_rows import NpyRows, Taker
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, table_files
-from tasks.ingest.tables.table_configs import NodesConfig
+from tasks.ingest.tables.table_configs import NodeTableConfig
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.columns import is_text
@@ -139,7 +139,7 @@ def write_nodes(
     intake: Intake,
     writer: DatasetWriter,
     labels: Array | None,
-    tables: Sequence[NodesConfig] = (),
+    tables: Sequence[NodeTableConfig] = (),
 ) -> tuple[FeatureColumn, ...]:
     """Write `nodes/TYPE`; return its features. `tables` are those of all types. Raises DataError."""
     table = nodes.config
@@ -176,7 +176,7 @@ def write_nodes(
 
 
 def _feature_parts(
-    nodes: NodeSet, intake: Intake, reader: FeatureReader, tables: Sequence[NodesConfig]
+    nodes: NodeSet, intake: Intake, reader: FeatureReader, tables: Sequence[NodeTableConfig]
 ) -> Iterator[tuple[dict[str, Array], int]]:
     """Yield feature columns and the number of rows, in the order of the nodes."""
     table, first = nodes.config, 0

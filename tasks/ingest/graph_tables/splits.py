@@ -41,15 +41,15 @@ def node_splits(
     assert owner is not None
     # Nodes that only edges name are in no split.
     owner = np.append(owner, np.full(nodes.num_nodes - len(owner), -1, np.int8))
-    found = {}
+    splits = {}
     for code, name in enumerate(SPLITS):
         ids = np.flatnonzero(owner == code).astype(np.int64)
         where = split.column or split.files.get(name) or f"split by {split.by}"
         if len(ids) == 0:
             raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} {what}s are labelled)", path=where)
         check_labelled(labelled, ids, name, what, where, nodes.original)
-        found[name] = ids
-    return found
+        splits[name] = ids
+    return splits
 
 
 def _dealt(split: SplitConfig, nodes: NodeSet, labels: Array, candidates: Array) -> Array:

@@ -8,6 +8,7 @@ and so make the search slow. The numbers of ids do not depend on them.
 from __future__ import annotations
 
 import secrets
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -99,9 +100,19 @@ def _same_text(a, a_start, a_end, b, b_start, b_end):  # type: ignore[no-untyped
     return True
 
 
+class _KnownTexts(NamedTuple):
+    """Texts of an index: text k is pool[ends[k]:ends[k + 1]]."""
+
+    table: Array
+    hashes: Array
+    ends: Array
+    pool: Array
+
+
 @njit(cache=True, nogil=True)
-def _find_texts(table, hashes, ends, pool, count, offsets, data, out, add, secret):  # type: ignore[no-untyped-def]
-    """The same for texts: text i is data[offsets[i]:offsets[i + 1]], known text k is pool[ends[k]:ends[k + 1]]."""
+def _find_texts(index, count, offsets, data, out, add, secret):  # type: ignore[no-untyped-def]
+    """The same for texts, of which text i is data[offsets[i]:offsets[i + 1]]."""
+    table, hashes, ends, pool = index
     mask = np.uint64(len(table) - 1)
     begin, factor = secret[0], secret[1]
     for i in range(len(offsets) - 1):
@@ -218,9 +229,8 @@ class IdIndex:
             self._hashes = _grown(self._hashes, self.count + len(ids))
             self._ends = _grown(self._ends, self.count + len(ids) + 1)
             self._pool = _grown(self._pool, int(self._ends[self.count]) + int(offsets[-1] - offsets[0]))
-        self.count = _find_texts(
-            self._table, self._hashes, self._ends, self._pool, self.count, offsets, data, out, add, self._secret
-        )
+        index = _KnownTexts(self._table, self._hashes, self._ends, self._pool)
+        self.count = _find_texts(index, self.count, offsets, data, out, add, self._secret)
 
     def _make_room(self, more: int) -> None:
         """Keep the table at most half full."""

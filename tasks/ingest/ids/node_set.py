@@ -12,7 +12,7 @@ from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids
-from tasks.ingest.tables.table_configs import NodesConfig
+from tasks.ingest.tables.table_configs import NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.columns import is_text
 
@@ -28,10 +28,16 @@ class NodeSet:
     """Nodes of one type."""
 
     def __init__(
-        self, kind: str, config: NodesConfig | None, *, text_ids: bool, section: str = "nodes", key: str = "nodes.id"
+        self,
+        kind: str,
+        config: NodeTableConfig | None,
+        *,
+        text_ids: bool,
+        section: str = "nodes",
+        key: str = "nodes.id",
     ) -> None:
         """`text_ids`: whole numbers are texts too. `section`, `key`: names of options."""
-        self.kind, self.config, self.text_ids = kind, config or NodesConfig(type=kind), text_ids
+        self.kind, self.config, self.text_ids = kind, config or NodeTableConfig(type=kind), text_ids
         self._key = key
         self.way_out_of_repeats = f"{section}.on_duplicate_id can take the first or the last row"
         """What one may do about an id that stands twice, for messages."""

@@ -101,8 +101,9 @@ def _task_type(name: str, text: str, num_tasks: int) -> TaskType:
         _KNOWLEDGE_GRAPH: "triple",
     }
     if text not in kinds:
-        known = "node, link, graph and triple"
-        raise RecipeError(f"{name} is a {text} task, which graphmill does not train; it knows {known}")
+        raise RecipeError(
+            f"{name} is a {text} task, which graphmill does not train; it knows node, link, graph and triple"
+        )
     return kinds[text]
 
 

@@ -48,8 +48,8 @@ def checked_ids(batch: TableBatch, column: str, *, texts: bool = False) -> tuple
         kind = "the id is negative"
         below = compute.fill_null(compute.less(values, 0), False)
         wrong.append(batch.wrong(below, column, kind, lambda row: f"the id {values[row]} is negative"))
-    found = [rows for rows in wrong if rows is not None]
-    return values.cast(pa.string()) if texts else values, np.logical_or.reduce(found) if found else None
+    parts = [rows for rows in wrong if rows is not None]
+    return values.cast(pa.string()) if texts else values, np.logical_or.reduce(parts) if parts else None
 
 
 def int64(batch: TableBatch, column: str, values: pa.Array, what: str) -> tuple[pa.Array, Array | None]:
@@ -83,16 +83,16 @@ def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
 def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
     """Gather decimal ids. One cell with a fraction, a plus sign or too many digits makes decimals of a CSV's column."""
     kind = "ids are whole numbers or texts"
-    batch.wrong(compute.is_null(values), column, "the id is missing")
-    known = np.asarray(compute.fill_null(values.cast(pa.float64()), 0))
-    large = np.abs(known) >= 2.0**63
+    batch.wrong(compute.is_null(values, nan_is_null=True), column, "the id is missing")
+    there = np.nan_to_num(np.asarray(compute.fill_null(values.cast(pa.float64()), 0)), posinf=np.inf, neginf=-np.inf)
+    large = np.abs(there) >= 2.0**63
 
     def message(row: int) -> str:
         if large[row]:
-            return f"the id {known[row]:.0f} does not fit int64; dataset.text_ids=true reads ids as texts"
-        return f"the id {known[row]} is a decimal number; {kind}: {_WAY_OUT_OF_DECIMALS}"
+            return f"the id {there[row]:.0f} does not fit int64; dataset.text_ids=true reads ids as texts"
+        return f"the id {there[row]} is a decimal number; {kind}: {_WAY_OUT_OF_DECIMALS}"
 
-    if batch.wrong(large | (known != np.floor(known)), column, kind, message) is None:
+    if batch.wrong(large | (there != np.floor(there)), column, kind, message) is None:
         batch.wrong_column(column, f"holds decimal numbers; {kind}: {_WAY_OUT_OF_DECIMALS}")
 
 
@@ -173,8 +173,8 @@ def _flatten(batch: TableBatch, column: str, lists: pa.Array, rows: Array, width
 def _as_float(batch: TableBatch, column: str, values: pa.Array, rows: Array | None) -> Array:
     """Return flat values as float64, NaN for null. `rows`: of lists' values, the row of each."""
     if is_text(values.type) and rows is None:
-        replaced, found = truths(values)
-        if (found | np.asarray(compute.is_null(values))).all():
+        replaced, is_word = truths(values)
+        if (is_word | np.asarray(compute.is_null(values))).all():
             values = replaced.cast(pa.float64())
     kind = values.type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)

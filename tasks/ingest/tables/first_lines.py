@@ -87,8 +87,8 @@ def _look_at(column: pa.Array) -> _Cell:
 
 
 def _like_numbers(texts: pa.Array) -> Array:
-    found = compute.or_(compute.match_substring_regex(texts, _NUMBER), compute.match_substring_regex(texts, _DATE))
-    return np.asarray(compute.fill_null(found, False), np.bool_)
+    are_like = compute.or_(compute.match_substring_regex(texts, _NUMBER), compute.match_substring_regex(texts, _DATE))
+    return np.asarray(compute.fill_null(are_like, False), np.bool_)
 
 
 def _is_usual(text: str) -> bool:

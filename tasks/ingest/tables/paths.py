@@ -11,7 +11,7 @@ from typing import Any
 from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
-from configs.versioned_tables import is_versioned, parse_reference
+from configs.values.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.folder_keys import files_in, keys_of
 from tasks.readers.duckdb_files import logs_of
 from tasks.stage import StageContext
@@ -25,7 +25,7 @@ def files_of(patterns: Sequence[str]) -> list[Path]:
         DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling link,
             a folder).
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for pattern in patterns:
         path = user_path(pattern)
         if is_folder(path):
@@ -43,10 +43,10 @@ def files_of(patterns: Sequence[str]) -> list[Path]:
         for match in matches:
             check_file(match)
             place = os.path.realpath(match)
-            if place in found:
+            if place in files:
                 raise DataError("is named twice in the files of one table, and its rows would count twice", path=match)
-            found[place] = match
-    return list(found.values())
+            files[place] = match
+    return list(files.values())
 
 
 def _hint(path: Path) -> str:
@@ -60,11 +60,8 @@ def describe_tables(tables: Mapping[str, Sequence[str]], digests: SourceDigests)
 
     Files and tables that are missing count none: whoever reads them says so, and so does `plan` (`digests.missing`).
     """
-    files_by_table = {}
-    for name, files in tables.items():
-        if not _versioned(files):
-            files_by_table[name] = named_files(files, digests.missing)
-    described = digests.describe(files_by_table)
+    plain = {name: files for name, files in tables.items() if not _versioned(files)}
+    described = digests.describe({name: named_files(files, digests.missing) for name, files in plain.items()})
     for name, files in tables.items():
         if _versioned(files):
             from tasks.readers.table_formats.opened import open_versioned

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from configs.base import ConfigModel, StrTuple
-from configs.versioned_tables import check_files
+from configs.values.versioned_tables import check_files
 from tasks.ingest.tables.policies import (
     Column,
     Columns,
@@ -58,7 +58,7 @@ class FilesConfig(ConfigModel):
         return ", ".join(self.files)
 
 
-class NodesConfig(FilesConfig):
+class NodeTableConfig(FilesConfig):
     """Nodes of one type, a row a node. Without files they are found in the edges."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"files", "feature_file"})
@@ -98,7 +98,7 @@ class NodesConfig(FilesConfig):
         return missing_by_column(self.missing, self.features, self.categorical)
 
     @model_validator(mode="after")
-    def _columns_have_one_meaning(self) -> NodesConfig:
+    def _columns_have_one_meaning(self) -> NodeTableConfig:
         where = f"nodes of type {self.type}"
         refuse_repeated(where, (*self.features, *self.categorical))
         check_columns(
@@ -113,7 +113,7 @@ class NodesConfig(FilesConfig):
         return self
 
     @model_validator(mode="after")
-    def _files_or_count(self) -> NodesConfig:
+    def _files_or_count(self) -> NodeTableConfig:
         if not self.files:
             if self.features or self.categorical or self.label or self.time:
                 raise ValueError(f"nodes of type {self.type}: columns are named, but no files")
@@ -124,7 +124,7 @@ class NodesConfig(FilesConfig):
         return self
 
 
-class EdgesConfig(FilesConfig):
+class EdgeTableConfig(FilesConfig):
     """Edges, a row an edge."""
 
     files: StrTuple = Field(min_length=1)
@@ -165,7 +165,7 @@ class EdgesConfig(FilesConfig):
         return missing_by_column(self.missing, self.features, self.categorical)
 
     @model_validator(mode="after")
-    def _columns_have_one_meaning(self) -> EdgesConfig:
+    def _columns_have_one_meaning(self) -> EdgeTableConfig:
         where = f"edges {self.relation}"
         refuse_repeated(where, (*self.features, *self.categorical))
         if "mean" in self.missing_by_column.values():
@@ -178,7 +178,7 @@ class EdgesConfig(FilesConfig):
         return self
 
 
-class LabelsConfig(FilesConfig):
+class LabelFilesConfig(FilesConfig):
     """Labels in a table of their own."""
 
     files: StrTuple = Field(min_length=1)
@@ -200,12 +200,12 @@ class LabelsConfig(FilesConfig):
     """Keep only so many labels, those that the most nodes have (pairs, groups); null: all."""
 
     @model_validator(mode="after")
-    def _columns_have_one_meaning(self) -> LabelsConfig:
+    def _columns_have_one_meaning(self) -> LabelFilesConfig:
         check_columns("labels", {"id": self.id}, self.label, {})
         return self
 
     @model_validator(mode="after")
-    def _options_are_of_the_form(self) -> LabelsConfig:
+    def _options_are_of_the_form(self) -> LabelFilesConfig:
         names = {"nodes": ("min_members", "most"), "pairs": (), "groups": ("id", "label", "header")}[self.form]
         for name in names:
             if getattr(self, name) != type(self).model_fields[name].default:

@@ -6,7 +6,6 @@ import calendar
 import contextlib
 import datetime
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,6 @@ _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # the calendar's years 1 to 99
 _WHOLE_NUMBER = r"^\s*[-+]?\d+\s*$"
 _MAX_CHARACTERS = 200  # of a time as a text
 _MAX_NUMBER = 2**62  # what is beyond leaves no room for "always" and "never"
-_EVERY_ROW = "every row needs one: fill it in, leave the row out, or leave `time` out of the recipe"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -65,7 +63,7 @@ class TimeReader:
         """Columns that a CSV gives as it understands their cells."""
         return () if self.format else (self.column,)
 
-    every_row = _EVERY_ROW
+    every_row = "every row needs one: fill it in, leave the row out, or leave `time` out of the recipe"
     """What one may do about a row without a time, for messages."""
 
     def read(self, batch: TableBatch) -> Array:
@@ -84,8 +82,7 @@ class TimeReader:
         self._unit = self._unit or unit
         out = np.zeros(len(values), np.int64)
         there = slice(None) if none is None else ~none
-        found = self._read(batch, values)
-        out[there] = found[there]
+        out[there] = self._read(batch, values)[there]
         return out
 
     def _read(self, batch: TableBatch, values: pa.Array) -> Array:
@@ -99,7 +96,10 @@ class TimeReader:
         if pa.types.is_date64(kind):
             return self._calendar(batch, _whole_seconds(values) // 1000)
         if pa.types.is_integer(kind):
-            return self._whole_numbers(batch, values)
+            whole = _whole_seconds(int64(batch, self.column, values, "time")[0])
+            large = (whole > _MAX_NUMBER) | (whole < -_MAX_NUMBER)
+            batch.wrong(large, self.column, "out of range", lambda row: f"the time {whole[row]} is beyond 2^62")
+            return whole
         if pa.types.is_boolean(kind):
             batch.wrong_column(self.column, "holds true and false; a time is a whole number, a date or a time stamp")
             return np.zeros(len(values), np.int64)
@@ -107,24 +107,14 @@ class TimeReader:
         if out.ndim != 1:
             batch.wrong_column(self.column, "is a column of lists; a time is one value")
             return np.zeros(len(values), np.int64)
-        known = np.nan_to_num(out)  # NaN is a missing time, which was gathered before
-        broken, inexact = known != np.floor(known), np.abs(known) > EXACT
-        self._wrong(batch, broken, "not whole", lambda row: f"{out[row]} is no whole number, date or time stamp")
-        if broken.any():
+        there = np.nan_to_num(out)  # NaN is a missing time, which was gathered before
+        broken, inexact = there != np.floor(there), np.abs(there) > EXACT
+        words = "is no whole number, date or time stamp"
+        if batch.wrong(broken, self.column, "not whole", lambda row: f"the time {out[row]} {words}") is not None:
             return np.zeros(len(values), np.int64)
         way_out = "is not exact as a decimal number; store whole numbers as int64"
-        self._wrong(batch, inexact, "not exact", lambda row: f"{out[row]} {way_out}")
-        return np.where(inexact, 0, known).astype(np.int64)
-
-    def _wrong(self, batch: TableBatch, rows: Array, kind: str, message: Callable[[int], str]) -> None:
-        """Gather wrong rows; `message` is what is wrong with the first one's time."""
-        batch.wrong(rows, self.column, kind, lambda row: f"the time {message(row)}")
-
-    def _whole_numbers(self, batch: TableBatch, values: pa.Array) -> Array:
-        out = _whole_seconds(int64(batch, self.column, values, "time")[0])
-        large = (out > _MAX_NUMBER) | (out < -_MAX_NUMBER)
-        self._wrong(batch, large, "out of range", lambda row: f"{out[row]} is beyond 2^62")
-        return out
+        batch.wrong(inexact, self.column, "not exact", lambda row: f"the time {out[row]} {way_out}")
+        return np.where(inexact, 0, there).astype(np.int64)
 
     def _calendar(self, batch: TableBatch, seconds: Array) -> Array:
         beyond = (seconds < _FIRST) | (seconds > _LAST)
@@ -140,13 +130,13 @@ class TimeReader:
         if not self.format and self._are_mostly_numbers(batch, values):
             return np.zeros(len(values), np.int64)
         encoded = compute.dictionary_encode(compute.utf8_trim_whitespace(values.cast(pa.string())))
-        found = [self._seconds(text) for text in encoded.dictionary.to_pylist()]
+        moments = [self._seconds(text) for text in encoded.dictionary.to_pylist()]
         codes = np.asarray(compute.fill_null(encoded.indices, 0))
-        bad = np.array([seconds is None for seconds in found], np.bool_)[codes] & np.asarray(compute.is_valid(values))
+        bad = np.array([seconds is None for seconds in moments], np.bool_)[codes] & np.asarray(compute.is_valid(values))
         how = f"as time_format {self.format!r} has it" if self.format else "in a form that is known"
         words = how if self.format else f'{how} ({_FORMS}); say which: time_format: "%d.%m.%Y"'
         batch.wrong(bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {words}")
-        return np.array([seconds or 0 for seconds in found], np.int64)[codes]
+        return np.array([seconds or 0 for seconds in moments], np.int64)[codes]
 
     def _are_mostly_numbers(self, batch: TableBatch, values: pa.Array) -> bool:
         """Whether texts are whole numbers but for a few, which are gathered."""

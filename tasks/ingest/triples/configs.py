@@ -117,12 +117,11 @@ class TripleFilesConfig(ComponentConfig):
     """Column of the ids in `features` and `relation_features`."""
     split: TripleSplitConfig = TripleSplitConfig()
     """Training, validation and test, where `triples` names files."""
-    on_unseen: Literal["error", "drop", "keep"] = "keep"
+    on_unseen: Literal["drop", "keep"] = "keep"
     """Triples of validation and test with an entity or relation that no training triple shows, of which no model can
-    learn: refused, left out, or kept (and counted), as published results on WN18RR and FB15k-237 have it."""
-    on_repeated: Literal["drop", "error"] = "drop"
-    """Triples that stand twice in a split or in two: the first is kept, training before validation before test (of a
-    split by time the oldest), or they are refused."""
+    learn: left out, or kept (and counted), as published results on WN18RR and FB15k-237 have it. Of triples that stand
+    twice in a split or in two the first is kept: training before validation before test (of a split by time the
+    oldest)."""
 
     @model_validator(mode="after")
     def _one_source(self) -> TripleFilesConfig:

@@ -82,34 +82,3 @@ def hold_out(src, relation, dst, order, counts, owner, entities, relations):  # 
         owner[i] = 1 if taken < counts[0] else 2
         taken += 1
     return taken, stayed
-
-
-@njit(cache=True, nogil=True)
-def mark_shown(src, relation, dst, owner, entities, relations):  # type: ignore[no-untyped-def]
-    """Set which entities and relations training triples have, bool (written)."""
-    for i in range(len(src)):
-        if owner[i] == 0:
-            entities[src[i]] = True
-            entities[dst[i]] = True
-            relations[relation[i]] = True
-
-
-@njit(cache=True, nogil=True)
-def find_unseen(src, relation, dst, owner, entities, relations):  # type: ignore[no-untyped-def]
-    """Return which triples outside of training have an unseen entity (1), relation (2) or both (3), uint8 (n,)."""
-    out = np.zeros(len(src), np.uint8)
-    for i in range(len(src)):
-        if owner[i] > 0:
-            unseen = not (entities[src[i]] and entities[dst[i]])
-            out[i] = np.uint8(unseen) + np.uint8(2) * np.uint8(not relations[relation[i]])
-    return out
-
-
-@njit(cache=True, nogil=True)
-def count_uses(src, relation, dst, owner, entities, relations):  # type: ignore[no-untyped-def]
-    """Count in how many triples of any split each entity (a loop twice) and relation stands, int64 (written)."""
-    for i in range(len(src)):
-        if owner[i] >= 0:
-            entities[src[i]] += 1
-            entities[dst[i]] += 1
-            relations[relation[i]] += 1

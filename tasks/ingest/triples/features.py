@@ -19,19 +19,19 @@ from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids, float32, numbers
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import UNKNOWN, Names
+from tasks.readers.arrays.npy import NpyFile, check_row
 from tasks.readers.limits import check_memory
-from tasks.readers.npy import NpyFile, check_row
 from tasks.readers.parquet import open_parquet, read_parquet
 
 _CHUNK_BYTES = 8 << 20
 
 
-def open_features(path: Path, id_column: str, names: Names) -> FeatureMatrix | FeatureTable:
+def open_features(path: Path, id_column: str, names: Names) -> FeatureMatrix | FeaturesById:
     """Open a file of features. Raises DataError."""
     if path.suffix.lower() == ".npy":
         return FeatureMatrix(path, names)
     if path.suffix.lower() in (".parquet", ".pq"):
-        return FeatureTable(path, id_column, names)
+        return FeaturesById(path, id_column, names)
     raise DataError(f"is neither .npy nor .parquet, which features of {names.plural} are read from", path=path)
 
 
@@ -80,7 +80,7 @@ class FeatureMatrix:
             yield finite_float32(values[rows], self.path, rows)
 
 
-class FeatureTable:
+class FeaturesById:
     """A Parquet table with a column of ids; all others are numbers, or lists of numbers of one length."""
 
     def __init__(self, path: Path, id_column: str, names: Names) -> None:

@@ -19,7 +19,7 @@ from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.names import Names, TextFoundError
-from tasks.ingest.triples.reader import Places, TripleBatch, TripleReader
+from tasks.ingest.triples.reader import TripleBatch, TripleReader
 from tasks.ingest.triples.sources import ALL, Sources, shown
 from tasks.readers.columns import is_text
 from tasks.stage import StageContext
@@ -57,7 +57,6 @@ class TripleIntake:
     triples: TripleArrays
     entities: Names
     relations: Names
-    places: Places
     num_literals: int
     """Triples with a literal that were left out."""
 
@@ -85,7 +84,8 @@ class _Reading:
     entities: Names
     relations: Names
     problems: Problems = field(default_factory=Problems)
-    places: Places = field(default_factory=Places)
+    count: int = 0
+    """Triples that were read."""
     parts: dict[str, list[Array]] = field(default_factory=dict)
     clock: TimeReader | None = None
 
@@ -93,18 +93,18 @@ class _Reading:
         files = [path for paths in self.sources.triples.values() for path in paths]
         reader = TripleReader(self.config, self.problems, self.context.message, files)
         for split, paths in self.sources.triples.items():
-            first = self.places.count
+            first = self.count
             for path in paths:
                 with self.problems.gathering():
                     self._read_file(reader, path, 0 if split == ALL else SPLITS.index(split))
-            if self.places.count == first and not self.problems:
+            if self.count == first and not self.problems:
                 left = f" ({reader.num_literals:,} have literals: dataset.literals=keep)" if reader.num_literals else ""
                 raise DataError(f"has no triples{left}", path=shown(paths))
         self.problems.raise_any()
         columns = {name: np.concatenate(self.parts.pop(name)) for name in list(self.parts)}
         src, relation, dst, owner = (columns.pop(name) for name in ("src", "relation", "dst", "owner"))
         triples = TripleArrays(src, relation, dst, owner, columns)
-        return TripleIntake(triples, self.entities, self.relations, self.places, reader.num_literals)
+        return TripleIntake(triples, self.entities, self.relations, reader.num_literals)
 
     def _read_file(self, reader: TripleReader, path: Path, code: int) -> None:
         for batch in reader.read(path):
@@ -121,11 +121,11 @@ class _Reading:
                 self.clock = self.clock or TimeReader(columns.time, self.config.time_format)
                 self.clock.column = columns.time
                 arrays["time"] = self.clock.read(batch.cells)
-            self.places.add(batch)
+            self.count += batch.cells.num_rows
             kind = id_dtype(self.entities.count)
             for name, values in arrays.items():
                 self.parts.setdefault(name, []).append(values.astype(kind) if name in ("src", "dst") else values)
-            self.context.progress(self.places.count, self.places.count, "triples")
+            self.context.progress(self.count, self.count, "triples")
 
 
 def _weights(batch: TripleBatch, column: str) -> Array:

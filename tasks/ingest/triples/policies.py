@@ -11,20 +11,8 @@ from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.tables.times import cut_by_time
 from tasks.ingest.triples.configs import TripleFilesConfig
-from tasks.ingest.triples.dealing import (
-    DROPPED,
-    IN_EARLIER,
-    IN_SPLIT,
-    ONCE,
-    TRAIN,
-    count_uses,
-    find_repeated,
-    find_unseen,
-    hold_out,
-    mark_shown,
-)
+from tasks.ingest.triples.dealing import DROPPED, IN_EARLIER, IN_SPLIT, ONCE, TRAIN, find_repeated, hold_out
 from tasks.ingest.triples.intake import TripleArrays, TripleIntake
-from tasks.ingest.triples.numbering import original_ids
 from tasks.ingest.triples.sources import ALL, Sources, shown
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
@@ -67,21 +55,13 @@ class TripleJob:
 
 
 def drop_repeated(job: TripleJob) -> None:
-    """Take triples that stand twice out, or refuse them."""
+    """Take triples that stand twice out."""
     triples = job.triples
     by_time = job.config.split.name == "time"
     order = np.argsort(triples.others["time"], kind="stable") if by_time else None
     repeated = find_repeated(triples.src, triples.relation, triples.dst, triples.owner, order)
     if not repeated.any():
         return
-    if job.config.on_repeated == "error":
-        first = int(np.flatnonzero(repeated)[0])
-        where = "in an earlier split too" if repeated[first] == IN_EARLIER else "in the split twice"
-        raise job.intake.places.error(
-            first,
-            f"the triple {_shown(job, first)} stands {where} ({np.count_nonzero(repeated):,} such triples); "
-            "dataset.on_repeated=drop keeps the first of each",
-        )
     for code, split in enumerate(SPLITS):
         of_split = repeated[triples.owner == code]
         job.adjust(split, "triples that stand twice dropped", int(np.count_nonzero(of_split == IN_SPLIT)))
@@ -89,22 +69,9 @@ def drop_repeated(job: TripleJob) -> None:
     several = int(np.count_nonzero(repeated == IN_EARLIER))
     if several:
         job.context.warn(
-            f"{several:,} triples of validation or test stand in an earlier split too, and are left out there "
-            "(dataset.on_repeated: drop)"
+            f"{several:,} triples of validation or test stand in an earlier split too, and are left out there"
         )
     triples.owner[repeated != ONCE] = DROPPED
-
-
-def _shown(job: TripleJob, triple: int) -> str:
-    """Return a triple as its user wrote it."""
-    triples, intake = job.triples, job.intake
-    within = job.config.head_type is not None
-    src, dst = (
-        original_ids(intake.entities, ids[triple : triple + 1], within_types=within)[0]
-        for ids in (triples.src, triples.dst)
-    )
-    relation = intake.relations.keys()[int(triples.relation[triple])]
-    return f"({src}, {relation}, {dst})"
 
 
 def deal_out(job: TripleJob) -> None:
@@ -136,38 +103,35 @@ def deal_out(job: TripleJob) -> None:
 
 
 def uses(job: TripleJob) -> tuple[Array, Array]:
-    """Return in how many triples of the splits each entity and relation stands, by the numbers they were met in."""
-    triples = job.triples
-    entities = np.zeros(job.intake.entities.count, np.int64)
-    relations = np.zeros(job.intake.relations.count, np.int64)
-    count_uses(triples.src, triples.relation, triples.dst, triples.owner, entities, relations)
-    return entities, relations
+    """Return in how many triples of the splits each entity and relation stands, by the numbers they were met in.
+
+    int64 each; a loop counts twice.
+    """
+    triples, num_entities = job.triples, job.intake.entities.count
+    there = triples.owner >= 0
+    heads, tails = (np.bincount(ids[there], minlength=num_entities) for ids in (triples.src, triples.dst))
+    return heads + tails, np.bincount(triples.relation[there], minlength=job.intake.relations.count)
 
 
 def check_unseen(job: TripleJob) -> None:
-    """Keep, drop or refuse what is held out of entities and relations that training never shows."""
+    """Keep or drop what is held out of entities and relations that training never shows."""
     triples, policy = job.triples, job.config.on_unseen
-    ends = triples.src, triples.relation, triples.dst, triples.owner
+    trains, held_out = triples.owner == TRAIN, triples.owner > 0
     entities = np.zeros(job.intake.entities.count, np.bool_)
     relations = np.zeros(job.intake.relations.count, np.bool_)
-    mark_shown(*ends, entities, relations)
-    unseen = find_unseen(*ends, entities, relations)
+    entities[triples.src[trains]] = entities[triples.dst[trains]] = True
+    relations[triples.relation[trains]] = True
+    new_entity = held_out & ~(entities[triples.src] & entities[triples.dst])
+    new_relation = held_out & ~relations[triples.relation]
+    unseen = new_entity | new_relation
     if not unseen.any():
         return
-    if policy == "error":
-        first = int(np.flatnonzero(unseen)[0])
-        what = "a relation" if unseen[first] & 2 else "an entity"
-        raise job.intake.places.error(
-            first,
-            f"the triple {_shown(job, first)} has {what} that no training triple shows ({np.count_nonzero(unseen):,} "
-            "such triples); dataset.on_unseen can drop or keep them",
-        )
     done = "dropped" if policy == "drop" else "kept"
-    given = {1: job.config.features, 2: job.config.relation_features}
-    has_features = all(path for bit, path in given.items() if (unseen & bit).any())
-    for bit, what in ((1, "an entity"), (2, "a relation")):
+    given = ((new_entity, job.config.features), (new_relation, job.config.relation_features))
+    has_features = all(path for new, path in given if new.any())
+    for new, what in ((new_entity, "an entity"), (new_relation, "a relation")):
         for code, split in enumerate(SPLITS[1:], start=1):
-            count = int(np.count_nonzero((unseen & bit > 0) & (triples.owner == code)))
+            count = int(np.count_nonzero(new & (triples.owner == code)))
             job.adjust(split, f"{split} triples with {what} that training never shows {done}", count)
     job.context.warn(
         f"{np.count_nonzero(unseen):,} triples of validation and test have an entity or a relation that no training "
@@ -175,7 +139,7 @@ def check_unseen(job: TripleJob) -> None:
         + ("" if policy == "drop" else f"; a model knows {'only the features' if has_features else 'nothing'} of these")
     )
     if policy == "drop":
-        triples.owner[unseen > 0] = DROPPED
+        triples.owner[unseen] = DROPPED
 
 
 def check_sizes(job: TripleJob) -> None:

@@ -1,4 +1,4 @@
-"""Files of triples as batches of cells, whatever their format: which columns are meant, and where each row stands."""
+"""Files of triples as batches of cells, whatever their format: which columns are meant."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
-from tasks.arrays import Array
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import with_nulls
 from tasks.ingest.tables.problems import Problems
@@ -65,8 +63,6 @@ class TripleBatch:
 
     cells: TableBatch
     columns: TripleColumns
-    is_triple: Array | None = None
-    """Of N-Triples, whose rows are lines: which of the lines from `cells.first_row` on these are, bool; None: all."""
 
     def with_cells(self, column: str, values: pa.Array) -> TableBatch:
         """Return the cells with other values in a column."""
@@ -137,7 +133,7 @@ class TripleReader:
             if path in self._marks:
                 marked = [_marked(terms.column(name), self._marks[path]) for name in TERMS]
                 terms = pa.RecordBatch.from_arrays(marked, names=list(TERMS))
-            yield TripleBatch(TableBatch(path, part.first_line, terms, self.problems), columns, part.is_triple)
+            yield TripleBatch(TableBatch(path, part.first_line, terms, self.problems), columns)
 
     def _columns(self, path: Path, names: list[str], *, named: bool) -> TripleColumns:
         """Return the columns that are meant."""
@@ -239,29 +235,3 @@ def read_texts(plan: TablePlan, columns: list[str]) -> Iterator[pa.RecordBatch]:
             yield from read_rows(plan.path, plan.names, stream, plan.delimiter, convert, quotes=False)
     except STREAM_ERRORS as error:
         raise stream_error(error, plan.path) from error
-
-
-class Places:
-    """Remembers which row of which file each triple came from. Memory: a bit a line of N-Triples, else a batch's."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._batches: list[tuple[Path, int, bytes | None]] = []
-        self.count = 0
-
-    def add(self, batch: TripleBatch) -> None:
-        """The next triples are those of a batch."""
-        kept = None if batch.is_triple is None else np.packbits(batch.is_triple).tobytes()
-        self._starts.append(self.count)
-        self._batches.append((batch.cells.path, batch.cells.first_row, kept))
-        self.count += batch.cells.num_rows
-
-    def error(self, triple: int, message: str) -> DataError:
-        """Return an error at a triple, by its number."""
-        number = int(np.searchsorted(self._starts, triple, side="right")) - 1
-        # Batches without rows begin where the next one does; the last of them has the rows.
-        (path, first, kept), within = self._batches[number], triple - self._starts[number]
-        if kept is None:
-            return DataError(message, path=path, row=first + within)
-        lines = np.flatnonzero(np.unpackbits(np.frombuffer(kept, np.uint8)))
-        return DataError(f"line {first + int(lines[within]) + 1}: {message}", path=path)

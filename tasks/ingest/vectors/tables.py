@@ -17,7 +17,7 @@ from tasks.ingest.tables.columns import float32, is_list, numbers
 from tasks.ingest.tables.first_lines import with_header_found
 from tasks.ingest.tables.intake import Intake, not_a_number, table_files
 from tasks.ingest.tables.policies import stored_name
-from tasks.ingest.tables.table_configs import NodesConfig
+from tasks.ingest.tables.table_configs import NodeTableConfig
 from tasks.ingest.vectors.configs import VectorFilesConfig
 from tasks.readers.columns import check_columns, is_text
 from tasks.readers.limits import MAX_ROW_BYTES
@@ -51,7 +51,7 @@ class TableVectors:
     def __init__(self, config: VectorFilesConfig, intake: Intake) -> None:
         """Look at the first rows. Raises DataError."""
         self.config, self.intake = config, intake
-        table = NodesConfig(files=config.files, header=config.header)
+        table = NodeTableConfig(files=config.files, header=config.header)
         self.table = with_header_found(table, "dataset", intake)
         self.roles = self._find_roles()
         is_csv = table_files(self.table).head(1, 1) is not None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models.kernels.threads import run_parts
 from tasks.arrays import blocks, offsets
-from tasks.layout.neighbors.rows import BLOCK_BYTES, Found, Rows, distances, scores
+from tasks.layout.neighbors.rows import BLOCK_BYTES, NeighborLists, VectorRows, distances, scores
 
 _CLUSTER_ROWS = 128
 _CANDIDATES = 2560
@@ -22,7 +22,7 @@ _SAMPLE, _ROUNDS = 32, 5
 """Rows for each cluster that the clusters are made of, and rounds of Lloyd's algorithm."""
 
 
-def nearest_in_clusters(rows: Rows, k: int, seed: int) -> Found:
+def nearest_in_clusters(rows: VectorRows, k: int, seed: int) -> NeighborLists:
     """Return k near neighbours of each row, without itself: most of the nearest ones. k is below n.
 
     Returns:
@@ -33,35 +33,35 @@ def nearest_in_clusters(rows: Rows, k: int, seed: int) -> Found:
     cluster = _assign(rows, centres)
     members = np.argsort(cluster, kind="stable")
     begin = offsets(np.bincount(cluster, minlength=len(centres)))
-    found = np.empty((len(rows), k), np.int64), np.empty((len(rows), k), np.float32)
+    neighbors = np.empty((len(rows), k), np.int64), np.empty((len(rows), k), np.float32)
 
     def search(number: int) -> None:
-        own = members[begin[number] : begin[number + 1]]
-        if not len(own):
+        cluster_rows = members[begin[number] : begin[number + 1]]
+        if not len(cluster_rows):
             return
         beside = _beside(number, centres, np.diff(begin), max(_CANDIDATES, 4 * k))
-        candidates = np.concatenate([own, *(members[begin[j] : begin[j + 1]] for j in beside)])
+        candidates = np.concatenate([cluster_rows, *(members[begin[j] : begin[j + 1]] for j in beside)])
         others = rows.read(candidates) - centres[number]
-        for part in blocks(len(own), max(BLOCK_BYTES // (4 * len(candidates)), 1)):
+        for part in blocks(len(cluster_rows), max(BLOCK_BYTES // (4 * len(candidates)), 1)):
             x = others[part]
             score = scores(rows.metric, x, others)
             score[:, part].fill_diagonal_(torch.inf)
             far, at = distances(rows.metric, x, others, score.topk(k, dim=1, largest=False).indices)
-            found[0][own[part]], found[1][own[part]] = candidates[at.numpy()], far.numpy()
+            neighbors[0][cluster_rows[part]], neighbors[1][cluster_rows[part]] = candidates[at.numpy()], far.numpy()
 
     run_parts(search, len(centres))
-    return found
+    return neighbors
 
 
-def _beside(number: int, centres: Tensor, sizes: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
+def _beside(number: int, centres: Tensor, sizes: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:
     """Return the other clusters nearest to one that hold so many rows together with it, or all."""
     order = ((centres - centres[number]) ** 2).sum(1).argsort(stable=True).numpy()
     order = order[order != number]
     before = np.cumsum(sizes[order]) - sizes[order] + sizes[number]
-    return order[before < wanted]
+    return order[before < num_rows]
 
 
-def _centres(rows: Rows, seed: int) -> Tensor:
+def _centres(rows: VectorRows, seed: int) -> Tensor:
     """Return the centres of clusters, float32 (c, d), by k-means on a sample of rows."""
     draw = np.random.Generator(np.random.Philox(key=seed))
     count = max(min(len(rows) // _CLUSTER_ROWS, int(4 * len(rows) ** 0.5)), 1)
@@ -79,7 +79,7 @@ def _centres(rows: Rows, seed: int) -> Tensor:
     return centres
 
 
-def _assign(rows: Rows, centres: Tensor) -> NDArray[np.int64]:
+def _assign(rows: VectorRows, centres: Tensor) -> NDArray[np.int64]:
     """Return the number of each row's nearest centre, int64 (n,)."""
     size = max(min(rows.block, BLOCK_BYTES // (4 * len(centres))), 1)
     return np.concatenate([_nearest_centre(rows.read(part), centres).numpy() for part in blocks(len(rows), size)])

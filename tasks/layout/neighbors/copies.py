@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tasks.arrays import Array, blocks, offsets
-from tasks.layout.neighbors.rows import Found
+from tasks.layout.neighbors.rows import NeighborLists
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Copies:
         """The how manieth of its copies each of `members` is."""
         return np.arange(len(self.members)) - np.repeat(self.begin[:-1], np.diff(self.begin))
 
-    def spread(self, found: Found) -> Found:
+    def spread(self, neighbors: NeighborLists) -> NeighborLists:
         """Return the neighbours of all rows from those of the rows searched, (s, k) each, by their places there.
 
         A copy that was not searched has the one `kept` before it as its nearest, then the neighbours of the copy that
         was searched in its stead, each as the copy whose turn it is: no row gets all the edges.
         """
-        n, k = len(self.members), found[0].shape[1]
+        n, k = len(self.members), neighbors[0].shape[1]
         place, group = np.empty(n, np.int64), np.empty(n, np.int64)
         ordinal = self._ordinal()
         place[self.members] = ordinal
@@ -54,18 +54,18 @@ class Copies:
         number = np.empty(n, np.int64)
         number[searched] = np.arange(len(searched))
         near, far = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
-        near[searched], far[searched] = searched[found[0]], found[1]
+        near[searched], far[searched] = searched[neighbors[0]], neighbors[1]
         left = self.members[ordinal >= self.kept]
         for part in blocks(len(left), 1 << 16):
             rows = left[part]
             turn, first = np.divmod(place[rows], self.kept)
-            own = self.begin[group[rows]]
-            source = self.members[own + first]
-            near[rows, 0], far[rows, 0] = self.members[own + place[rows] - self.kept], 0
+            group_begin = self.begin[group[rows]]
+            source = self.members[group_begin + first]
+            near[rows, 0], far[rows, 0] = self.members[group_begin + place[rows] - self.kept], 0
             others = near[source, : k - 1]
-            first, own = place[others], self.begin[group[others]]
+            first, group_begin = place[others], self.begin[group[others]]
             alike = -((self.begin[group[others]] + first - self.begin[group[others] + 1]) // self.kept)
-            near[rows, 1:] = self.members[own + first + self.kept * (turn[:, None] % alike)]
+            near[rows, 1:] = self.members[group_begin + first + self.kept * (turn[:, None] % alike)]
             far[rows, 1:] = far[source, : k - 1]
         return near, far
 

@@ -9,56 +9,60 @@ from torch import Tensor
 
 from models.kernels.threads import run_parts
 from tasks.arrays import blocks
-from tasks.layout.neighbors.rows import BLOCK_BYTES, Found, Rows, distances, scores
+from tasks.layout.neighbors.rows import BLOCK_BYTES, NeighborLists, VectorRows, distances, scores
 
 _QUERIES = 1 << 10
 
 
-def nearest_rows(queries: Rows, rows: Rows, k: int, own: NDArray[np.int64] | None = None) -> Found:
+def nearest_rows(
+    queries: VectorRows, rows: VectorRows, k: int, itself: NDArray[np.int64] | None = None
+) -> NeighborLists:
     """Return the k nearest rows of each query.
 
     Args:
         queries: vectors (m, d).
         rows: vectors (n, d).
-        k: at most n; below n with `own`.
-        own: each query's own row, which is not its neighbour; int64 (m,).
+        k: at most n; below n with `itself`.
+        itself: each query's own row, which is not its neighbour; int64 (m,).
 
     Returns:
         rows int64 and distances float32, (m, k), the nearest first.
     """
-    found = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+    neighbors = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
     middle = _middle(rows)
     parts = list(blocks(len(queries), _QUERIES))
 
     def search(number: int) -> None:
         part = parts[number]
-        near, far = _search(queries.read(part) - middle, rows, middle, k, None if own is None else own[part])
-        found[0][part], found[1][part] = near.numpy(), far.numpy()
+        near, far = _search(queries.read(part) - middle, rows, middle, k, None if itself is None else itself[part])
+        neighbors[0][part], neighbors[1][part] = near.numpy(), far.numpy()
 
     run_parts(search, len(parts))
-    return found
+    return neighbors
 
 
-def _middle(rows: Rows) -> Tensor:
+def _middle(rows: VectorRows) -> Tensor:
     """Return what is taken from all vectors before they are squared: products do not bear it."""
     mean = rows.mean()  # also finds what is not finite
     return torch.zeros_like(mean) if rows.metric == "dot" else mean
 
 
-def _search(x: Tensor, rows: Rows, middle: Tensor, k: int, own: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
+def _search(
+    x: Tensor, rows: VectorRows, middle: Tensor, k: int, itself: NDArray[np.int64] | None
+) -> tuple[Tensor, Tensor]:
     """Return rows and distances of the k nearest of some queries (m, d) among all rows, block by block."""
     near, far = torch.empty(len(x), 0, dtype=torch.int64), torch.empty(len(x), 0)
     for block in blocks(len(rows), max(min(rows.block, BLOCK_BYTES // (4 * max(len(x), 1))), 1)):
         others = rows.read(block) - middle
         score = scores(rows.metric, x, others)
-        if own is not None:
-            here = np.flatnonzero((own >= block.start) & (own < block.stop))
-            score[here, own[here] - block.start] = torch.inf
+        if itself is not None:
+            here = np.flatnonzero((itself >= block.start) & (itself < block.stop))
+            score[here, itself[here] - block.start] = torch.inf
         best = score.topk(min(k, score.shape[1]), dim=1, largest=False)
-        found, at = distances(rows.metric, x, others, best.indices)
-        if own is not None:
-            found.masked_fill_(at + block.start == torch.from_numpy(own)[:, None], torch.inf)
-        far, order = torch.cat([far, found], 1).sort(dim=1, stable=True)
+        distance, at = distances(rows.metric, x, others, best.indices)
+        if itself is not None:
+            distance.masked_fill_(at + block.start == torch.from_numpy(itself)[:, None], torch.inf)
+        far, order = torch.cat([far, distance], 1).sort(dim=1, stable=True)
         near = torch.cat([near, at + block.start], 1).gather(1, order)[:, :k]
         far = far[:, :k]
     return near, far

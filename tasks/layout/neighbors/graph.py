@@ -11,7 +11,7 @@ from configs.errors import DataError
 from configs.layout_options import NeighborsConfig
 from tasks.arrays import Array
 from tasks.layout.neighbors.copies import find_copies
-from tasks.layout.neighbors.rows import Found, Rows, squares
+from tasks.layout.neighbors.rows import NeighborLists, VectorRows, squares
 from tasks.layout.neighbors.search import chosen_method, search, torch_threads
 from tasks.layout.neighbors.weights import fuzzy_weights, perplexity_weights
 
@@ -51,20 +51,20 @@ def neighbor_graph(vectors: Array, options: NeighborsConfig, seed: int = 0, thre
         DataError: fewer than two rows, or numbers that cannot be compared (`nearest`).
     """
     options = options.settled("perplexity")
-    rows = Rows(vectors, options.metric)
+    rows = VectorRows(vectors, options.metric)
     n = len(rows)
     if n < 2:
         raise DataError(f"there {'is 1 vector' if n else 'are no vectors'}, and a neighbour needs two; give more rows")
     copies = find_copies(vectors, _searched_copies(options), rows.block)
     if copies.num_left:
-        rows = Rows(vectors, options.metric, copies.searched)
+        rows = VectorRows(vectors, options.metric, copies.searched)
     k = min(options.num_neighbors, len(rows) - 1)
     method = chosen_method(len(rows), options.metric, options.method)
     with torch_threads(threads):
-        found, recall = search(rows, k, method, seed)
+        neighbors, recall = search(rows, k, method, seed)
         if copies.num_left:
-            found = copies.spread(found)
-        indptr, indices, weight = _symmetric(found, options)
+            neighbors = copies.spread(neighbors)
+        indptr, indices, weight = _symmetric(neighbors, options)
     return NeighborGraph(indptr, indices, weight, k, method, recall, copies.num_left)
 
 
@@ -79,18 +79,20 @@ def _searched_copies(options: NeighborsConfig) -> int:
     return max(options.num_neighbors // 3, 2)
 
 
-def _symmetric(found: Found, options: NeighborsConfig) -> tuple[NDArray[np.int64], Array, NDArray[np.float32]]:
+def _symmetric(
+    neighbors: NeighborLists, options: NeighborsConfig
+) -> tuple[NDArray[np.int64], Array, NDArray[np.float32]]:
     """Return indptr, indices and weights of both directions."""
     import scipy.sparse as sp
 
-    near, far = found
+    near, far = neighbors
     n, k = near.shape
     if options.weights == "perplexity":
-        own = perplexity_weights(squares(options.metric, far), options.perplexity)
+        weight = perplexity_weights(squares(options.metric, far), options.perplexity)
     else:
-        own = fuzzy_weights(np.maximum(far - far[:, :1], 0) if options.metric == "dot" else far)
+        weight = fuzzy_weights(np.maximum(far - far[:, :1], 0) if options.metric == "dot" else far)
     index = np.int32 if max(n, 2 * n * k) <= np.iinfo(np.int32).max else np.int64
-    one_way = sp.csr_matrix((own.ravel(), near.ravel().astype(index), np.arange(n + 1, dtype=index) * k), (n, n))
+    one_way = sp.csr_matrix((weight.ravel(), near.ravel().astype(index), np.arange(n + 1, dtype=index) * k), (n, n))
     one_way.sort_indices()
     other_way = one_way.T.tocsr()
     both = one_way + other_way

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from models.kernels.threads import even_rows, run_rows
 from tasks.arrays import blocks
-from tasks.layout.neighbors.rows import Found, Rows
+from tasks.layout.neighbors.rows import NeighborLists, VectorRows
 
 _NEAR = 12
 """Nearest ones of a point whose lists are looked at, and as many that have it among their nearest."""
 
 
-def refine(rows: Rows, found: Found) -> Found:
+def refine(rows: VectorRows, neighbors: NeighborLists) -> NeighborLists:
     """Return neighbours (n, k) that are as near as those found or nearer, after one round.
 
     Args:
         rows: of the metric euclidean or cosine; float32 ones are read where they lie, others are copied.
-        found: rows and distances, as `nearest` returns them.
+        neighbors: rows and distances, as `search` returns them.
     """
-    near, far = found
+    near, far = neighbors
     vectors = rows.vectors if rows.vectors.dtype == np.float32 else rows.vectors.astype(np.float32)
     place = np.arange(len(rows)) if rows.chosen is None else rows.chosen
     scale = np.ones(len(rows), np.float32)
@@ -42,12 +42,12 @@ def refine(rows: Rows, found: Found) -> Found:
 
 def _reciprocal_lengths(vectors: NDArray[np.float32], place: NDArray[np.int64], block: int) -> NDArray[np.float32]:
     """Return 1 / length of rows, 0 of zeros; the squares are of numbers divided by the largest."""
-    found = np.zeros(len(place), np.float32)
+    reciprocal = np.zeros(len(place), np.float32)
     for part in blocks(len(place), block):
         some = np.asarray(vectors[place[part]], np.float64)
         length = np.sqrt((some * some).sum(1))
-        found[part] = np.where(length > 0, 1 / np.maximum(length, 1e-300), 0)
-    return found
+        reciprocal[part] = np.where(length > 0, 1 / np.maximum(length, 1e-300), 0)
+    return reciprocal
 
 
 @njit(cache=True, nogil=True)

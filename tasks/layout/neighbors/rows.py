@@ -14,14 +14,14 @@ from configs.errors import DataError
 from tasks.arrays import Array, blocks
 
 Metric = Literal["euclidean", "cosine", "dot"]
-Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32]]
+NeighborLists: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Rows and distances of neighbours, (m, k) each, the nearest first."""
 BLOCK_BYTES = 32 << 20
 """Of float32 rows, or of scores, that are in memory at a time for each thread."""
 _FAR = 1e15
 
 
-class Rows:
+class VectorRows:
     """Vectors (n, d) of any numeric type, in memory or mapped, as float32."""
 
     def __init__(self, vectors: Array, metric: Metric, chosen: NDArray[np.int64] | None = None) -> None:
@@ -42,8 +42,8 @@ class Rows:
         """Return some rows: float32 (m, d), of length 1 for cosine, where a row of zeros stays one."""
         with np.errstate(over="ignore"):
             values = np.array(self.vectors[rows if self.chosen is None else self.chosen[rows]], np.float32)
-        found = torch.from_numpy(values)
-        return unit_rows(found) if self.metric == "cosine" else found
+        rows_read = torch.from_numpy(values)
+        return unit_rows(rows_read) if self.metric == "cosine" else rows_read
 
     def mean(self) -> Tensor:
         """Return the mean row, float32 (d,). Raises DataError for numbers that cannot be compared."""
@@ -91,9 +91,9 @@ def distances(metric: Metric, queries: Tensor, others: Tensor, at: Tensor) -> tu
     The distance; for cosine 1 - cosine; for dot the negative product. Differences are squared here, since products lose
     what is small beside the vectors' lengths.
     """
-    found = np.empty(at.shape, np.float32)
-    _compare(queries.numpy(), others.numpy(), at.numpy(), metric == "dot", found)
-    far, order = torch.from_numpy(found).sort(dim=1, stable=True)
+    squared = np.empty(at.shape, np.float32)
+    _compare(queries.numpy(), others.numpy(), at.numpy(), metric == "dot", squared)
+    far, order = torch.from_numpy(squared).sort(dim=1, stable=True)
     if metric == "euclidean":
         far = far.sqrt()
     elif metric == "cosine":
@@ -102,7 +102,7 @@ def distances(metric: Metric, queries: Tensor, others: Tensor, at: Tensor) -> tu
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _compare(queries, others, at, products, found):  # type: ignore[no-untyped-def]
+def _compare(queries, others, at, products, out):  # type: ignore[no-untyped-def]
     for i in range(len(at)):
         for j in range(at.shape[1]):
             total, other = np.float32(0), at[i, j]
@@ -113,15 +113,15 @@ def _compare(queries, others, at, products, found):  # type: ignore[no-untyped-d
                 for c in range(queries.shape[1]):
                     d = queries[i, c] - others[other, c]
                     total += d * d
-            found[i, j] = total
+            out[i, j] = total
 
 
-def squares(metric: Metric, found: NDArray[np.float32]) -> NDArray[np.float32]:
+def squares(metric: Metric, distance: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return what a Gaussian falls with, of distances as `distances` returns them.
 
     The squared distance, of unit vectors for cosine; for dot the negative product: of vectors of one length half the
     squared distance but for a constant, and weights do not change with either.
     """
     if metric == "euclidean":
-        return found * found
-    return 2 * found if metric == "cosine" else found
+        return distance * distance
+    return 2 * distance if metric == "cosine" else distance

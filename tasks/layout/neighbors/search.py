@@ -13,7 +13,7 @@ from tasks.arrays import Array, sample_rows
 from tasks.layout.neighbors.clusters import nearest_in_clusters
 from tasks.layout.neighbors.exact import nearest_rows
 from tasks.layout.neighbors.refine import refine
-from tasks.layout.neighbors.rows import Found, Metric, Rows
+from tasks.layout.neighbors.rows import Metric, NeighborLists, VectorRows
 
 Method = Literal["auto", "exact", "clusters"]
 EXACT_ROWS = 10_000
@@ -33,77 +33,52 @@ def chosen_method(num_rows: int, metric: Metric, method: Method) -> Method:
     return "exact" if num_rows <= EXACT_ROWS or metric == "dot" else "clusters"
 
 
-def nearest(
-    vectors: Array, k: int, metric: Metric = "euclidean", method: Method = "auto", *, seed: int = 0, threads: int = 1
-) -> Found:
-    """Return the k nearest of each vector, without itself; of `clusters` most of them.
+def search(rows: VectorRows, k: int, method: Method, seed: int) -> tuple[NeighborLists, float | None]:
+    """Return the k nearest of each row, without itself, by `exact` or `clusters`, on torch's threads.
 
-    Args:
-        vectors: numbers (n, d), in memory or mapped; they are not copied whole.
-        k: below n.
-        metric: euclidean; cosine, by 1 - cosine; dot, by the negative product.
-        method: exact, clusters, or auto (`chosen_method`).
-        seed: of the clusters; one seed and one number of threads find the same.
-        threads: how many work.
+    What clusters find is refined round by round until 93 % are found, or hardly more come. One seed and one number of
+    threads find the same.
 
     Returns:
-        rows int64 and distances float32, (n, k), the nearest first.
+        rows int64 and distances float32, (n, k), the nearest first; and which share of the nearest was found, estimated
+        at 100 rows, None where all were compared with all.
 
     Raises:
         DataError: a number that is not finite, or too large or small for float32 to square.
     """
-    rows = Rows(vectors, metric)
-    with torch_threads(threads):
-        return search(rows, k, chosen_method(len(rows), metric, method), seed)[0]
-
-
-def search(rows: Rows, k: int, method: Method, seed: int) -> tuple[Found, float | None]:
-    """Return the same of rows, by `exact` or `clusters`, on torch's threads; and which share of them was found.
-
-    What clusters find is refined round by round until 93 % are found, or hardly more come.
-
-    Returns:
-        neighbours, and the share, estimated at 100 rows; None where all were compared with all.
-    """
-    _check_k(k, len(rows) - 1)
     if method != "clusters":
         return nearest_rows(rows, rows, k, np.arange(len(rows))), None
     if rows.metric == "dot":
         raise ValueError("clusters find no nearest by the product; take the method exact, or the metric cosine")
-    found = nearest_in_clusters(rows, k, seed)
+    neighbors = nearest_in_clusters(rows, k, seed)
     chosen = sample_rows(np.arange(len(rows)), _MEASURED_ROWS)
-    own = chosen if rows.chosen is None else rows.chosen[chosen]
-    true, _ = nearest_rows(Rows(rows.vectors, rows.metric, own), rows, k, chosen)
-    share = _share_found(found, true, chosen)
+    places = chosen if rows.chosen is None else rows.chosen[chosen]
+    true, _ = nearest_rows(VectorRows(rows.vectors, rows.metric, places), rows, k, chosen)
+
+    def share_found(near: Array) -> float:
+        return sum(len(np.intersect1d(a, b)) for a, b in zip(near[chosen], true, strict=True)) / true.size
+
+    share = share_found(neighbors[0])
     for _ in range(_ROUNDS):
         if share >= _ENOUGH:
             break
-        before, found = share, refine(rows, found)
-        share = _share_found(found, true, chosen)
+        before, neighbors = share, refine(rows, neighbors)
+        share = share_found(neighbors[0])
         if share < before + _LEAST_GAIN:
             break
-    return found, share
+    return neighbors, share
 
 
-def _share_found(found: Found, true: Array, chosen: Array) -> float:
-    hits = [len(np.intersect1d(a, b)) for a, b in zip(found[0][chosen], true, strict=True)]
-    return sum(hits) / true.size
-
-
-def nearest_among(new: Array, mapped: Array, k: int, metric: Metric = "euclidean", *, threads: int = 1) -> Found:
-    """Return the k nearest mapped vectors of each new one, exactly: (m, d) among (n, d), k <= n. As `nearest`."""
-    queries, rows = Rows(new, metric), Rows(mapped, metric)
+def nearest_among(
+    new: Array, mapped: Array, k: int, metric: Metric = "euclidean", *, threads: int = 1
+) -> NeighborLists:
+    """Return the k nearest mapped vectors of each new one, exactly: (m, d) among (n, d), k <= n. As `search`."""
+    queries, rows = VectorRows(new, metric), VectorRows(mapped, metric)
     if new.shape[1] != mapped.shape[1]:
         raise ValueError(f"new vectors have {new.shape[1]} columns, and those of the map {mapped.shape[1]}")
-    _check_k(k, len(rows))
     queries.mean()  # finds what is not finite
     with torch_threads(threads):
         return nearest_rows(queries, rows, k)
-
-
-def _check_k(k: int, most: int) -> None:
-    if not 1 <= k <= most:
-        raise ValueError(f"k={k} neighbours: it has to be between 1 and {most}")
 
 
 @contextmanager

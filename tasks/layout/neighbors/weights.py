@@ -83,7 +83,7 @@ def _by_perplexity(first, end, squares, entropy, weights):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def _by_local_distance(first, end, distances, mean_of_all, wanted, weights):  # type: ignore[no-untyped-def]
+def _by_local_distance(first, end, distances, mean_of_all, target, weights):  # type: ignore[no-untyped-def]
     k = distances.shape[1]
     for i in range(first, end):
         rho, mean = 0.0, 0.0
@@ -98,9 +98,9 @@ def _by_local_distance(first, end, distances, mean_of_all, wanted, weights):  # 
             for j in range(k):
                 beyond = distances[i, j] - rho
                 total += np.exp(-beyond / sigma) if beyond > 0 else 1.0
-            if abs(total - wanted) < _TOLERANCE:
+            if abs(total - target) < _TOLERANCE:
                 break
-            if total > wanted:
+            if total > target:
                 high = sigma
                 sigma = (low + high) / 2
             else:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 from numpy.typing import NDArray
 
 from models.kernels.threads import num_threads
 from tasks.arrays import Array
+from tasks.layout.neighbors.rows import Metric
 from tasks.layout.quality import edges as of_edges
 from tasks.layout.quality import points as of_points
 from tasks.layout.quality.crossings import SortedEdges, count_crossings
 from tasks.layout.quality.points import Estimate, Map
-from tasks.layout.quality.ranks import METRICS, Metric, Space
+from tasks.layout.quality.ranks import Space
 
 NEIGHBORS = 15
 """Of trustworthiness, continuity and neighbors_kept."""
@@ -61,31 +64,31 @@ def measure_layout(
     """
     coordinates = np.asarray(coordinates)
     _check(coordinates, vectors, metric, edges, labels)
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     threads = threads or num_threads()
     if len(coordinates) > 1:
         layout = Map(coordinates, threads)
         if vectors is not None:
-            found |= _of_vectors(layout, Space.of(vectors, metric), seed, threads)
+            estimates |= _of_vectors(layout, Space.of(vectors, metric), seed, threads)
         if labels is not None:
-            found |= _of_labels(coordinates, labels, seed, threads)
+            estimates |= _of_labels(coordinates, labels, seed, threads)
         if edges is not None:
-            found |= _of_edges(layout, np.asarray(edges[0]), np.asarray(edges[1]), seed, threads)
-    sampled = {name: float(one.seen) for name, one in found.items()}
-    sampled |= {f"{name}_error": one.error for name, one in found.items() if one.error > 0}
-    return {name: one.value for name, one in found.items()}, sampled
+            estimates |= _of_edges(layout, np.asarray(edges[0]), np.asarray(edges[1]), seed, threads)
+    sampled = {name: float(one.seen) for name, one in estimates.items()}
+    sampled |= {f"{name}_error": one.error for name, one in estimates.items() if one.error > 0}
+    return {name: one.value for name, one in estimates.items()}, sampled
 
 
 def _of_vectors(layout: Map, vectors: Space, seed: int, threads: int) -> dict[str, Estimate]:
     n, dim = vectors.rows.shape
-    found = {}
+    estimates = {}
     if n > 2:
-        found["triplets"] = of_points.triplets(layout, vectors, _draw(n, _MOST_TRIPLET_POINTS, seed), seed)
+        estimates["triplets"] = of_points.triplets(layout, vectors, _draw(n, _MOST_TRIPLET_POINTS, seed), seed)
     k = min(NEIGHBORS, (n - 1) // 2)  # ranks of more are not comparable: the most that can be lost is then less
     if k > 0 and n > 3:
         most = n if n <= _ALL_ROWS else int(np.clip(min(_ROW_PAIRS, _ROW_PRODUCTS / dim) / n, _LEAST_ROWS, _ALL_ROWS))
-        found |= of_points.neighborhoods(layout, vectors, _draw(n, most, seed), k, threads)
-    return found
+        estimates |= of_points.neighborhoods(layout, vectors, _draw(n, most, seed), k, threads)
+    return estimates
 
 
 def _of_labels(coordinates: Array, labels: Array, seed: int, threads: int) -> dict[str, Estimate]:
@@ -114,25 +117,25 @@ def label_codes(labels: Array) -> NDArray[np.int64]:
 
 def _of_edges(layout: Map, indptr: Array, indices: Array, seed: int, threads: int) -> dict[str, Estimate]:
     coordinates = layout.coordinates
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     entries = _draw(len(indices), _MOST_LENGTHS, seed)
     sources, targets = of_edges.edge_ends(indptr, entries), indices[entries]
     apart = sources != targets
     if not apart.any():
         return {}
     lengths = of_edges.lengths_between(coordinates, sources[apart], targets[apart])
-    found |= of_edges.edge_lengths(lengths, len(indices))
+    estimates |= of_edges.edge_lengths(lengths, len(indices))
     nodes = np.flatnonzero(indptr[1:] > indptr[:-1])
     drawn = nodes[_draw(len(nodes), _MOST_POINTS, seed)]
-    found["graph_neighbors_kept"] = of_edges.graph_neighbors_kept(layout, indptr, indices, drawn, len(nodes))
+    estimates["graph_neighbors_kept"] = of_edges.graph_neighbors_kept(layout, indptr, indices, drawn, len(nodes))
     if coordinates.shape[1] == 2 and len(indices) <= _MOST_CROSSING_ENTRIES:
-        found |= _crossings(coordinates, indptr, indices, seed, threads)
+        estimates |= _crossings(coordinates, indptr, indices, seed, threads)
     rng = np.random.default_rng(seed)
     most = int(np.clip(_PATH_READS / len(indices), 5, _PATH_SOURCES))
     starts = nodes[_draw(len(nodes), most, seed + 1)]
     ends = rng.permutation(len(coordinates))[:_PATH_TARGETS]
     stress = of_edges.stress(coordinates, indptr, indices, starts, ends)
-    return found if stress is None else found | {"stress": stress}
+    return estimates if stress is None else estimates | {"stress": stress}
 
 
 def _crossings(coordinates: Array, indptr: Array, indices: Array, seed: int, threads: int) -> dict[str, Estimate]:
@@ -171,8 +174,8 @@ def _check(
             f"{n - int(finite.sum()):,} of {n:,} points have coordinates that are not finite, row {row} first: "
             f"{coordinates[row].tolist()}. The layout has run away: lower its learning rate"
         )
-    if metric not in METRICS:
-        raise ValueError(f"unknown metric {metric!r}: known are {', '.join(METRICS)}")
+    if metric not in get_args(Metric):
+        raise ValueError(f"unknown metric {metric!r}: known are {', '.join(get_args(Metric))}")
     if vectors is not None and (vectors.ndim != 2 or len(vectors) != n):
         raise ValueError(f"vectors are (n, d), a row for each of the {n:,} points, not {vectors.shape}")
     if labels is not None and np.shape(labels) != (n,):

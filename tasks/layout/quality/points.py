@@ -62,19 +62,19 @@ class Map:
 
     def nearest(self, queries: Array, k: int) -> NDArray[np.int64]:
         """Return the k nearest other points of points (m,), the nearest first: (m, k)."""
-        _, found = self._tree.query(self._points[queries], k + 1, workers=self._threads)
-        return without_itself(np.ascontiguousarray(found, np.int64), np.asarray(queries, np.int64))
+        _, near = self._tree.query(self._points[queries], k + 1, workers=self._threads)
+        return without_itself(np.ascontiguousarray(near, np.int64), np.asarray(queries, np.int64))
 
 
 @njit(cache=True, nogil=True)
-def without_itself(found, queries):  # type: ignore[no-untyped-def]
+def without_itself(near, queries):  # type: ignore[no-untyped-def]
     """Return found (m, k + 1) without the query itself, or without the last where that is not among them: (m, k)."""
-    kept = np.empty((len(found), found.shape[1] - 1), np.int64)
-    for q in range(len(found)):
+    kept = np.empty((len(near), near.shape[1] - 1), np.int64)
+    for q in range(len(near)):
         to = 0
-        for i in range(found.shape[1]):
-            if found[q, i] != queries[q] and to < kept.shape[1]:
-                kept[q, to] = found[q, i]
+        for i in range(near.shape[1]):
+            if near[q, i] != queries[q] and to < kept.shape[1]:
+                kept[q, to] = near[q, i]
                 to += 1
     return kept
 
@@ -89,12 +89,12 @@ def neighborhoods(layout: Map, vectors: Space, queries: Array, k: int, threads: 
     plane = Space.of(layout.coordinates, "euclidean")
     _, ranks_in_map = nearest_and_ranks(plane, queries, near_in_vectors, 0, threads)
     most = k * (2 * n - 3 * k - 1) / 2
-    found = {
+    estimates = {
         name: Estimate.of(1 - np.maximum(ranks - k, 0).sum(axis=1) / most, n)
         for name, ranks in (("trustworthiness", ranks_in_vectors), ("continuity", ranks_in_map))
     }
     kept = (near_in_map[:, :, None] == near_in_vectors[:, None, :]).any(axis=2).mean(axis=1)
-    return found | {"neighbors_kept": Estimate.of(kept, n)}
+    return estimates | {"neighbors_kept": Estimate.of(kept, n)}
 
 
 def knn_accuracy(layout: Map, codes: Array, queries: Array, k: int, population: int) -> Estimate:
@@ -107,7 +107,7 @@ def knn_accuracy(layout: Map, codes: Array, queries: Array, k: int, population: 
 
 
 @njit(cache=True, nogil=True)
-def vote_hits(near, own):  # type: ignore[no-untyped-def]
+def vote_hits(near, code):  # type: ignore[no-untyped-def]
     """Return whether most of the codes near (m, k) are the own one (m,), the least code of equals: float64 (m,)."""
     hits = np.zeros(len(near))
     for q in range(len(near)):
@@ -117,7 +117,7 @@ def vote_hits(near, own):  # type: ignore[no-untyped-def]
             length = length + 1 if i > 0 and codes[i] == codes[i - 1] else 1
             if length > most:
                 best, most = codes[i], length
-        hits[q] = best == own[q]
+        hits[q] = best == code[q]
     return hits
 
 

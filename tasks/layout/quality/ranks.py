@@ -8,7 +8,7 @@ as equal, and equal ones are not farther than each other: ranks of many equal ro
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from tasks.arrays import Array, blocks
+from tasks.layout.neighbors.rows import Metric
 
-Metric = Literal["euclidean", "cosine", "dot"]
-METRICS: tuple[Metric, ...] = ("euclidean", "cosine", "dot")
 _BLOCK_BYTES = 8 << 20
 _QUERIES, _ROWS = 256, 1024
 """At most in a product of matrices: a megabyte, which stays in the second-level cache while it is looked at."""
@@ -60,6 +59,19 @@ class Space(NamedTuple):
         return _squares(a - b).astype(np.float64)
 
 
+class RankLists(NamedTuple):
+    """What is known of m queries so far."""
+
+    limits: Array
+    """float32 (m, a), ascending: distances whose ranks are asked for."""
+    closer: Array
+    """int64 (m, a + 1): how many rows are first closer than limit i."""
+    near: Array
+    """float32 (m, k), ascending: distances of the nearest rows."""
+    ids: Array
+    """int64 (m, k): those rows."""
+
+
 def nearest_and_ranks(
     space: Space, queries: Array, asked: Array, num_nearest: int, threads: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -76,12 +88,15 @@ def nearest_and_ranks(
         Ids int64 (m, num_nearest), the nearest first, and ranks int64 (m, a): 1 is the nearest row's.
     """
     count, dim = space.rows.shape
-    own = space.read(queries)
+    query_rows = space.read(queries)
     limits = np.stack([space.pair_distances(queries, asked[:, i]) for i in range(asked.shape[1])], axis=1)
     order = np.argsort(limits, axis=1, kind="stable")
-    limits = np.take_along_axis(limits, order, axis=1).astype(np.float32)
-    near = np.full((len(queries), num_nearest), np.inf, np.float32), np.full((len(queries), num_nearest), -1, np.int64)
-    closer = np.zeros((len(queries), asked.shape[1] + 1), np.int64)
+    lists = RankLists(
+        limits=np.take_along_axis(limits, order, axis=1).astype(np.float32),
+        closer=np.zeros((len(queries), asked.shape[1] + 1), np.int64),
+        near=np.full((len(queries), num_nearest), np.inf, np.float32),
+        ids=np.full((len(queries), num_nearest), -1, np.int64),
+    )
     is_dot = space.metric == "dot"
     size = min(max(_BLOCK_BYTES // (4 * dim), 1), _ROWS * 64)
     with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:
@@ -90,17 +105,17 @@ def nearest_and_ranks(
             squares = _squares(rows)
 
             def work(part: slice, rows: Array = rows, squares: Array = squares, first: int = block.start) -> None:
-                mine = own[part]
-                lengths, lists = _squares(mine), (limits[part], closer[part], near[0][part], near[1][part])
+                mine = query_rows[part]
+                lengths, of_part = _squares(mine), RankLists._make(array[part] for array in lists)
                 for at in blocks(len(rows), _ROWS):
                     products = mine @ rows[at].T
-                    scan(products, is_dot, first + at.start, queries[part], lengths, squares[at], *lists)
+                    scan(products, is_dot, first + at.start, queries[part], lengths, squares[at], of_part)
 
             for done in [pool.submit(work, part) for part in blocks(len(queries), _QUERIES)]:
                 done.result()
     ranks = np.empty_like(asked, dtype=np.int64)
-    np.put_along_axis(ranks, order, np.cumsum(closer[:, :-1], axis=1) + 1, axis=1)
-    return near[1], ranks
+    np.put_along_axis(ranks, order, np.cumsum(lists.closer[:, :-1], axis=1) + 1, axis=1)
+    return lists.ids, ranks
 
 
 def _squares(rows: Array) -> NDArray[np.float32]:
@@ -108,7 +123,7 @@ def _squares(rows: Array) -> NDArray[np.float32]:
 
 
 @njit(cache=True, nogil=True)
-def scan(products, is_dot, first, queries, lengths, squares, limits, closer, near, ids):  # type: ignore[no-untyped-def]
+def scan(products, is_dot, first, queries, lengths, squares, lists):  # type: ignore[no-untyped-def]
     """Take the distances of rows `first` on into the nearest ones and into the counts between the limits.
 
     Distances are squared, or minus the product where `is_dot`.
@@ -120,25 +135,23 @@ def scan(products, is_dot, first, queries, lengths, squares, limits, closer, nea
         queries: int64 (m,).
         lengths: squared norms of queries, float32 (m,); `squares` those of the rows (b,).
         squares: likewise.
-        limits: float32 (m, a), ascending.
-        closer: int64 (m, a + 1): how many rows are first closer than limit i.
-        near: float32 (m, k), ascending, with their `ids` int64 (m, k).
-        ids: likewise.
+        lists: of the queries; changed.
     """
+    limits, closer, near, ids = lists
     num_limits, k = limits.shape[1], near.shape[1]
     factor, share = (np.float32(-1), np.float32(0)) if is_dot else (np.float32(-2), np.float32(1))
-    found = np.empty(products.shape[1], np.int64)
+    candidates = np.empty(products.shape[1], np.int64)
     for q in range(len(products)):
         most = limits[q, num_limits - 1] if num_limits > 0 else -np.float32(np.inf)
         worst = near[q, k - 1] if k > 0 else -np.float32(np.inf)
-        bound, own = max(most, worst), share * lengths[q]
+        bound, length = max(most, worst), share * lengths[q]
         count = 0
         for i in range(products.shape[1]):  # without a branch: few are below the bound, where is hard to foresee
-            found[count] = i
-            count += factor * products[q, i] + share * squares[i] + own < bound
+            candidates[count] = i
+            count += factor * products[q, i] + share * squares[i] + length < bound
         for j in range(count):
-            i = found[j]
-            d = factor * products[q, i] + share * squares[i] + own
+            i = candidates[j]
+            d = factor * products[q, i] + share * squares[i] + length
             if first + i == queries[q]:
                 continue
             if d < worst:

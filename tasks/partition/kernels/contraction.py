@@ -8,7 +8,7 @@ from numba import njit
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
-from tasks.partition.base import Clusters, Graph
+from tasks.partition.base import Clusters, WeightedCsr
 
 _MEMBERS_AHEAD = 4  # their rows lie anywhere in the graph
 
@@ -30,7 +30,9 @@ def group_members(indptr: Array, clusters: Clusters) -> None:
 
 
 @njit(cache=True, nogil=True)
-def contract_rows(first: int, last: int, first_entry: Array, graph: Graph, clusters: Clusters, coarse: Graph) -> None:
+def contract_rows(
+    first: int, last: int, first_entry: Array, graph: WeightedCsr, clusters: Clusters, coarse: WeightedCsr
+) -> None:
     """Write the rows of clusters first..last - 1: an edge weighs what the edges between its two clusters do.
 
     The range's rows are written end to end from first_entry[first] on, in arrays as long as the graph's own, and the
@@ -67,7 +69,7 @@ def contract_rows(first: int, last: int, first_entry: Array, graph: Graph, clust
 
 
 @njit(cache=True, nogil=True)
-def close_gaps(bounds: Array, first_entry: Array, coarse: Graph) -> int:
+def close_gaps(bounds: Array, first_entry: Array, coarse: WeightedCsr) -> int:
     """Move the rows of all ranges next to each other, and add up the rows' lengths; returns how many entries there are.
 
     bounds: int64 (R + 1,), clusters where ranges begin.

@@ -6,45 +6,13 @@ import numpy as np
 from numba import njit
 
 from tasks.arrays import Array
-from tasks.partition.base import Graph, Parts
-from tasks.partition.kernels.moves import best_move, best_move_by_table, move
+from tasks.partition.base import Parts, WeightedCsr
+from tasks.partition.kernels.moves import best_move, move
 
 # A local search may hold so many candidates and moves; beyond that it stops growing.
 _HEAP_SIZE = 1 << 14
 _LOG_SIZE = 1 << 14
 _FREE, _QUEUED, _MOVED, _DONE = 0, 1, 2, 3
-
-
-@njit(cache=True, nogil=True)
-def _best(v: int, graph: Graph, parts: Parts, table: Array, link: Array, near: Array) -> tuple[int, int]:
-    if len(table) > 0:
-        return best_move_by_table(v, table, parts)
-    return best_move(v, graph, parts, link, near)
-
-
-@njit(cache=True, nogil=True)
-def fill_table(graph: Graph, part: Array, table: Array) -> None:
-    """Add up the edge weight from each node to each part; `table` holds zeros, (n, k)."""
-    indptr, indices, edge_weight = graph
-    weighted = len(edge_weight) > 0
-    for v in range(len(table)):
-        for e in range(indptr[v], indptr[v + 1]):
-            table[v, part[indices[e]]] += edge_weight[e] if weighted else 1
-
-
-@njit(cache=True, nogil=True)
-def _move(v: int, new: int, graph: Graph, parts: Parts, table: Array) -> None:
-    """Move node v to part `new`, and note it in the table."""
-    old = parts.part[v]
-    move(v, new, parts)
-    if len(table) == 0:
-        return
-    indptr, indices, edge_weight = graph
-    weighted = len(edge_weight) > 0
-    for e in range(indptr[v], indptr[v + 1]):
-        w = edge_weight[e] if weighted else 1
-        table[indices[e], old] -= w
-        table[indices[e], new] += w
 
 
 @njit(cache=True, nogil=True)
@@ -91,9 +59,8 @@ def _drop_top(heap: Array, key: Array, position: Array, length: int) -> int:
 
 @njit(cache=True, nogil=True)
 def search(
-    graph: Graph,
+    graph: WeightedCsr,
     parts: Parts,
-    table: Array,
     order: Array,
     patience: int,
     max_degree: int,
@@ -112,15 +79,14 @@ def search(
 
     Args:
         graph, parts: what is improved.
-        table: as `fill_table` left it, or (0, k): it makes a candidate cost k instead of its degree.
         order: ids (n,), nodes to start from.
         patience: moves without a new best after which a search ends.
-        max_degree: candidates that cost more are not kept up to date.
+        max_degree: larger candidates are not kept up to date.
         max_work: adjacency entries to read at most.
         check_work, min_gain: end when less than `min_gain` was gained by reading `check_work` entries.
     """
     indptr, indices, part = graph.indptr, graph.indices, parts.part
-    n, k, tabled = len(part), len(parts.size), len(table) > 0
+    n, k = len(part), len(parts.size)
     link, near = np.zeros(k, np.int64), np.empty(k, np.int64)
     state = np.zeros(n, np.uint8)
     position = np.zeros(n, np.int32)
@@ -130,16 +96,16 @@ def search(
     for s in order:
         if state[s] != _FREE:
             continue
-        work += k if tabled else indptr[s + 1] - indptr[s]
-        gain, p = _best(s, graph, parts, table, link, near)
+        work += indptr[s + 1] - indptr[s]
+        gain, p = best_move(s, graph, parts, link, near)
         if p < 0:
             continue
         heap[0], key[0], position[s], state[s], length = s, gain, 0, _QUEUED, 1
         moves, best_moves, sum_gain, best_gain = 0, 0, 0, 0
         while length > 0 and moves - best_moves < patience and moves < _LOG_SIZE:
             v = heap[0]
-            work += k if tabled else indptr[v + 1] - indptr[v]
-            gain, p = _best(v, graph, parts, table, link, near)
+            work += indptr[v + 1] - indptr[v]
+            gain, p = best_move(v, graph, parts, link, near)
             if p < 0:
                 length = _drop_top(heap, key, position, length)
                 state[v] = _FREE
@@ -151,18 +117,18 @@ def search(
                     continue
             length = _drop_top(heap, key, position, length)
             state[v], log[moves], origin[moves] = _MOVED, v, part[v]
-            _move(v, p, graph, parts, table)
+            move(v, p, parts)
             moves += 1
             sum_gain += gain
             if sum_gain > best_gain:
                 best_gain, best_moves = sum_gain, moves
             for e in range(indptr[v], indptr[v + 1]):
                 u = indices[e]
-                cost = k if tabled else indptr[u + 1] - indptr[u]
+                cost = indptr[u + 1] - indptr[u]
                 if state[u] >= _MOVED or cost > max_degree:
                     continue
                 work += cost
-                gain, p = _best(u, graph, parts, table, link, near)
+                gain, p = best_move(u, graph, parts, link, near)
                 if state[u] == _QUEUED:
                     i = position[u]
                     before = key[i]
@@ -176,7 +142,7 @@ def search(
                     _rise(heap, key, position, length)
                     length += 1
         for j in range(moves - 1, best_moves - 1, -1):
-            _move(log[j], origin[j], graph, parts, table)
+            move(log[j], origin[j], parts)
             state[log[j]] = _FREE
         for j in range(best_moves):
             state[log[j]] = _DONE

@@ -8,7 +8,7 @@ from numba import njit
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
-from tasks.partition.base import Graph, Parts
+from tasks.partition.base import Parts, WeightedCsr
 
 
 @njit(cache=True, nogil=True)
@@ -24,17 +24,24 @@ def has_room(v: int, p: int, parts: Parts) -> bool:
 @njit(cache=True, nogil=True)
 def move(v: int, p: int, parts: Parts) -> None:
     """Move node v to part p."""
-    own = parts.part[v]
-    parts.size[own] -= parts.weight[v]
+    old = parts.part[v]
+    parts.size[old] -= parts.weight[v]
     parts.size[p] += parts.weight[v]
     if len(parts.train) > 0:
-        parts.train_size[own] -= parts.train[v]
+        parts.train_size[old] -= parts.train[v]
         parts.train_size[p] += parts.train[v]
     parts.part[v] = p
 
 
 @njit(cache=True, nogil=True)
-def best_move(v: int, graph: Graph, parts: Parts, link: Array, near: Array) -> tuple[int, int]:
+def move_all(nodes: Array, chosen: Array, parts: Parts) -> None:
+    """Move some nodes, (m,), to the parts that they chose, (m,)."""
+    for i in range(len(nodes)):
+        move(nodes[i], chosen[i], parts)
+
+
+@njit(cache=True, nogil=True)
+def best_move(v: int, graph: WeightedCsr, parts: Parts, link: Array, near: Array) -> tuple[int, int]:
     """Return (gain, part) of the best neighbouring part with room; part -1 where there is none.
 
     `link`, int64 zeros (k,), and `near`, int64 (k,), are working memory.
@@ -42,7 +49,7 @@ def best_move(v: int, graph: Graph, parts: Parts, link: Array, near: Array) -> t
     indptr, indices, edge_weight = graph
     part, size = parts.part, parts.size
     weighted = len(edge_weight) > 0
-    own, count, last = part[v], 0, len(indices) - 1
+    here, count, last = part[v], 0, len(indices) - 1
     for e in range(indptr[v], indptr[v + 1]):
         prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
         p = part[indices[e]]
@@ -50,28 +57,14 @@ def best_move(v: int, graph: Graph, parts: Parts, link: Array, near: Array) -> t
             near[count] = p
             count += 1
         link[p] += edge_weight[e] if weighted else 1
-    inner = link[own]
+    inner = link[here]
     best, best_link = -1, np.int64(-1)
     for j in range(count):
         p = near[j]
         w = link[p]
         link[p] = 0
-        if p == own or w < best_link or not has_room(v, p, parts):
+        if p == here or w < best_link or not has_room(v, p, parts):
             continue
         if w > best_link or size[p] < size[best]:
             best, best_link = p, w
     return best_link - inner, best
-
-
-@njit(cache=True, nogil=True)
-def best_move_by_table(v: int, table: Array, parts: Parts) -> tuple[int, int]:
-    """`best_move` from a table, (n, k), of how much edge weight leads from each node to each part."""
-    size = parts.size
-    own, best, best_link = parts.part[v], -1, 0
-    for p in range(table.shape[1]):
-        w = table[v, p]
-        if w == 0 or p == own or w < best_link or not has_room(v, p, parts):
-            continue
-        if w > best_link or size[p] < size[best]:
-            best, best_link = p, w
-    return best_link - table[v, own], best

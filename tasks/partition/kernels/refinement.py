@@ -8,12 +8,12 @@ from numba import njit
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
-from tasks.partition.base import Graph, Parts
+from tasks.partition.base import Parts, WeightedCsr
 from tasks.partition.kernels.moves import best_move, has_room, move
 
 
 @njit(cache=True, nogil=True)
-def weighted_cut(graph: Graph, part: Array) -> int:
+def weighted_cut(graph: WeightedCsr, part: Array) -> int:
     """Return the weight of entries whose ends lie in two parts (each edge counts twice)."""
     indptr, indices, edge_weight = graph
     cut, last = 0, len(indices) - 1
@@ -27,7 +27,7 @@ def weighted_cut(graph: Graph, part: Array) -> int:
 
 
 @njit(cache=True, nogil=True)
-def descend(graph: Graph, parts: Parts, rounds: int) -> None:
+def descend(graph: WeightedCsr, parts: Parts, rounds: int) -> None:
     """Move nodes that gain, or that gain nothing and even the parts out, until few are left (greedy k-way)."""
     indptr, indices, part, size, weight = graph.indptr, graph.indices, parts.part, parts.size, parts.weight
     n = len(part)
@@ -51,7 +51,7 @@ def descend(graph: Graph, parts: Parts, rounds: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def rebalance(graph: Graph, parts: Parts) -> None:
+def rebalance(graph: WeightedCsr, parts: Parts) -> None:
     """Move nodes out of parts above their limit, those that cost least first, while any part has room for them."""
     part, weight, train, size, train_size, cap, train_cap = parts
     n, k, trained = len(part), len(size), len(train) > 0
@@ -72,8 +72,8 @@ def rebalance(graph: Graph, parts: Parts) -> None:
                     nodes[count], cost[count] = v, -gain / max(1, weight[v])
                     count += 1
             for v in nodes[np.argsort(cost)]:
-                own = part[v]
-                if (train_size[own] <= train_cap) if constraint == 1 else (size[own] <= cap):
+                here = part[v]
+                if (train_size[here] <= train_cap) if constraint == 1 else (size[here] <= cap):
                     continue
                 _gain, p = best_move(v, graph, parts, link, near)
                 if p < 0:

@@ -4,7 +4,7 @@ First each shard by itself (in parallel, kept as a pickle): ids of the graph, re
 destination and source. Then a counting sort over all shards: count the rows, place the shards' runs one after the
 other, sort and merge within rows.
 
-Memory: 16 bytes a node and one shard at a time, plus 16 bytes an edge of a shard in each worker (32 when symmetrised;
+Memory: 16 bytes a node and one shard at a time, plus 40 bytes an edge of a shard in each worker (80 when symmetrised;
 ingest writes shards of at most 4 M edges). Everything as long as the edge list lies in memory-mapped files, of which
 the shards' order makes the access run forward; scratch files take 4 to 16 bytes an edge until the stage ends.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,9 @@ from configs.schema import PreprocessConfig
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.preprocess.edges import coo
 from tasks.preprocess.edges.edge_data import EdgeData
-from tasks.preprocess.edges.shard_kernels import Runs, expand_edges, sort_and_compress
-from tasks.preprocess.layout import Layout
+from tasks.preprocess.edges.shard_kernels import Packing, Runs, expand_edges, sort_and_compress, sort_rows
+from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.shards import ShardJob, result, run_jobs
-from tasks.preprocess.splits.held_out import HeldOut
-from tasks.preprocess.splits.snapshot import EdgeFilter
 from tasks.preprocess.transforms.base import State
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
@@ -45,11 +43,7 @@ _MERGE_MODES = {"sum": 0, "max": 1, "first": 2}
 class ShardPlan:
     """How a shard's edges enter the graph; everything here decides the shard's result."""
 
-    src_offset: int
-    dst_offset: int
-    bits: int
-    symmetrize: bool
-    drop_loops: bool
+    packing: Packing
     merge: bool
     """Merge repeated edges within the shard; only where edges carry no data."""
     keep_rows: bool
@@ -57,29 +51,21 @@ class ShardPlan:
 
 
 def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
-    """Return the arrays of a shard's `Runs` by name, `loops` (self-loops met) and `merged` (repetitions left out)."""
-    size = shard.num_rows * (2 if plan.symmetrize else 1)
+    """Return the arrays of a shard's `Runs` by name, `loops` (self-loops met) and `merged` (repetitions left out).
+
+    A row group is in memory at a time. Raises IntegrityError where the file does not fit the manifest.
+    """
+    size = shard.num_rows * (2 if plan.packing.symmetrize else 1)
     # NumPy's large arrays get huge pages; fresh small ones would take longer than the sort.
     keys, table_rows = np.empty(size, np.uint64), np.empty(size if plan.keep_rows else 0, id_dtype(shard.num_rows))
-    count, loops = expand_shard(shard, plan, keys, 0, table_rows)
-    runs = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
-    return {**runs._asdict(), "loops": loops, "merged": count - len(runs.cols)}
-
-
-def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, table_rows: Array) -> tuple[int, int]:
-    """Append a shard's edges to keys[:count], a row group in memory at a time; `table_rows` is empty or follows.
-
-    Returns:
-        the number of keys now, and of self-loops met. Raises IntegrityError where the file does not fit the manifest.
-    """
-    options = (plan.src_offset, plan.dst_offset, plan.symmetrize, plan.drop_loops, plan.bits)
-    loops = first_row = 0
+    count = loops = first_row = 0
     for group in iter_row_groups(shard, ["src", "dst"]):
         src, dst = group.column("src").to_numpy(), group.column("dst").to_numpy()
-        count, met = expand_edges(src, dst, *options, keys, count, table_rows, first_row)
+        count, met = expand_edges(src, dst, plan.packing, keys, count, table_rows, first_row)
         loops += met
         first_row += len(src)
-    return count, loops
+    runs = sort_and_compress(keys[:count], table_rows[:count], plan.packing.bits, plan.merge)
+    return {**runs._asdict(), "loops": loops, "merged": count - len(runs.cols)}
 
 
 @dataclass(frozen=True)
@@ -87,14 +73,14 @@ class EdgeRules:
     """Which edges the graph has, and in which ids."""
 
     config: PreprocessConfig
-    layout: Layout
+    ids: IdSpace
     """The graph's."""
-    source: Layout
+    source: IdSpace
     """The data set's own: shards are sorted in its ids, once for all snapshots."""
-    existing: EdgeFilter | None = None
+    existing: Callable[[Runs, ShardRef], Runs] | None = None
     """Leaves the edges that are in a snapshot."""
-    held_out: HeldOut | None = None
-    """Takes out, on link tasks, what is to be predicted."""
+    held_out: Callable[[Runs, int], Runs] | None = None
+    """Takes out, on link tasks, what is to be predicted; the number is the relation's."""
     codes: Mapping[str, State] = field(default_factory=dict)
     """Categorical columns whose codes become those of a model's training (`ReadsAsTrained.edge_codes`)."""
 
@@ -118,39 +104,33 @@ class _Merge:
     def __init__(
         self, context: StageContext, store: DatasetStore, writer: ArrayWriter, rules: EdgeRules, scratch: Path
     ) -> None:
-        config, layout, source = rules.config, rules.layout, rules.source
-        self.context, self.layout, self.config, self.writer = context, layout, config, writer
+        config, ids, source = rules.config, rules.ids, rules.source
+        self.context, self.ids, self.config, self.writer = context, ids, config, writer
         self.existing, self.held_out = rules.existing, rules.held_out
         self.scratch = ArrayWriter(scratch)
-        self.data = EdgeData(store, layout, config.feature_dtype, self.scratch, rules.codes)
+        self.data = EdgeData(store, ids, config.feature_dtype, self.scratch, rules.codes)
         self.threads = config.workers or os.cpu_count() or 1
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
         self.relations: dict[ShardRef, int] = {}  # number of each shard's table
         for index, edge_type in enumerate(store.manifest.edge_types):
-            plan = ShardPlan(
-                src_offset=source.offset(edge_type.source),
-                dst_offset=source.offset(edge_type.target),
-                bits=source.id_bits,
-                symmetrize=layout.symmetrize,
-                drop_loops=config.self_loops != "keep",
-                merge=config.deduplicate and not layout.carries_data,
-                keep_rows=layout.carries_data,
-            )
+            offsets = source.offset(edge_type.source), source.offset(edge_type.target)
+            packing = Packing(*offsets, source.id_bits, ids.symmetrize, config.self_loops != "keep")
+            plan = ShardPlan(packing, config.deduplicate and not ids.carries_data, ids.carries_data)
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
                 self.jobs.append(ShardJob(sort_edge_shard, SORT_VERSION, shard, vars(plan), context.cache, plan))
-                self.bases.append(int(layout.table_starts[index]) + shard.first_row)
+                self.bases.append(int(ids.table_starts[index]) + shard.first_row)
 
     def run(self) -> dict[str, Any]:
         """Count, place, sort, merge; then the data and the other direction."""
-        layout = self.layout
+        ids = self.ids
         indptr, report = self._count()
         indices, eids = self._place(indptr)
-        coo.over_rows(coo.sort_rows, self.threads, indptr, indices, eids)
+        coo.over_rows(sort_rows, self.threads, indptr, indices, eids)
         out_indptr, out_eids = self._emit(indptr, indices, eids)
         num_edges = int(out_indptr[-1])
-        added = layout.num_nodes if layout.add_loops else 0
+        added = ids.num_nodes if ids.add_loops else 0
         report["num_merged"] += int(indptr[-1]) - (num_edges - added)
         if self.existing is not None:  # shards count what they hold, which is not what exists
             report = {}
@@ -161,19 +141,19 @@ class _Merge:
 
     def _count(self) -> tuple[Array, dict[str, Any]]:
         """First sight of every shard: edges of each row, before merging over shards."""
-        indptr = np.zeros(self.layout.num_nodes + 1, np.int64)
+        indptr = np.zeros(self.ids.num_nodes + 1, np.int64)
         loops = merged = 0
-        for job, found in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
-            runs = self._runs_of(found, job)
+        for job, sorted_shard in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
+            runs = self._runs_of(sorted_shard, job)
             indptr[1:][runs.rows] += runs.counts  # a row occurs once a shard
-            loops += found["loops"]
-            merged += found["merged"]
+            loops += sorted_shard["loops"]
+            merged += sorted_shard["merged"]
         np.cumsum(indptr, out=indptr)
         return indptr, {"num_self_loops": loops, "num_merged": merged}
 
-    def _runs_of(self, found: dict[str, Any], job: ShardJob) -> Runs:
+    def _runs_of(self, sorted_shard: dict[str, Any], job: ShardJob) -> Runs:
         """Return a shard's runs in the graph's ids, without what is not in the graph."""
-        runs = Runs(*(found[name] for name in Runs._fields))
+        runs = Runs(*(sorted_shard[name] for name in Runs._fields))
         if self.existing is not None:
             runs = self.existing(runs, job.shard)
         return runs if self.held_out is None else self.held_out(runs, self.relations[job.shard])
@@ -181,10 +161,10 @@ class _Merge:
     def _place(self, indptr: Array) -> tuple[Array, Array]:
         """Put every shard's runs into their rows."""
         size = int(indptr[-1])
-        layout = self.layout
-        indices = self.scratch.create("indices", (size,), layout.id_type)
-        eid_type = id_dtype(int(layout.table_starts[-1]) + 1)
-        eids = self.scratch.create("eids", (size if layout.carries_data else 0,), eid_type)
+        ids = self.ids
+        indices = self.scratch.create("indices", (size,), ids.id_type)
+        eid_type = id_dtype(int(ids.table_starts[-1]) + 1)
+        eids = self.scratch.create("eids", (size if ids.carries_data else 0,), eid_type)
         cursor = indptr[:-1].copy()
         for job, base in zip(self.jobs, self.bases, strict=True):
             coo.place_runs(self._runs_of(result(job), job), base, cursor, np.asarray(indices), np.asarray(eids))
@@ -193,51 +173,47 @@ class _Merge:
 
     def _emit(self, indptr: Array, indices: Array, eids: Array) -> tuple[Array, Array]:
         """Write the merged rows; returns the final indptr and each edge's table row (-1: an added self-loop)."""
-        config, layout = self.config, self.layout
-        out_indptr = np.zeros(layout.num_nodes + 1, np.int64)
-        edges = coo.Unmerged(indices, eids, layout.table_starts, config.deduplicate, layout.add_loops)
+        config, ids = self.config, self.ids
+        out_indptr = np.zeros(ids.num_nodes + 1, np.int64)
+        edges = coo.Unmerged(indices, eids, ids.table_starts, config.deduplicate, ids.add_loops)
         coo.over_rows(coo.count_merged, self.threads, indptr, edges, out_indptr[1:])
         np.cumsum(out_indptr, out=out_indptr)
         size = int(out_indptr[-1])
-        out_indices = self.writer.create("csc_indices", (size,), layout.id_type)
-        out_eids = self.scratch.create("out_eids", (size if layout.carries_data else 0,), eids.dtype)
+        out_indices = self.writer.create("csc_indices", (size,), ids.id_type)
+        out_eids = self.scratch.create("out_eids", (size if ids.carries_data else 0,), eids.dtype)
         raw_weight = out_weight = np.empty(0, np.float32)
-        if "weight" in layout.edge_columns:
+        if "weight" in ids.edge_columns:
             raw_weight = self.data.raw_weight()
             out_weight = self.writer.create("edge_weight", (size,), np.float32)
         out = coo.Merged(out_indptr, *(np.asarray(array) for array in (out_indices, out_eids, out_weight)))
         coo.over_rows(coo.emit_merged, self.threads, indptr, edges, raw_weight, _MERGE_MODES[config.merge_weights], out)
-        if config.merge_weights == "sum":
-            _refuse_infinite(out.weight)
+        chunks = blocks(len(out.weight), _CHUNK_EDGES) if config.merge_weights == "sum" else ()
+        num_infinite = sum(np.count_nonzero(~np.isfinite(out.weight[rows])) for rows in chunks)
+        if num_infinite:
+            raise DataError(
+                f"the weights of parallel edges add up to more than float32 holds (3.4e38) on {num_infinite:,} merged "
+                "edges; set preprocess.merge_weights to max or first, or write smaller weights, such as all divided by "
+                "the largest"
+            )
         self.writer.write("csc_indptr", out_indptr)
         return out_indptr, out.eids
 
     def _other_direction(self, indptr: Array) -> None:
         """CSR unless the graph is symmetric, and where edges carry data the way from CSR to CSC positions."""
-        layout, size = self.layout, int(indptr[-1])
-        want_rows = not layout.symmetrize
-        if not want_rows and not layout.carries_data:
+        ids, size = self.ids, int(indptr[-1])
+        want_rows = not ids.symmetrize
+        if not want_rows and not ids.carries_data:
             return
         indices = np.asarray(self.writer.read("csc_indices"))
-        csr_indptr = np.zeros(layout.num_nodes + 1, np.int64)
+        csr_indptr = np.zeros(ids.num_nodes + 1, np.int64)
         coo.count_columns(indices, csr_indptr[1:])
         np.cumsum(csr_indptr, out=csr_indptr)
         empty = np.empty(0, np.int64)
-        out_indices = self.writer.create("csr_indices", (size,), layout.id_type) if want_rows else empty
-        out_eids = self.writer.create("csr_eids", (size,), np.int64) if layout.carries_data else empty
+        out_indices = self.writer.create("csr_indices", (size,), ids.id_type) if want_rows else empty
+        out_eids = self.writer.create("csr_eids", (size,), np.int64) if ids.carries_data else empty
         transpose(indptr, indices, csr_indptr[:-1].copy(), np.asarray(out_indices), np.asarray(out_eids))
         if want_rows:
             self.writer.write("csr_indptr", csr_indptr)
-
-
-def _refuse_infinite(weight: Array) -> None:
-    """Refuse weights, float32 (E,), whose sum was too large. Raises DataError."""
-    count = sum(np.count_nonzero(~np.isfinite(weight[rows])) for rows in blocks(len(weight), _CHUNK_EDGES))
-    if count:
-        raise DataError(
-            f"the weights of parallel edges add up to more than float32 holds (3.4e38) on {count:,} merged edges; set "
-            "preprocess.merge_weights to max or first, or write smaller weights, such as all divided by the largest"
-        )
 
 
 def check_within_graphs(indptr: Array, indices: Array, graph_offsets: Array) -> None:

@@ -1,4 +1,4 @@
-"""Kernels that turn edge lists into compressed rows: counting sort, sorting within rows, merging of parallel edges.
+"""Kernels that turn sorted shards into compressed rows: counting sort, merging of parallel edges.
 
 N nodes, E edges. A row is the node whose edges are listed (the destination in CSC), a column the other end. All kernels
 release the GIL and run on one thread; `over_rows` spreads them over threads by ranges of rows that hold equally many
@@ -16,8 +16,6 @@ from numba import njit
 
 from tasks.arrays import Array, row_ranges
 from tasks.preprocess.edges.shard_kernels import Runs
-
-_INSERTION_MAX = 48  # rows up to this length are sorted by insertion: they are short or consist of few sorted runs
 
 
 class Unmerged(NamedTuple):
@@ -65,40 +63,6 @@ def place_runs(runs: Runs, base: int, cursor: Array, indices: Array, eids: Array
                 eids[start + k] = base + table_rows[place + k]
         place += counts[r]
         cursor[rows[r]] = start + counts[r]
-
-
-@njit(cache=True, nogil=True)
-def sort_rows(first: int, last: int, indptr: Array, indices: Array, eids: Array) -> None:
-    """Sort the columns of rows `first` to `last` in place, stably; `eids` (same length, or empty) follow."""
-    follow = len(eids) > 0
-    for v in range(first, last):
-        start, end = indptr[v], indptr[v + 1]
-        ascending = True
-        for i in range(start + 1, end):
-            if indices[i] < indices[i - 1]:
-                ascending = False
-                break
-        if ascending:
-            continue
-        if end - start <= _INSERTION_MAX:
-            for i in range(start + 1, end):
-                col = indices[i]
-                eid = eids[i] if follow else eids.dtype.type(0)
-                k = i - 1
-                while k >= start and indices[k] > col:
-                    indices[k + 1] = indices[k]
-                    if follow:
-                        eids[k + 1] = eids[k]
-                    k -= 1
-                indices[k + 1] = col
-                if follow:
-                    eids[k + 1] = eid
-        elif follow:
-            order = np.argsort(indices[start:end], kind="mergesort")
-            indices[start:end] = indices[start:end][order]
-            eids[start:end] = eids[start:end][order]
-        else:
-            indices[start:end] = np.sort(indices[start:end])
 
 
 @njit(cache=True, nogil=True)
@@ -179,27 +143,6 @@ def count_columns(indices: Array, counts: Array) -> None:
     """Add the number of times that each column occurs to `counts` int64 (N,)."""
     for i in range(len(indices)):
         counts[indices[i]] += 1
-
-
-@njit(cache=True, nogil=True)
-def coo_to_csr(num_nodes: int, row: Array, col: Array) -> tuple[Array, Array]:
-    """Counting sort of an edge list, id (E,), in memory; parallel edges stay, in the order of the list.
-
-    Returns:
-        indptr int64 (N + 1,) and indices (E,) of the dtype of `col`.
-    """
-    indptr = np.zeros(num_nodes + 1, np.int64)
-    for e in range(len(row)):
-        indptr[row[e] + 1] += 1
-    for v in range(num_nodes):
-        indptr[v + 1] += indptr[v]
-    cursor = indptr[:-1].copy()
-    indices = np.empty(len(col), col.dtype)
-    for e in range(len(row)):
-        place = cursor[row[e]]
-        indices[place] = col[e]
-        cursor[row[e]] = place + 1
-    return indptr, indices
 
 
 def over_rows(kernel: Callable[..., None], threads: int, indptr: Array, *args: Any) -> None:

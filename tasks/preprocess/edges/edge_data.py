@@ -9,14 +9,14 @@ no time was always there (ALWAYS instead of 0), and numbers are stored as sign(x
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from configs.errors import DataError
 from tasks.arrays import Array, blocks, offsets
-from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
+from tasks.preprocess.id_space import LOOP_TYPE, IdSpace, union_of_features
 from tasks.preprocess.transforms.base import State, check_codes
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
@@ -25,15 +25,25 @@ from tasks.storage.manifests import FeatureColumn, TypeColumns
 _CHUNK_EDGES = 1 << 20
 
 
+class TableRelations(NamedTuple):
+    """Of each edge table what tells the relation of an edge, int64 (T,)."""
+
+    forward: Array
+    """The relation of its edges."""
+    reverse: Array
+    """That of their reverses."""
+    target_first: Array
+    """The first node of its target type."""
+    target_last: Array
+    """The node behind its last."""
+
+
 @njit(cache=True, nogil=True)
 def edge_types(
     indptr: Array,
     eids: Array,
     table_starts: Array,
-    forward: Array,
-    reverse: Array,
-    target_first: Array,
-    target_last: Array,
+    relations: TableRelations,
     targets: Array,
     loop_type: int,
     out: Array,
@@ -41,10 +51,10 @@ def edge_types(
     """Number the relation of each edge: its table's, or the reverse one where the row is not the edge's target.
 
     `eids`, int (E,), is the number of each edge over all tables, -1 for an added self-loop, whose relation is
-    `loop_type`. Of each table, int64 (T,): the relation of its edges and of their reverses, the first node of its
-    target type and the node behind its last. `targets`, int64, is the node that each edge leads to, within its type;
-    empty where the types of the ends tell the directions apart. `out` is int16 (E,).
+    `loop_type`. `targets`, int64, is the node that each edge leads to, within its type; empty where the types of the
+    ends tell the directions apart. `out` is int16 (E,).
     """
+    forward, reverse, target_first, target_last = relations
     for v in range(len(indptr) - 1):
         for i in range(indptr[v], indptr[v + 1]):
             if eids[i] < 0:
@@ -63,7 +73,7 @@ class EdgeData:
     def __init__(
         self,
         store: DatasetStore,
-        layout: Layout,
+        ids: IdSpace,
         feature_dtype: str,
         scratch: ArrayWriter,
         recoded: Mapping[str, State] | None = None,
@@ -72,7 +82,7 @@ class EdgeData:
 
         `recoded`: see `EdgeRules.codes`.
         """
-        self.store, self.layout, self.scratch = store, layout, scratch
+        self.store, self.ids, self.scratch = store, ids, scratch
         self.recoded = recoded or {}
         self.feature_dtype = np.dtype(feature_dtype)
         self.features = union_of_features(store.manifest.edge_types)
@@ -87,20 +97,20 @@ class EdgeData:
 
     def relation_columns(self) -> dict[str, TypeColumns]:
         """Return the columns of each relation, and of its reverse; none where there is one relation."""
-        if len(self.layout.edge_types) == 1:
+        if len(self.ids.edge_types) == 1:
             return {}
         starts = {
-            kind: dict(zip([f.column for f in found], offsets([f.dim for f in found]).tolist(), strict=False))
-            for kind, found in (("numeric", self.numeric), ("categorical", self.categorical))
+            kind: dict(zip([f.column for f in features], offsets([f.dim for f in features]).tolist(), strict=False))
+            for kind, features in (("numeric", self.numeric), ("categorical", self.categorical))
         }
         columns: dict[str, TypeColumns] = {}
         for index, edge_type in enumerate(self.store.manifest.edge_types):
-            own: dict[str, list[int]] = {"numeric": [], "categorical": []}
+            places: dict[str, list[int]] = {"numeric": [], "categorical": []}
             for feature in edge_type.features:
                 first = starts[feature.kind][feature.column]
-                own[feature.kind] += range(first, first + feature.dim)
-            relations = {index, self.layout.reverse_type(index)} if self.layout.symmetrize else {index}
-            columns |= {self.layout.edge_types[i]: TypeColumns.model_validate(own) for i in relations}
+                places[feature.kind] += range(first, first + feature.dim)
+            relations = {index, self.ids.reverse_type(index)} if self.ids.symmetrize else {index}
+            columns |= {self.ids.edge_types[i]: TypeColumns.model_validate(places) for i in relations}
         return columns
 
     def _tables_with(self, column: str) -> list[str]:
@@ -116,10 +126,10 @@ class EdgeData:
 
         `codes`: how many there are of each of the `dim` values. Raises DataError where the column has others.
         """
-        raw = np.asarray(self.scratch.create(f"raw_{column}", (int(self.layout.table_starts[-1]), dim), dtype))
+        raw = np.asarray(self.scratch.create(f"raw_{column}", (int(self.ids.table_starts[-1]), dim), dtype))
         having = self._tables_with(column)
         for index, edge_type in enumerate(self.store.manifest.edge_types):
-            place, table = int(self.layout.table_starts[index]), f"edges/{edge_type.name}"
+            place, table = int(self.ids.table_starts[index]), f"edges/{edge_type.name}"
             if table not in having:
                 raw[place : place + edge_type.num_edges] = absent
                 continue
@@ -137,18 +147,23 @@ class EdgeData:
     def follow(self, indptr: Array, eids: Array, writer: ArrayWriter) -> None:
         """Write `edge_time`, `edge_type`, `edge_feat` and `edge_feat_cat` in CSC order (weights are merged before)."""
         size = int(indptr[-1])
-        if "time" in self.layout.edge_columns:
+        if "time" in self.ids.edge_columns:
             absent = 0 if self.store.manifest.fit_before is None else ALWAYS
             time = self._raw("time", np.int64, absent)[:, 0]
             _gather(eids, time, writer.create("edge_time", (size,), np.int64), 0)
-        if len(self.layout.edge_types) > 1:
+        if len(self.ids.edge_types) > 1:
             self._write_types(indptr, eids, writer.create("edge_type", (size,), np.int16))
         if self.numeric:
             out = writer.create("edge_feat", (size, self.feature_dim), self.feature_dtype)
             self._columns(self.numeric, eids, out, np.float32, {})
-            if self.store.manifest.fit_before is not None:
-                _tame(out)
-            _refuse_overflow(out)
+            tamed = self.store.manifest.fit_before is not None
+            for rows in blocks(size, _CHUNK_EDGES) if tamed or out.dtype == np.float16 else ():
+                if tamed:  # no transform reaches features of edges: amounts get the size of what models add them to
+                    out[rows] = np.sign(out[rows]) * np.log1p(np.abs(out[rows]))
+                if out.dtype == np.float16 and not np.isfinite(out[rows]).all():
+                    raise DataError(
+                        "an edge feature is too large for float16 (65,504); set preprocess.feature_dtype=float32"
+                    )
         if self.categorical:
             self._write_categorical(size, eids, writer)
 
@@ -161,9 +176,9 @@ class EdgeData:
         """
         place = 0
         for feature in features:
-            known = codes.get(feature.column, ())
-            absent = np.asarray(self._as_trained(feature.column, known) or [0] * feature.dim)
-            raw = self._raw(feature.column, dtype, absent, feature.dim, known)
+            cardinalities = codes.get(feature.column, ())
+            absent = np.asarray(self._as_trained(feature.column, cardinalities) or [0] * feature.dim)
+            raw = self._raw(feature.column, dtype, absent, feature.dim, cardinalities)
             with np.errstate(over="ignore"):
                 _gather(eids, raw, out[:, place : place + feature.dim], absent)
             place += feature.dim
@@ -174,17 +189,17 @@ class EdgeData:
         codes: dict[str, tuple[int, ...]] = {}
         num_types = len(self.store.manifest.edge_types)
         for feature in self.categorical:
-            known = feature.cardinalities or self._count_codes(feature)
-            somewhere_absent = self.layout.add_loops or len(self._tables_with(feature.column)) < num_types
-            codes[feature.column] = known
-            cardinalities += [count + somewhere_absent for count in self._as_trained(feature.column, known)]
+            counts = feature.cardinalities or self._count_codes(feature)
+            somewhere_absent = self.ids.add_loops or len(self._tables_with(feature.column)) < num_types
+            codes[feature.column] = counts
+            cardinalities += [count + somewhere_absent for count in self._as_trained(feature.column, counts)]
         out = writer.create("edge_feat_cat", (size, len(cardinalities)), np.int32)
         self._columns(self.categorical, eids, out, np.int32, codes)
         self.categories = tuple(cardinalities)
 
-    def _as_trained(self, column: str, own: tuple[int, ...]) -> tuple[int, ...]:
+    def _as_trained(self, column: str, counts: tuple[int, ...]) -> tuple[int, ...]:
         """Return how many codes each value of a column has, in those of a model's training where it is recoded."""
-        return tuple(self.recoded[column]["cardinalities"]) if column in self.recoded else own
+        return tuple(self.recoded[column]["cardinalities"]) if column in self.recoded else counts
 
     def _count_codes(self, feature: FeatureColumn) -> tuple[int, ...]:
         top = np.zeros(feature.dim, np.int64)
@@ -195,17 +210,17 @@ class EdgeData:
         return tuple(int(count) for count in top)
 
     def _write_types(self, indptr: Array, eids: Array, out: Array) -> None:
-        layout, types = self.layout, self.store.manifest.edge_types
-        indices = [layout.type_index(edge_type.target) for edge_type in types]
-        first = np.array([layout.type_offsets[i] for i in indices], np.int64)
-        last = np.array([layout.type_offsets[i + 1] for i in indices], np.int64)
+        ids, types = self.ids, self.store.manifest.edge_types
+        indices = [ids.type_index(edge_type.target) for edge_type in types]
+        first = np.array([ids.type_offsets[i] for i in indices], np.int64)
+        last = np.array([ids.type_offsets[i + 1] for i in indices], np.int64)
         forward = np.arange(len(types))
-        reverse = np.array([layout.reverse_type(i) if layout.symmetrize else i for i in range(len(types))])
-        loop_type = layout.edge_types.index(LOOP_TYPE) if layout.add_loops else -1
-        within_type = any(one.source == one.target and layout.has_reverse(one) for one in types)
-        targets = self._raw("dst", np.int64, 0)[:, 0] if within_type and layout.symmetrize else np.empty(0, np.int64)
-        starts = layout.table_starts
-        edge_types(indptr, eids, starts, forward, reverse, first, last, targets, loop_type, np.asarray(out))
+        reverse = np.array([ids.reverse_type(i) if ids.symmetrize else i for i in range(len(types))])
+        loop_type = ids.edge_types.index(LOOP_TYPE) if ids.add_loops else -1
+        within_type = any(one.source == one.target and ids.has_reverse(one) for one in types)
+        targets = self._raw("dst", np.int64, 0)[:, 0] if within_type and ids.symmetrize else np.empty(0, np.int64)
+        relations = TableRelations(forward, reverse, first, last)
+        edge_types(indptr, eids, ids.table_starts, relations, targets, loop_type, np.asarray(out))
 
 
 def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
@@ -218,18 +233,3 @@ def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
         values = raw[chunk]  # -1 takes the last row, replaced below
         values[chunk < 0] = absent
         out[rows] = values
-
-
-def _tame(out: Array) -> None:
-    """Put sign(x) log(1 + |x|) in the place of x, in chunks: amounts get the size of what models add them to.
-
-    No transform reaches features of edges, and this one learns nothing that a later graph would have to know.
-    """
-    for rows in blocks(len(out), _CHUNK_EDGES):
-        out[rows] = np.sign(out[rows]) * np.log1p(np.abs(out[rows]))
-
-
-def _refuse_overflow(out: Array) -> None:
-    for rows in blocks(len(out), _CHUNK_EDGES) if out.dtype == np.float16 else ():
-        if not np.isfinite(out[rows]).all():
-            raise DataError("an edge feature is too large for float16 (65,504); set preprocess.feature_dtype=float32")

@@ -32,7 +32,7 @@ from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS
 
-Rule = Literal["hold_out", "first_split", "keep"]
+PairRule = Literal["hold_out", "first_split", "keep"]
 _CHUNK_ROWS = 1 << 20
 # Marks of a held-out pair: in which splits it stands, and whether messages would have passed along it.
 _IN = {"train": 1, "valid": 2, "test": 4}
@@ -43,7 +43,7 @@ class HeldOut:
     """Takes the pairs of a link task's validation and test splits out of the rest."""
 
     def __init__(
-        self, writer: ArrayWriter, num_nodes: int, rule: Rule, *, directed: bool, num_relations: int = 0
+        self, writer: ArrayWriter, num_nodes: int, rule: PairRule, *, directed: bool, num_relations: int = 0
     ) -> None:
         """Settle which split each pair belongs to; `directed`: a pair and its reverse are two.
 
@@ -76,8 +76,8 @@ class HeldOut:
         src, dst = self.pairs.pairs(without=0 if rule == "hold_out" else _IN["train"])
         relation = src // num_nodes
         self._lookups = [
-            self._both_ways(src[own] % num_nodes, dst[own])
-            for own in (relation == number for number in range(max(1, num_relations)))
+            self._both_ways(src[in_relation] % num_nodes, dst[in_relation])
+            for in_relation in (relation == number for number in range(max(1, num_relations)))
         ]
         """Of each relation, or of all."""
         self._met = [np.zeros(len(lookup), np.bool_) for lookup in self._lookups]
@@ -113,12 +113,12 @@ class HeldOut:
 
     def report_counts(self, context: StageContext) -> None:
         """Warn of what was found; all shards have passed by."""
-        found, sizes, left_out = self.report(), self.sizes, self.left_out
+        counts, sizes, left_out = self.report(), self.sizes, self.left_out
         way = "" if self.directed else " (in one direction or the other)"
-        total = f"{found['pairs']:,} held-out pairs"
-        if found["taken_out"]:
+        total = f"{counts['pairs']:,} held-out pairs"
+        if counts["taken_out"]:
             context.warn(
-                f"{found['taken_out']:,} of {total} stood among the edges that train or carry messages{way}: they do "
+                f"{counts['taken_out']:,} of {total} stood among the edges that train or carry messages{way}: they do "
                 f"neither now; {left_out['train']:,} training edges went"
             )
         for split in SPLITS[1:]:
@@ -128,9 +128,9 @@ class HeldOut:
                     why = "join pairs that came up in an earlier split: a model knows them by heart, so they go"
                 count = f"{left_out[split]:,} of {left_out[split] + sizes[split]:,}"
                 context.warn(f"{count} {split} edges{way} {why}; {sizes[split]:,} are left")
-        if self.rule == "keep" and found["in_train"]:
+        if self.rule == "keep" and counts["in_train"]:
             context.warn(
-                f"{found['in_train']:,} of {total} train too{way}, as the split has it: a model may know them by "
+                f"{counts['in_train']:,} of {total} train too{way}, as the split has it: a model may know them by "
                 "heart; they stay, so that scores compare with published ones"
             )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tasks.arrays import Array, blocks
-from tasks.edge_ends import EdgeEnds, Pairs, find_ends, write_ends
+from tasks.edge_ends import Pairs, find_ends, write_ends
 from tasks.negatives import among_edges, draw_pool, graph_pairs, split_pairs
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
@@ -47,52 +47,42 @@ def complete_negatives(
             writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
         elif not manifest.negative_kinds:  # those of events are meant to be edges at other times
             pairs, relation = given.reshape(-1, 2), graph.get(f"{split}_negative_relation")
-            _warn_of_edges(context, split, len(pairs), _count_known(pairs, graph, relation, directed))
-            if manifest.ogb_name is None:
-                _warn_of_sides(context, split, pairs, ends, num_nodes)
+            num_edges = _count_edges(pairs, graph, relation, directed)
+            if num_edges:
+                context.warn(
+                    f"{num_edges:,} of {len(pairs):,} given negatives of the {split} split are edges of the training, "
+                    "validation or test split: whoever ranks those high is told to be wrong"
+                )
+            chunks = blocks(len(pairs), _CHECKED_AT_ONCE) if manifest.ogb_name is None else ()
+            num_within = sum(
+                int(np.count_nonzero(ends.within_a_side(pairs[rows, 0], pairs[rows, 1], num_nodes))) for rows in chunks
+            )
+            if num_within:
+                context.warn(
+                    f"{num_within:,} of {len(pairs):,} given negatives of the {split} split join nodes of one side of "
+                    "the graph, which is bipartite: no edge does, and that alone tells them. Leave the negatives out, "
+                    "and they are drawn from what could be an edge"
+                )
     if not names:
         texts = [f"negatives join {ends.text(num_nodes)}"]
     else:
         of_each = [find_ends(_pairs_of(graph, r), num_nodes, directed=manifest.directed) for r in range(len(names))]
-        texts = [f"negatives of {name} join {own.text(num_nodes)}" for name, own in zip(names, of_each, strict=True)]
+        texts = [f"negatives of {name} join {e.text(num_nodes)}" for name, e in zip(names, of_each, strict=True)]
     context.message("; ".join(texts))
     return texts
 
 
-def _warn_of_edges(context: StageContext, split: str, count: int, num_edges: int) -> None:
-    if num_edges:
-        context.warn(
-            f"{num_edges:,} of {count:,} given negatives of the {split} split are edges of the training, validation or "
-            "test split: whoever ranks those high is told to be wrong"
-        )
-
-
-def _warn_of_sides(context: StageContext, split: str, pairs: Array, ends: EdgeEnds, num_nodes: int) -> None:
-    wrong = sum(
-        int(np.count_nonzero(ends.within_a_side(pairs[rows, 0], pairs[rows, 1], num_nodes)))
-        for rows in blocks(len(pairs), _CHECKED_AT_ONCE)
-    )
-    if wrong:
-        context.warn(
-            f"{wrong:,} of {len(pairs):,} given negatives of the {split} split join nodes of one side of the graph, "
-            "which is bipartite: no edge does, and that alone tells them. Leave the negatives out, and they are drawn "
-            "from what could be an edge"
-        )
-
-
-def _count_known(pairs: Array, graph: GraphView, relation: Array | None, directed: bool) -> int:
+def _count_edges(pairs: Array, graph: GraphView, relation: Array | None, directed: bool) -> int:
     """Return how many pairs (n, 2) are edges of any split; of their own relation (n,), where they name one."""
     if relation is not None:
-        numbers = np.unique(relation)
-        return sum(_count_among(pairs[relation == r], graph, _pairs_of(graph, int(r)), directed) for r in numbers)
-    return _count_among(pairs, graph, split_pairs(graph.get), directed)
-
-
-def _count_among(pairs: Array, graph: GraphView, edges: Pairs, directed: bool) -> int:
+        parts = [(pairs[relation == r], _pairs_of(graph, int(r))) for r in np.unique(relation)]
+    else:
+        parts = [(pairs, split_pairs(graph.get))]
     count = 0
-    for rows in blocks(len(pairs), _CHECKED_AT_ONCE):
-        src, dst = pairs[rows, 0], pairs[rows, 1]
-        count += int(np.count_nonzero(among_edges(src, dst, graph.num_nodes, edges, directed=directed)))
+    for some, edges in parts:
+        for rows in blocks(len(some), _CHECKED_AT_ONCE):
+            is_edge = among_edges(some[rows, 0], some[rows, 1], graph.num_nodes, edges, directed=directed)
+            count += int(np.count_nonzero(is_edge))
     return count
 
 
@@ -102,7 +92,7 @@ def _pairs_of(graph: GraphView, relation: int) -> Pairs:
     def read() -> Iterator[tuple[Array, Array]]:
         for split in SPLITS:
             pairs = graph[f"{split}_edges"]
-            own = pairs[np.asarray(graph[f"{split}_relation"]) == relation]
-            yield own[:, 0], own[:, 1]
+            pairs = pairs[np.asarray(graph[f"{split}_relation"]) == relation]
+            yield pairs[:, 0], pairs[:, 1]
 
     return read

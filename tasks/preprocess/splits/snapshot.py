@@ -30,7 +30,7 @@ from configs.schema import Recipe
 from tasks.arrays import Array
 from tasks.counter_random import bits
 from tasks.preprocess.edges.shard_kernels import Runs
-from tasks.preprocess.layout import Layout
+from tasks.preprocess.id_space import IdSpace
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.storage.manifests import HELD_OUT, SPLITS, DatasetManifest, NodeType, Table
 from tasks.storage.snapshots import no_times, time_unit
@@ -58,9 +58,9 @@ class Snapshot:
     """What the data's times count."""
     until: int
     """The last time that has come."""
-    source: Layout
+    source: IdSpace
     """Ids of the data set."""
-    layout: Layout
+    ids: IdSpace
     """Ids of the graph: of what exists."""
     store: DatasetStore
     """The tables; on link tasks that are split by time one table of edges holds all of them."""
@@ -83,7 +83,7 @@ class Snapshot:
         low, high = np.searchsorted(self.kept, [start, start + count])
         return self.kept[low:high] - start
 
-    def edges_up_to(self, cut: Cut | None = None) -> EdgeFilter:
+    def edges_up_to(self, cut: Cut | None) -> EdgeFilter:
         """Return the filter of the graph's edges: all that exist, or those up to `cut`."""
         return EdgeFilter(self.births, self.new_id, cut or Cut(self.until))
 
@@ -99,7 +99,7 @@ class EdgeFilter:
     def __call__(self, runs: Runs, shard: ShardRef) -> Runs:
         """Return a shard's runs without edges that are not in the graph."""
         runs = Runs(*(array if array.flags.writeable else array.copy() for array in runs))
-        births, times, cut = self.births, edge_times(shard), self.cut
+        births, times, cut = self.births, _edge_times(shard), self.cut
         if cut.key == LAST_KEY:  # only before or after counts: caches hold eight times as many of a byte each
             births, times, cut = self._late, (times > cut.time).view(np.uint8), Cut(0)
         limit: Any = (cut.time, np.uint64(cut.key), cut.seed)
@@ -111,7 +111,7 @@ class EdgeFilter:
         return (self.births > self.cut.time).view(np.uint8)
 
 
-def edge_times(shard: ShardRef) -> Array:
+def _edge_times(shard: ShardRef) -> Array:
     """Return the times of a shard's edges, int64 (E,); empty where edges have none."""
     if "time" not in shard.columns:
         return np.empty(0, np.int64)
@@ -129,14 +129,16 @@ def pair_key(seed: int, first: int, second: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def edge_births(src: Array, dst: Array, times: Array, births: Array, out: Array) -> None:
-    """out[e] = when edge e begins to exist: its own time or the later birth of its ends; all int64.
+def edge_births(src: Array, dst: Array, times: Array, births: Array) -> Array:
+    """Return when each edge begins to exist: its own time or the later birth of its ends; all int64, (E,).
 
     `src` and `dst` (E,) are ids of the data set, `times` (E,) the edges' own or empty, `births` (N,) those of nodes.
     """
+    out = np.empty(len(src), np.int64)
     for e in range(len(src)):
         born = max(births[src[e]], births[dst[e]])
         out[e] = max(born, times[e]) if len(times) > 0 else born
+    return out
 
 
 @njit(cache=True, nogil=True)
@@ -178,11 +180,11 @@ def keep_runs(
     return num_rows, size
 
 
-def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapshot | None:
+def take_snapshot(recipe: Recipe, store: DatasetStore, source: IdSpace) -> Snapshot | None:
     """Find out what exists as of the recipe's moment; None where it names none.
 
     Raises:
-        RecipeError: the data has no times, holds graphs, or nothing exists yet.
+        RecipeError: the data has no times, holds graphs or links of several relations, or nothing exists yet.
         DataError: a link task's edges lack times, or have features: they cannot be split anew.
     """
     as_of, manifest = recipe.time_moment, store.manifest
@@ -190,49 +192,42 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
         return None
     if manifest.task == "graph":
         raise RecipeError(f"snapshot.as_of={as_of}: a set of graphs has no times; leave it out")
-    tables = edge_tables(manifest)
+    tables = {f"edges/{kind.name}": (kind.source, kind.target) for kind in manifest.edge_types}
     triples = [f"split/{split}" for split in SPLITS] if manifest.task == "triple" else []
-    nodes = (f"nodes/{t}" for t in source.node_types)
-    if not any(has_times(manifest, name) for name in (*nodes, *tables, *triples)):
+    splits_links = manifest.task == "link"
+    if splits_links:
+        tables |= dict.fromkeys(_HELD_OUT, next(iter(tables.values())))
+    timed = {name for name, table in manifest.tables.items() if "time" in table.columns}
+    if timed.isdisjoint([*(f"nodes/{name}" for name in source.node_types), *tables, *triples]):
         raise no_times(recipe)
     unit = time_unit(recipe)
     until = last_time(as_of, unit)
-    _check_held_out(manifest, tables)
-    births = entity_births(store, source, triples) if triples else node_births(store, source, tables)
+    if splits_links:
+        _check_links(manifest, timed)
+    births = _entity_births(store, source, triples) if triples else _node_births(store, source, tables, timed)
     kept = np.flatnonzero(births <= until)
     if not len(kept):
-        raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {_shown(births, unit)}")
+        first = int(births.min())
+        shown = str(datetime.fromtimestamp(first, UTC).date()) if unit == "seconds" else str(first)
+        raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {shown}")
     new_id = np.full(source.num_nodes, -1, source.id_type)
     new_id[kept] = np.arange(len(kept), dtype=source.id_type)
-    view = _view(manifest, source, kept, all_edges=recipe.snapshot.split == "time")
-    layout = Layout(view, source.symmetrize, source.add_loops)
-    return Snapshot(unit, until, source, layout, DatasetStore(store.folder, view), births, kept, new_id)
+    existing = _existing(manifest, source, kept)
+    if recipe.snapshot.split == "time" and (splits_links or triples):
+        existing = _with_held_out(existing, of_links=splits_links)
+    ids = IdSpace(existing, source.symmetrize, source.add_loops)
+    return Snapshot(unit, until, source, ids, DatasetStore(store.folder, existing), births, kept, new_id)
 
 
-def _shown(births: Array, unit: TimeUnit) -> str:
-    first = int(births.min())
-    return str(datetime.fromtimestamp(first, UTC).date()) if unit == "seconds" else str(first)
-
-
-def has_times(manifest: DatasetManifest, table: str) -> bool:
-    """Whether the rows of a table have times."""
-    return "time" in manifest.tables[table].columns
-
-
-def edge_tables(manifest: DatasetManifest) -> dict[str, tuple[str, str]]:
-    """Return the tables that hold edges, those held out included, and the node types of their ends."""
-    tables = {f"edges/{kind.name}": (kind.source, kind.target) for kind in manifest.edge_types}
-    if manifest.task == "link":
-        ends = next(iter(tables.values()))
-        tables |= dict.fromkeys(_HELD_OUT, ends)
-    return tables
-
-
-def _check_held_out(manifest: DatasetManifest, tables: dict[str, tuple[str, str]]) -> None:
-    """Refuse held-out edges that have no times where the others do."""
-    first = next(iter(tables))
+def _check_links(manifest: DatasetManifest, timed: set[str]) -> None:
+    """Refuse links by relation, and held-out edges that have no times where the others do."""
+    if manifest.num_relations:
+        raise RecipeError(
+            "snapshot.as_of is not for links that are predicted by relation; leave it out, and split by time with "
+            "dataset.split.by=time"
+        )
     for name in _HELD_OUT:
-        if name in tables and has_times(manifest, first) and not has_times(manifest, name):
+        if f"edges/{manifest.edge_types[0].name}" in timed and name not in timed:
             raise DataError(
                 "the held-out edges have no times, so nothing tells which of them existed; let the table of edges hold "
                 "all of them and split it (dataset.split.by=time or ratio)",
@@ -240,29 +235,32 @@ def _check_held_out(manifest: DatasetManifest, tables: dict[str, tuple[str, str]
             )
 
 
-def node_births(store: DatasetStore, source: Layout, tables: dict[str, tuple[str, str]]) -> Array:
-    """Return when each node begins to exist: int64 (N,), ALWAYS where that is not known."""
+def _node_births(store: DatasetStore, source: IdSpace, tables: dict[str, tuple[str, str]], timed: set[str]) -> Array:
+    """Return when each node begins to exist: int64 (N,), ALWAYS where that is not known.
+
+    `tables` hold edges, those held out included, with the node types of their ends.
+    """
     births = np.full(source.num_nodes, ALWAYS, np.int64)
     waiting = set()
     for index, name in enumerate(source.node_types):
         first, last = source.type_offsets[index : index + 2]
-        if has_times(store.manifest, f"nodes/{name}"):
+        if f"nodes/{name}" in timed:
             for row, group in store.row_groups(f"nodes/{name}", ["time"]):
                 births[first + row : first + row + group.num_rows] = group.column("time").to_numpy()
-        elif any(name in ends and has_times(store.manifest, table) for table, ends in tables.items()):
+        elif any(name in ends and table in timed for table, ends in tables.items()):
             births[first:last] = _NEVER
             waiting.add(name)
     for table, ends in tables.items():
-        if has_times(store.manifest, table):
+        if table in timed:
             for column, name in zip(("src", "dst"), ends, strict=True):
                 for _, group in store.row_groups(table, [column, "time"]) if name in waiting else ():
-                    ends_of_type, times = group.column(column).to_numpy(), group.column("time").to_numpy()
-                    _take_first(ends_of_type, times, births[source.offset(name) :])
+                    nodes, times = group.column(column).to_numpy(), group.column("time").to_numpy()
+                    _take_first(nodes, times, births[source.offset(name) :])
     births[births == _NEVER] = ALWAYS
     return births
 
 
-def entity_births(store: DatasetStore, source: Layout, splits: list[str]) -> Array:
+def _entity_births(store: DatasetStore, source: IdSpace, splits: list[str]) -> Array:
     """Return when each entity is first named by a triple: int64 (N,), ALWAYS where none names it."""
     births = np.full(source.num_nodes, _NEVER, np.int64)
     for name in splits:
@@ -280,43 +278,34 @@ def _take_first(nodes: Array, times: Array, births: Array) -> None:
         births[nodes[i]] = min(births[nodes[i]], times[i])
 
 
-def _view(manifest: DatasetManifest, source: Layout, kept: Array, *, all_edges: bool) -> DatasetManifest:
-    """Describe the data set with the nodes that exist; with `all_edges` held-out edges stand among the others.
-
-    Raises DataError where edges carry features, which held-out ones do not have.
-    """
+def _existing(manifest: DatasetManifest, source: IdSpace, kept: Array) -> DatasetManifest:
+    """Describe the data set with the nodes that exist."""
     ends = np.searchsorted(kept, source.type_offsets)
     node_types = tuple(
         NodeType(name=kind.name, num_nodes=int(last - first), features=kind.features)
         for kind, first, last in zip(manifest.node_types, ends, ends[1:], strict=False)
     )
-    update: dict[str, Any] = {"node_types": node_types}
-    if all_edges and manifest.task == "triple":
-        update |= _with_held_out(manifest)
-    elif all_edges and manifest.task == "link":
-        (kind,) = manifest.edge_types
-        if kind.features:
+    return manifest.model_copy(update={"node_types": node_types})
+
+
+def _with_held_out(manifest: DatasetManifest, *, of_links: bool) -> DatasetManifest:
+    """Describe the data set with held-out edges among the others of their types.
+
+    Raises DataError where edges of links carry features, which held-out ones do not have.
+    """
+    tables, edge_types = dict(manifest.tables), []
+    for kind in manifest.edge_types:
+        name = f"edges/{kind.name}"
+        if of_links and kind.features:
             raise DataError(
                 "a split by time makes training edges of held-out ones, and those have no features in the data set; "
                 "keep its own split (snapshot.split=keep), or leave dataset.edges.features and categorical out",
-                path=f"edges/{kind.name}",
+                path=name,
             )
-        parts = [manifest.tables[name] for name in (f"edges/{kind.name}", *_HELD_OUT)]
-        merged = _put_together(parts)
-        update["tables"] = {**manifest.tables, f"edges/{kind.name}": merged}
-        update["edge_types"] = (kind.model_copy(update={"num_edges": merged.num_rows}),)
-    return manifest.model_copy(update=update)
-
-
-def _with_held_out(manifest: DatasetManifest) -> dict[str, Any]:
-    """Return what of a data set of triples changes where edges of all splits stand in one table of their types."""
-    tables, kinds = dict(manifest.tables), []
-    for kind in manifest.edge_types:
-        own, held_out = f"edges/{kind.name}", f"{HELD_OUT}/{kind.name}"
-        if held_out in tables:
-            tables[own] = _put_together([tables[own], tables[held_out]])
-        kinds.append(kind.model_copy(update={"num_edges": tables[own].num_rows}))
-    return {"tables": tables, "edge_types": tuple(kinds)}
+        parts = [name, *(_HELD_OUT if of_links else (f"{HELD_OUT}/{kind.name}",))]
+        tables[name] = _put_together([manifest.tables[part] for part in parts if part in manifest.tables])
+        edge_types.append(kind.model_copy(update={"num_edges": tables[name].num_rows}))
+    return manifest.model_copy(update={"tables": tables, "edge_types": tuple(edge_types)})
 
 
 def _put_together(tables: list[Table]) -> Table:

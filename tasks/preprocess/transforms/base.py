@@ -29,8 +29,6 @@ from tasks.storage.manifests import DatasetManifest
 State = dict[str, Any]
 """Arrays and plain values: what a transform learned."""
 
-FLOAT16_MAX = 65504.0
-
 
 @dataclass(frozen=True)
 class Column:
@@ -42,8 +40,6 @@ class Column:
     dim: int
     cardinalities: tuple[int, ...] = ()
     """Codes of each of the `dim` values; categorical only."""
-    dtype: Literal["float32", "float16"] = "float32"
-    """Precision that a numeric column has been cast to."""
     gaps: bool = False
     """Whether NaN stands where a cell was empty; `fill_mean` goes before every other transform."""
 
@@ -102,19 +98,19 @@ class ColumnTransform:
     def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
         """Return the names of the columns to work on. Raises RecipeError for one that is absent or of another kind."""
         named: tuple[str, ...] = self.config.columns
-        known = {column.name: column for column in columns}
+        by_name = {column.name: column for column in columns}
         for name in named:
-            if name not in known:
+            if name not in by_name:
                 raise RecipeError(
-                    f"preprocess.transforms: {self.config.name} names column {name!r}{did_you_mean(name, known)}; "
-                    f"there are {', '.join(known) or 'none'}"
+                    f"preprocess.transforms: {self.config.name} names column {name!r}{did_you_mean(name, by_name)}; "
+                    f"there are {', '.join(by_name) or 'none'}"
                 )
-            if known[name].kind not in self.takes:
+            if by_name[name].kind not in self.takes:
                 raise RecipeError(
                     f"preprocess.transforms: {self.config.name} works on {' or '.join(self.takes)} columns, and "
-                    f"{name!r} is {known[name].kind} at that point; leave it out of `columns`"
+                    f"{name!r} is {by_name[name].kind} at that point; leave it out of `columns`"
                 )
-        return named or tuple(name for name, column in known.items() if column.kind in self.takes)
+        return named or tuple(name for name, column in by_name.items() if column.kind in self.takes)
 
     def partial(self, x: Array) -> State:
         """Summarise the training rows (n, dim) of one shard."""
@@ -167,7 +163,7 @@ class StructureTransform:
 
 def numeric(column: Column, dim: int | None = None) -> Column:
     """The column as numbers, with another width where one is given."""
-    return replace(column, kind="numeric", dim=dim or column.dim, cardinalities=(), dtype="float32")
+    return replace(column, kind="numeric", dim=dim or column.dim, cardinalities=())
 
 
 def summary(values: Any, digits: int = 6) -> Any:

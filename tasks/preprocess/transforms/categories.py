@@ -30,16 +30,16 @@ class _Vocabulary(ColumnTransform):
     def partial(self, x: Array) -> State:
         """Distinct values of each column, ascending."""
         values = [_distinct(x[:, j]) for j in range(x.shape[1])]
-        for found in values:  # refused here already: a column of floats would make every shard's summary as long as it
-            self._refuse_many(len(found))
+        for distinct in values:  # refused here already: a summary of floats would be as long as the shard
+            self._refuse_many(len(distinct))
         return {"values": values}
 
     def fit(self, partials: list[State], column: Column) -> State:
         """Distinct values over all shards."""
         merged = []
         for j in range(column.dim):
-            found = [part["values"][j] for part in partials if len(part["values"][j])]
-            merged.append(_distinct(np.concatenate(found)) if found else np.empty(0, np.int64))
+            of_shards = [part["values"][j] for part in partials if len(part["values"][j])]
+            merged.append(_distinct(np.concatenate(of_shards)) if of_shards else np.empty(0, np.int64))
             self._refuse_many(len(merged[-1]), column.name)
         return {"values": merged}
 
@@ -49,7 +49,7 @@ class _Vocabulary(ColumnTransform):
             where = f" in column {column!r}" if column else ""
             raise RecipeError(
                 f"preprocess.transforms: {self.config.name} found more than max_categories={limit} categories{where}; "
-                "raise max_categories, name other columns, or cut numbers with the bucket transform first"
+                "raise max_categories, or name other columns"
             )
 
     def describe(self, column: Column, state: State) -> dict[str, Any]:

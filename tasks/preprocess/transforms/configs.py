@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from configs.base import ComponentConfig, FloatTuple, StrTuple
+from configs.base import ComponentConfig, StrTuple
 from configs.matching import did_you_mean
 from configs.registry import MODELS, TRANSFORMS
 
@@ -120,10 +120,12 @@ class EmbeddingConfig(ComponentConfig):
 
     @model_validator(mode="after")
     def _either(self) -> EmbeddingConfig:
-        own, others = ("model", OF_METHODS) if self.model is not None else ("method", OF_MODELS)
+        chosen, others = ("model", OF_METHODS) if self.model is not None else ("method", OF_MODELS)
         for name in others:
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
-                raise ValueError(f"{name} is no option of embedding with {own}={getattr(self, own)}; leave it out")
+                raise ValueError(
+                    f"{name} is no option of embedding with {chosen}={getattr(self, chosen)}; leave it out"
+                )
         if self.model is None:
             self._check_method(str(self.method))
         else:
@@ -179,43 +181,7 @@ def _methods() -> list[str]:
     return [name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "factors"]
 
 
-@TRANSFORMS.options("random_walk_pe", "random_walk")
-class RandomWalkConfig(ComponentConfig):
-    """Add random-walk return probabilities after 1..steps steps: they tell cycles and density apart."""
-
-    steps: int = Field(default=8, ge=1, le=64)
-    """Longest walk."""
-    num_walks: int | None = Field(default=None, ge=0)
-    """Walks from each node; 0: exact, for sets of small graphs; null: exact on graph tasks, else 64."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of the walks."""
-
-
-@TRANSFORMS.options("rank_gauss", "rank_gauss")
-class RankGaussConfig(TransformConfig):
-    """Normal scores: Phi^-1(rank of x among the training rows), each value of a column by itself."""
-
-    num_quantiles: int = Field(default=1000, ge=10, le=100_000)
-    """Points of the learned distribution function."""
-
-
-@TRANSFORMS.options("bucket", "rank_gauss")
-class BucketConfig(TransformConfig):
-    """Cut numbers into ranges and keep the range's number as a category (feat_cat)."""
-
-    num_buckets: int = Field(default=10, ge=2, le=10_000)
-    """Ranges that hold equally many training rows; equal quantiles merge."""
-    boundaries: FloatTuple = ()
-    """Own boundaries, ascending, instead of quantiles: k of them make k + 1 ranges, each closed on the left."""
-
-    @model_validator(mode="after")
-    def _ascending(self) -> BucketConfig:
-        if any(b <= a for a, b in zip(self.boundaries, self.boundaries[1:], strict=False)):
-            raise ValueError(f"boundaries must ascend, got {list(self.boundaries)}")
-        return self
-
-
-@TRANSFORMS.options("normalize_rows", "row_norm")
+@TRANSFORMS.options("normalize_rows", "scaling")
 class NormalizeRowsConfig(TransformConfig):
     """x / ||x||: each node's row of a column to length 1 (bags of words, as Kipf and Welling); rows of zeros stay."""
 
@@ -244,11 +210,3 @@ class MinMaxConfig(TransformConfig):
 @TRANSFORMS.options("log1p", "scaling")
 class Log1pConfig(TransformConfig):
     """sign(x) · log(1 + |x|): tames counts and amounts; learns nothing."""
-
-
-@TRANSFORMS.options("cast", "scaling")
-class CastConfig(TransformConfig):
-    """Round to float16 precision; `feat` is stored as float16 if all numeric columns are cast (half the disk)."""
-
-    dtype: Literal["float16"] = "float16"
-    """What to cast to."""

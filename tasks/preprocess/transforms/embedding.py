@@ -15,9 +15,10 @@ from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, StructureTransform
 from tasks.preprocess.transforms.configs import EmbeddingConfig, ServedEmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.vectors import matching_digests, vectors_of
+from tasks.preprocess.transforms.vectors import vectors_of
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.artifacts import atomic_file
+from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import file_name
 
 _TINY = 1e-30
@@ -51,7 +52,10 @@ class Embedding(StructureTransform):
 
     def reads(self, graph: GraphView) -> dict[str, Any]:
         """Vectors of a registered model come by the nodes' ids; those of a method from the edges."""
-        return super().reads(graph) if self.config.model is None else matching_digests(graph)
+        if self.config.model is None:
+            return super().reads(graph)
+        dataset = DatasetStore.open(Path(graph.dataset))
+        return {"data": dataset.manifest.digest, "nodes": graph.digest("node_ids")}
 
     def prepare(self, graph: GraphView) -> None:
         """Compute the vectors of all nodes, into a file that jobs read their rows from."""

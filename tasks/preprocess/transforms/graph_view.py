@@ -37,9 +37,9 @@ class GraphView:
 
     def __getitem__(self, name: str) -> Array:
         """Return an array, memory-mapped."""
-        found = self.get(name)
-        assert found is not None, name
-        return found
+        array = self.get(name)
+        assert array is not None, name
+        return array
 
     @cached_property
     def digests(self) -> dict[str, Any]:

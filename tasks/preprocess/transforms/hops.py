@@ -55,22 +55,22 @@ def mean_rows(indptr: Array, indices: Array, x: Array, out: Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def count_labels(indptr: Array, indices: Array, known: Array, out: Array) -> None:
+def count_labels(indptr: Array, indices: Array, readable: Array, out: Array) -> None:
     """Count the classes of v's neighbours but v itself, into `out`, float32 (N, C): exact up to 2^24 edges.
 
-    indptr int64 (N + 1,), indices id (E,), known int64 (N,): labels that may be read, -1 for none.
+    indptr int64 (N + 1,), indices id (E,), readable int64 (N,): labels that may be read, -1 for none.
     """
     for v in range(len(out)):
         out[v] = 0.0
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e]
-            if u != v and known[u] >= 0:
-                out[v, known[u]] += 1.0
+            if u != v and readable[u] >= 0:
+                out[v, readable[u]] += 1.0
 
 
 @njit(cache=True, nogil=True)
 def mean_shares(
-    indptr: Array, indices: Array, far_indptr: Array, far_indices: Array, counts: Array, known: Array, out: Array
+    indptr: Array, indices: Array, far_indptr: Array, far_indices: Array, counts: Array, readable: Array, out: Array
 ) -> None:
     """out_v = mean over v's neighbours u of the shares of classes among u's far neighbours, v's own label left out.
 
@@ -78,7 +78,7 @@ def mean_shares(
     remains, not even a rounding error that a model could read.
 
     indptr and indices are those of the first step, far_indptr and far_indices (ascending within a node) of the second,
-    whose `count_labels` are counts, float32 (N, C); known int64 (N,): labels that may be read, -1 for none; out
+    whose `count_labels` are counts, float32 (N, C); readable int64 (N,): labels that may be read, -1 for none; out
     float32 (N, C), filled.
     """
     total = np.empty(out.shape[1], np.float64)
@@ -90,14 +90,14 @@ def mean_shares(
             far = far_indices[far_indptr[u] : far_indptr[u + 1]]
             if u == v or not len(far):
                 continue
-            own = 0  # how often v is among u's far neighbours with its own label
-            if known[v] >= 0:
+            repeats = 0  # how often v is among u's far neighbours with its own label
+            if readable[v] >= 0:
                 place = np.searchsorted(far, v)
-                while place + own < len(far) and far[place + own] == v:
-                    own += 1
+                while place + repeats < len(far) and far[place + repeats] == v:
+                    repeats += 1
             share = np.float32(1.0) / np.float32(len(far) * (last - first))
             for c in range(out.shape[1]):
-                others = counts[u, c] - own if c == known[v] else counts[u, c]
+                others = counts[u, c] - repeats if c == readable[v] else counts[u, c]
                 total[c] += np.float32(others) * share
         out[v] = total
 
@@ -190,15 +190,15 @@ class Hops:
 
 def _write_wider(writer: ArrayWriter, scratch: Path, num_nodes: int, parts: list[tuple[Array, Array, Array]]) -> int:
     """Write `feat` anew with further columns, given with their means and deviations; return its width."""
-    own, dtype = None, "float32"
+    before, dtype = None, "float32"
     if "feat" in writer.entries:
-        own, dtype = writer.read("feat"), writer.entries["feat"].dtype
+        before, dtype = writer.read("feat"), writer.entries["feat"].dtype
         (writer.folder / "feat.npy").rename(scratch / "feat.npy")  # stays mapped
-    place = 0 if own is None else own.shape[1]
+    place = 0 if before is None else before.shape[1]
     dim = place + sum(part.shape[1] for part, *_ in parts)
     feat = writer.create("feat", (num_nodes, dim), dtype)
-    if own is not None:
-        feat[:, :place] = own
+    if before is not None:
+        feat[:, :place] = before
     for part, mean, deviation in parts:
         for rows in blocks(num_nodes, _CHUNK_ROWS):
             x = np.clip((part[rows] - mean) / deviation, -_LARGEST, _LARGEST)
@@ -265,7 +265,7 @@ class _Paths:
         indptr, indices = self.edges[step]
         shares = self._new(f"labels-{path}", self.num_classes)
         if far:
-            mean_shares(indptr, indices, *self.edges[far], self._counts(far), self.known, shares)
+            mean_shares(indptr, indices, *self.edges[far], self._counts(far), self.readable, shares)
         else:
             shares[:] = self._counts(step)
             shares /= np.maximum(np.diff(indptr), 1)[:, None].astype(np.float32)
@@ -274,12 +274,12 @@ class _Paths:
     def _counts(self, step: str) -> Array:
         name = f"counts-{step}"
         if name not in self._made:
-            count_labels(*self.edges[step], self.known, self._new(name, self.num_classes))
+            count_labels(*self.edges[step], self.readable, self._new(name, self.num_classes))
         return self._made[name]
 
     @cached_property
-    def known(self) -> Array:
+    def readable(self) -> Array:
         """Labels of the training nodes, -1 for all others: int64 (N,)."""
-        train, known = self.read("train_idx"), np.full(self.num_nodes, -1, np.int64)
-        known[train] = self.read("label")[train]
-        return known
+        train, labels = self.read("train_idx"), np.full(self.num_nodes, -1, np.int64)
+        labels[train] = self.read("label")[train]
+        return labels

@@ -1,8 +1,7 @@
-"""Transforms that move and scale numbers: standardize, min_max, log1p, cast."""
+"""Transforms that move and scale numbers: standardize, min_max, normalize_rows, log1p."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from configs.errors import DataError
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array
-from tasks.preprocess.transforms.base import FLOAT16_MAX, Column, ColumnTransform, State, summary
-from tasks.preprocess.transforms.configs import CastConfig, Log1pConfig, MinMaxConfig, StandardizeConfig
+from tasks.preprocess.transforms.base import Column, ColumnTransform, State, summary
+from tasks.preprocess.transforms.configs import Log1pConfig, MinMaxConfig, NormalizeRowsConfig, StandardizeConfig
 
 _CHUNK_ROWS = 1 << 16
+_FLOAT16_MAX = 65504.0
 
 
 @TRANSFORMS.register("standardize")
@@ -100,6 +100,18 @@ class MinMax(ColumnTransform):
         return {"min": summary(state["min"]), "max": summary(state["min"] + state["range"])}
 
 
+@TRANSFORMS.register("normalize_rows")
+class NormalizeRows(ColumnTransform):
+    """x / ||x||: each node's row of a column to length 1 (bags of words, as Kipf and Welling); rows of zeros stay."""
+
+    Config = NormalizeRowsConfig
+
+    def apply(self, x: Array, state: State) -> Array:
+        """Divide each row, (n, D), by its norm."""
+        length = np.linalg.norm(x.astype(np.float64), ord=1 if self.config.norm == "l1" else 2, axis=1, keepdims=True)
+        return (x / np.where(length > 0, length, 1.0)).astype(np.float32)
+
+
 @TRANSFORMS.register("log1p")
 class Log1p(ColumnTransform):
     """sign(x) · log(1 + |x|): tames counts and amounts; learns nothing."""
@@ -111,26 +123,10 @@ class Log1p(ColumnTransform):
         return (np.sign(x) * np.log1p(np.abs(x))).astype(np.float32)
 
 
-@TRANSFORMS.register("cast")
-class Cast(ColumnTransform):
-    """Round to float16 precision; `feat` is stored as float16 if all numeric columns are cast (half the disk)."""
-
-    Config = CastConfig
-
-    def output(self, column: Column, state: State) -> Column:
-        """The same column in half precision."""
-        return replace(column, dtype="float16")
-
-    def apply(self, x: Array, state: State) -> Array:
-        """Round. Raises DataError where a value is beyond float16's range."""
-        refuse_overflow(x)
-        return x.astype(np.float16).astype(np.float32)
-
-
 def refuse_overflow(x: Array) -> None:
     """Refuse values that float16 cannot hold. Raises DataError."""
-    if len(x) and np.abs(x).max() > FLOAT16_MAX:
+    if len(x) and np.abs(x).max() > _FLOAT16_MAX:
         raise DataError(
-            f"a feature value of {float(np.abs(x).max()):g} is too large for float16 ({FLOAT16_MAX:,.0f}); put a "
+            f"a feature value of {float(np.abs(x).max()):g} is too large for float16 ({_FLOAT16_MAX:,.0f}); put a "
             "standardize, min_max or log1p transform before it, or store float32 (preprocess.feature_dtype=float32)"
         )

@@ -36,7 +36,7 @@ def candidate(challenge: Challenge) -> Candidate:
     value, measured = challenge.measured_value()
     control = ""
     if recipe.tracking.publish == "best":
-        best, unable = best_control(gate, higher, value, measured, is_link=graph.task == "link")
+        best, unable = best_control(gate, higher, value, measured, is_link=graph.split_rows.are_links)
         control = "" if best is None or graph.heads else best
         if unable:
             challenge.context.warn(

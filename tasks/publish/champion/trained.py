@@ -52,8 +52,7 @@ def row_names(graph: Parent, ingest: Parent) -> str:
 
 def write_trained(folder: Path, graph: Parent, ingest: Parent) -> None:
     """Write down which rows a model was trained on, where they are not too many."""
-    array = "train_edges" if kind_of(graph.manifest).pairs else "train_idx"
-    rows = graph.manifest.arrays[array].shape[0]
+    rows = graph.manifest.arrays[graph.manifest.split_rows.array("train")].shape[0]
     facts = {"rows": rows, "names": row_names(graph, ingest), "directed": is_directed(graph, ingest)}
     write_atomic(folder / FACTS, json.dumps(facts).encode())
     if rows <= MOST_ROWS:
@@ -77,6 +76,6 @@ def trained_on(files: Path, graph: Parent, ingest: Parent) -> Array | None:
     if names != row_names(graph, ingest):
         return None
     trained: Array = np.isin(row_hashes(graph, ingest, "valid"), hashes)
-    if kind_of(graph.manifest).pairs and not (directed and is_directed(graph, ingest)):
+    if graph.manifest.split_rows.are_pairs and not (directed and is_directed(graph, ingest)):
         trained |= np.isin(row_hashes(graph, ingest, "valid", reverse=True), hashes)
     return trained

@@ -43,7 +43,7 @@ def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn
     if color and (trouble := cannot_color(columns_of(table), color)):  # hours of training shall not end with this
         warn(f"evaluate.layout.color: {trouble}")
         color = ""
-    are_nodes = graph.manifest.task != "graph" and table.num_rows == graph.manifest.num_nodes
+    are_nodes = not graph.manifest.split_rows.are_graphs and table.num_rows == graph.manifest.num_nodes
     moment = "" if recipe.snapshot.as_of is None else f" as of {recipe.snapshot.as_of}"
     points = map_points(table, f"{recipe.name}{moment}", edges_of(graph) if are_nodes else None, color)
     for name in MAPS:

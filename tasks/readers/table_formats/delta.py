@@ -45,11 +45,11 @@ class DeltaLakeTable(VersionedTable):
             raise DataError(
                 "its log does not say when a version was made (commitInfo); write one by another engine", path=self.path
             )
-        found, latest = [], 0
+        versions, latest = [], 0
         for number, milliseconds in sorted(history):
             latest = max(latest, int(milliseconds))  # clocks of writers may differ
-            found.append(Version(str(number), latest))
-        return found
+            versions.append(Version(str(number), latest))
+        return versions
 
     def identity(self) -> str:
         """Return the table's own id and the version's files: copies of a table have one id, and may go on apart."""

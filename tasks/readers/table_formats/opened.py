@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from configs.versioned_tables import TableReference
+from configs.values.versioned_tables import TableReference
 from tasks.readers.table_formats.delta import DeltaLakeTable
 from tasks.readers.table_formats.iceberg import IcebergTable
 from tasks.readers.table_formats.tables import VersionedTable

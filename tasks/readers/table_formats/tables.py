@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from configs.errors import DataError
 from configs.moments import last_time
-from configs.versioned_tables import TableReference
+from configs.values.versioned_tables import TableReference
 from tasks.readers.columns import check_columns, check_names, plain_batch
 
 BATCH_ROWS = 1 << 16

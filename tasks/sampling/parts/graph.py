@@ -96,7 +96,9 @@ class PartGraph(GraphStore):
     @property
     def num_seeds(self) -> int:
         """Training nodes in the rank's own range, or edges that lead there."""
-        return len(self.own_seeds("train")) if self.manifest.task == "node" else int(np.diff(self._own_edges())[0])
+        return (
+            len(self.own_seeds("train")) if self.manifest.split_rows.are_nodes else int(np.diff(self._own_edges())[0])
+        )
 
     def own_seeds(self, split: str) -> Array:
         """Return a split's nodes in the rank's own range, ascending ids."""
@@ -130,7 +132,7 @@ class PartGraph(GraphStore):
             return self._rows(name, self.first, self.end)
         if name in EDGE_ARRAYS or name == "csc_indices":
             return self._rows(name, *self._edges)
-        if name in _SEEDS and self.manifest.task == "node":
+        if name in _SEEDS and self.manifest.split_rows.are_nodes:
             count = self.manifest.arrays[name].shape[0]
             return self.own_seeds(name.removesuffix("_idx")) if self._own_seeds else self._rows(name, 0, count)
         if name in _TRAIN_EDGES:

@@ -46,14 +46,14 @@ class RelationalEdges:
     times (8 where they span more than 2^31).
     """
 
-    def __init__(self, store: GraphStore, relations: Sequence[Relation], task_type: int | None = None) -> None:
+    def __init__(self, store: GraphStore, relations: Sequence[Relation], left_out: int | None = None) -> None:
         """Sort a graph's edges, in O(E log E) at most, on all threads.
 
         Args:
             store: `csc_indptr`, `csc_indices`, and where it has them `edge_type`, `edge_time`, `node_type`,
                 `node_time`.
             relations: what the numbers of `edge_type` mean.
-            task_type: number of a node type whose relations are left out.
+            left_out: number of a node type whose relations are left out.
 
         Raises DataError: an edge is of a relation that does not lead to its target's type.
         """
@@ -62,7 +62,7 @@ class RelationalEdges:
         csc = frozen(store["csc_indptr"]), frozen(store["csc_indices"])
         num_types = len(store.manifest.node_types)
         num_nodes = len(csc[0]) - 1
-        kept = [r for r in range(len(relations)) if task_type not in (relations[r].source, relations[r].target)]
+        kept = [r for r in range(len(relations)) if left_out not in (relations[r].source, relations[r].target)]
         self.node_types = store.manifest.node_types
         self.relations = tuple(relations[r] for r in kept)
         """The relations that are sampled."""

@@ -22,7 +22,7 @@ _HIDE = 0x1ABE1  # purpose of a key: whose labels are hidden
 
 def targets(manifest: GraphManifest, labels: Array) -> Tensor:
     """Return labels as the losses want them: int64 (n,) for multiclass, else float32 (n, T) with NaN for none."""
-    if manifest.task_type == "multiclass":
+    if manifest.label_type.one_of_many:
         return torch.from_numpy(labels.reshape(len(labels)).astype(np.int64))
     labels = labels.reshape(len(labels), math.prod(labels.shape[1:]))  # there may be no row, so -1 would not do
     values = labels.astype(np.float32)

@@ -56,8 +56,8 @@ class SparseEmbeddings:
         """
         if isinstance(job.model, RelationalModelConfig):
             return self._beside_features(job, facts, ranks)
-        if facts.feature_dim or facts.categories or facts.task == "graph":
-            graphs = facts.task == "graph"
+        if facts.feature_dim or facts.categories or facts.many_graphs:
+            graphs = facts.many_graphs
             why = "nodes of unseen graphs have no rows of their own" if graphs else "the nodes have features"
             raise RecipeError(f"train.embeddings=sparse: {why}, so there is nothing to embed; remove it")
         model = without_table(job.model, facts)

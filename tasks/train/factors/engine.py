@@ -7,8 +7,8 @@ from typing import Any, cast
 from torch import Tensor
 
 from configs.errors import RecipeError
+from configs.families.row_training import FactorTrainConfig
 from configs.registry import MODELS
-from configs.row_training import FactorTrainConfig
 from models.vectors.base import FactoredModel
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import warn_of_isolated

@@ -50,7 +50,7 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
     train = recipe.train
     assert isinstance(train, TrainConfig)
-    if getattr(recipe.model, "label_reuse", False) and manifest.task_type == "regression":
+    if getattr(recipe.model, "label_reuse", False) and manifest.label_type.is_number:
         raise RecipeError("model.label_reuse reads classes, and this is a regression; remove it")
     loader = resolve_loader(train, recipe.model, manifest).name
     world_size = train.num_ranks * train.num_machines

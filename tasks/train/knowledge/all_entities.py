@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from configs.sizes import in_words
+from configs.values.sizes import in_words
 from models.kernels.dense.dropout import dropout
 from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
 from models.kernels.tables.device_tables import DeviceTable

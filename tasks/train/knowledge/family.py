@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from configs.row_training import KnowledgeTrainConfig
+from configs.families.row_training import KnowledgeTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import UpdateRule

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tasks.storage.graph_store import GraphStore
     from tasks.storage.home import Home
 
-_CLASSIFIES = ("multiclass", "binary", "multilabel")
 _CHUNK_ROWS = 1 << 18
 _SHOWN = 10
 _SWITCH = ["0", "1"]
@@ -84,11 +83,10 @@ def check_class_weights(recipe: Recipe, keys: dict[str, str], home: Home) -> Non
 
 
 def _refuse_others(option: ClassWeight, manifest: TaskManifest, tasks: Sequence[TaskManifest | TaskHead]) -> None:
-    kinds = {task.task_type for task in tasks}
-    if manifest.task not in ("node", "graph") or not kinds & set(_CLASSIFIES):
-        what = "links" if manifest.task == "link" else "no classes"
+    if not any(task.label_type.has_classes for task in tasks):
+        what = "links" if manifest.split_rows.are_links else "no classes"
         raise RecipeError(f"train.class_weight is for classes, and {manifest.dataset} predicts {what}; leave it out")
-    single = len(tasks) == 1 and (tasks[0].task_type == "multiclass" or tasks[0].num_tasks == 1)
+    single = len(tasks) == 1 and (tasks[0].label_type.one_of_many or tasks[0].num_tasks == 1)
     if isinstance(option, Mapping) and not single:
         raise RecipeError(
             f"train.class_weight names classes, and {manifest.dataset} has several labels a row; take "
@@ -97,7 +95,7 @@ def _refuse_others(option: ClassWeight, manifest: TaskManifest, tasks: Sequence[
 
 
 def _class_names(task: TaskManifest | TaskHead, names: Sequence[str] | None) -> list[str]:
-    if task.task_type != "multiclass":
+    if not task.label_type.one_of_many:
         return _SWITCH
     return list(names) if names is not None else [str(code) for code in range(task.num_classes)]
 
@@ -125,10 +123,10 @@ def _count(graph: GraphStore, heads: Sequence[HeadView], tasks: Sequence[TaskMan
     """Count the training rows of each class of each label column of each task; a regression has no column."""
     counts = []
     for task in tasks:
-        is_one = task.task_type == "multiclass"
-        columns = 1 if is_one else task.num_tasks if task.task_type in _CLASSIFIES else 0
+        is_one = task.label_type.one_of_many
+        columns = 1 if is_one else task.num_tasks if task.label_type.has_classes else 0
         counts.append([np.zeros(task.num_classes if is_one else 2, np.int64) for _ in range(columns)])
-    labels, rows = graph["label" if graph.manifest.task == "node" else "graph_label"], graph.training_rows()
+    labels, rows = graph[graph.manifest.split_rows.labels], graph.training_rows()
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = np.asarray(labels[rows[start : start + _CHUNK_ROWS]])
         for number, of_task in enumerate(counts):

@@ -22,9 +22,9 @@ def training_facts(store: GraphStore, *, over_ranks: bool = False) -> GraphFacts
     """
     facts = graph_facts(store.manifest)
     heads = head_views(store.manifest)
-    if store.manifest.task_type != "regression" and not any(view.head.task_type == "regression" for view in heads):
+    if not store.manifest.label_type.is_number and not any(view.head.label_type.is_number for view in heads):
         return facts
-    labels = store["label" if store.manifest.task == "node" else "graph_label"]
+    labels = store[store.manifest.split_rows.labels]
     mean, scale = label_scale(labels, store.training_rows(), _sum_over_ranks if over_ranks else None)
     if heads:
         mean, scale = _by_score(heads, mean, scale)
@@ -35,7 +35,7 @@ def _by_score(heads: Sequence[HeadView], mean: Array, scale: Array) -> tuple[Arr
     """Return mean and scale of each score of several tasks, of those of all labels: 0 and 1 but of regressions."""
     means, scales = np.zeros(heads[-1].scores.stop), np.ones(heads[-1].scores.stop)
     for view in heads:
-        if view.head.task_type == "regression":
+        if view.head.label_type.is_number:
             means[view.scores], scales[view.scores] = mean[view.labels], scale[view.labels]
     return means, scales
 

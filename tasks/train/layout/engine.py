@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from configs.errors import RecipeError
+from configs.families.row_training import LayoutTrainConfig
 from configs.registry import LOADERS
-from configs.row_training import LayoutTrainConfig
 from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array

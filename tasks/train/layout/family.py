@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
+from configs.families.row_training import LayoutTrainConfig
 from configs.registry import MODELS
-from configs.row_training import LayoutTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.layout.configs import LayoutConfig

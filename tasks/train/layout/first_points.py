@@ -28,7 +28,7 @@ _ASIDE = 0.01
 def first_points(start: str, store: GraphStore, edges: EdgeList, dim: int, seed: int) -> Array:
     """Return where points begin, in whatever size: float (N, dim), the same on all ranks; `start`: `train.start`."""
     if start == "auto":
-        start = "pivots" if edges.own or not store.manifest.feature_dim else "pca"
+        start = "pivots" if edges.of_graph or not store.manifest.feature_dim else "pca"
     if start == "pca":
         return pca_start(store["feat"], dim, seed)
     if start == "pivots":

@@ -11,7 +11,6 @@ from pydantic import Field
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from configs.moved import OF_ONE_LOADER
 from configs.registry import LOADERS
 from tasks.train.loaders.config_base import (
     FanoutByRelation,
@@ -37,9 +36,6 @@ class AutoConfig(SeedLoaderConfig):
 
     name: str = "auto"
     tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph")
-    moved_keys: ClassVar[Mapping[str, str]] = {
-        key: f"is an option of some loaders; name one: train.loader={loaders}" for key, loaders in OF_ONE_LOADER.items()
-    }
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
         """Choose by the task, and on link tasks by the graph's size."""
@@ -58,9 +54,6 @@ class FullConfig(LoaderConfig):
 
     name: str = "full"
     holds_all_neighbors: ClassVar[bool] = True
-    moved_keys: ClassVar[Mapping[str, str]] = {
-        "batch_size": "does nothing: every step takes all training nodes; remove it"
-    }
 
 
 @LOADERS.options("neighbor", "neighbor")
@@ -166,11 +159,6 @@ class RelationalConfig(SeedLoaderConfig):
     choose: Literal["recent", "uniform"] | None = None
     """Which edges a row takes where it sees more: the newest, or any; null: the newest where rows are predicted at
     moments."""
-
-    moved_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("positives", "negatives", "draw", "alpha", "hard_negatives", "hard_skip"),
-        "is an option of recommendations: set train.loader.name=ranking too",
-    )
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
         """Return these options; where something is recommended, those of the loader `ranking`."""

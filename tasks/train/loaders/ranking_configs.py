@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -22,7 +21,6 @@ class RankingLoaderConfig(RelationalConfig):
 
     name: str = "ranking"
     usual_fanout: ClassVar[tuple[int, ...]] = (12, 4, 4)
-    moved_keys: ClassVar[Mapping[str, str]] = {}
 
     batch_size: int = Field(default=256, ge=1)
     """Seeds (rows that something is recommended to) a step and rank."""

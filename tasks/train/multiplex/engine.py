@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from configs.errors import RecipeError
-from configs.row_training import MultiplexTrainConfig
+from configs.families.row_training import MultiplexTrainConfig
 from models.vectors.configs import GatneConfig
 from tasks.processes.device import use_threads
 from tasks.sampling.degrees import degrees, warn_of_isolated

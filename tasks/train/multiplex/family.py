@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
-from configs.row_training import MultiplexTrainConfig
+from configs.families.row_training import MultiplexTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.vectors.configs import GatneConfig

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from configs.errors import DataError
-from configs.row_training import MultiplexTrainConfig
+from configs.families.row_training import MultiplexTrainConfig
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.walks.pairs import expected_pairs, walk_pairs

@@ -59,8 +59,9 @@ def fit_head(
     else:
         x, y = _nodes(model, store)
         linear = model.head.linear
-    fit = _fit_numbers if store.manifest.task_type == "regression" else _fit_members
-    has_columns = (store.manifest.task, store.manifest.task_type) == ("node", "multilabel")
+    label = store.manifest.label_type
+    fit = _fit_numbers if label.is_number else _fit_members
+    has_columns = label.is_yes_or_no and not label.one_column
     held_out = _nodes(model, store, "valid", _MOST_SCORES // y.shape[1]) if for_f1 and has_columns else None
 
     def set_head(chosen: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from configs.errors import GraphmillError, StageError
-from configs.own_files import line_in_user_code
+from configs.reading.own_files import line_in_user_code
 from tasks.processes.memory import out_of_memory
 
 _BETWEEN_RANKS = ("gloo", "nccl", "connection", "socket", "store")

@@ -54,7 +54,7 @@ _JOINING_SECONDS = 60
 _NETWORK_FILE_SECONDS = 60.0
 
 
-def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
+def run_training(job: AnyJob, context: StageContext) -> dict[str, Any]:
     """Run to the end; return what the worker wrote into result.json, and `restarts`.
 
     Raises:

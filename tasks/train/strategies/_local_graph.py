@@ -117,7 +117,7 @@ class LocalGraph(GraphStore):
 
     def _cut_seeds(self, store: GraphStore, first: int, end: int, local: Array) -> int:
         """Keep the training nodes, or edges, of own nodes; return how many there are."""
-        if store.manifest.task == "node":
+        if store.manifest.split_rows.are_nodes:
             nodes = np.asarray(store["train_idx"])
             self._arrays["train_idx"] = local[nodes[slice(*np.searchsorted(nodes, (first, end)))]]
             return len(self._arrays["train_idx"])

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from configs.base import ComponentConfig
 from configs.registry import STRATEGIES
-from configs.sizes import number_of_bytes
+from configs.values.sizes import number_of_bytes
 
 LEAST_ROWS = 16
 """Of a block. Negatives are drawn from the block of the positive's context: with few rows there most are near the

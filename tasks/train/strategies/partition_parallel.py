@@ -51,7 +51,7 @@ class PartitionParallel(Strategy):
         assert isinstance(manifest, PartitionManifest)
         bounds = manifest.rank_bounds(self.ranks.world_size)
         # The rank that has most seeds. Edges count where they lead to (as in `LocalGraph`, at most).
-        seeds = store["train_idx"] if manifest.task == "node" else store["train_edges"][:, 1]
+        seeds = store["train_idx"] if manifest.split_rows.are_nodes else store["train_edges"][:, 1]
         places = np.searchsorted(bounds, seeds, side="right") - 1
         self._largest = int(np.bincount(places, minlength=len(bounds) - 1).max())
         local = LocalGraph(store, bounds[self.ranks.rank], bounds[self.ranks.rank + 1], self.config.halo_hops)

@@ -80,7 +80,7 @@ class Partitioned(Strategy):
         if not len(empty):
             return
         rank = int(empty[0])
-        balance = ", or partition.balance_train=true (metis and coarsened can)" if manifest.task == "node" else ""
+        balance = ", or partition.balance_train=true (metis and coarsened can)" if manifest.split_rows.are_nodes else ""
         raise DataError(
             f"the parts of {len(empty)} of {len(counts)} ranks hold nothing to train on, the first of them rank {rank} "
             f"on machine {rank // self.ranks.local_size}; set train.strategy.seeds=shuffled{balance}, or take fewer "

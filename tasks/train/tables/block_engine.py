@@ -22,7 +22,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import MODELS, SCHEDULES, STRATEGIES
-from configs.sizes import in_words
+from configs.values.sizes import in_words
 from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array

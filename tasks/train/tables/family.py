@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
+from configs.families.row_training import BlockTrainConfig, TableTrainConfig
 from configs.registry import MODELS, STRATEGIES
-from configs.row_training import BlockTrainConfig, TableTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import UpdateRule

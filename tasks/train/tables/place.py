@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from configs.errors import RecipeError
-from configs.row_training import BlockTrainConfig
+from configs.families.row_training import BlockTrainConfig
 from models.kernels.backends import has_triton
 from models.kernels.threads import num_threads
 from models.vectors.base import SampledModel

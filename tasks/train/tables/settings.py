@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
-from configs.row_training import BlockTrainConfig, LayoutTrainConfig, TableTrainConfig
-from configs.sizes import in_words
+from configs.families.row_training import BlockTrainConfig, LayoutTrainConfig, TableTrainConfig
+from configs.values.sizes import in_words
 from models.kernels.tables.row_layout import Precision, UpdateRule, row_bytes
 from models.vectors.configs import Pairing
 from tasks.storage.manifests import GraphManifest

@@ -23,7 +23,7 @@ from models.facts import GraphFacts
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.ids import IdMap, relation_names
-from tasks.storage.manifests import EDGE_CATEGORIES, PAIR_TASKS
+from tasks.storage.manifests import EDGE_CATEGORIES
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.job import WarmStart
@@ -138,15 +138,15 @@ def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Graph
     History that is loaded later, or other data under the same recipe's name, moves rows between splits. Rows that chose
     weights then may do so now. Raises DoesNotFitError.
     """
-    array = "edges" if store.manifest.task in PAIR_TASKS else "idx"
-    own = {split: np.asarray(store[f"{split}_{array}"], np.int64) for split in ("train", "valid", "test")}
-    then = {split: np.asarray(earlier[f"{split}_{array}"], np.int64) for split in ("train", "valid")}
+    array = store.manifest.split_rows.array
+    own = {split: np.asarray(store[array(split)], np.int64) for split in ("train", "valid", "test")}
+    then = {split: np.asarray(earlier[array(split)], np.int64) for split in ("train", "valid")}
     before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
     here = np.full(earlier.manifest.num_nodes, -1, np.int64)
     now = np.unique(np.concatenate([rows.reshape(-1) for rows in own.values()]))
     places, earlier_places = same_nodes(warm, earlier, store, before, now)
     here[before[earlier_places]] = now[places]
-    relations = same_relations(warm) if store.manifest.task == "triple" else None
+    relations = same_relations(warm) if store.manifest.split_rows.are_triples else None
     for split, verb, held in (("train", "learnt from", ("valid", "test")), ("valid", "was chosen by", ("test",))):
         rows = here[then[split]]
         known_rows = (rows >= 0).reshape(len(rows), -1).all(1)

@@ -87,7 +87,7 @@ def test_long_slots_in_any_order_are_sorted() -> None:
 
 def test_relations_of_the_task_type_are_left_out() -> None:
     graph = random_graph(0)
-    edges = graph.edges(task_type=1)
+    edges = graph.edges(left_out=1)
     assert edges.edge_types == (2, 3, 4, 5)
     assert edges.into[1] == ()
     assert len(edges.entries) == np.isin(graph.edge_type, edges.edge_types).sum()

@@ -54,8 +54,8 @@ class TypedGraph:
         store._open.update(arrays)
         return store
 
-    def edges(self, task_type: int | None = None) -> RelationalEdges:
-        return RelationalEdges(self.store(), self.relations, task_type)
+    def edges(self, left_out: int | None = None) -> RelationalEdges:
+        return RelationalEdges(self.store(), self.relations, left_out)
 
     def time(self, edge: int) -> int:
         """From when on an edge is there: of a row's own key, as soon as the row is, where it is not later."""

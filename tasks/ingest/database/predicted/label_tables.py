@@ -15,7 +15,7 @@ from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predicted.configs import LabelTableConfig
-from tasks.ingest.database.predicted.label_values import label_reader
+from tasks.ingest.database.predicted.label_values import LabelReader
 from tasks.ingest.database.predicted.targets import Tasks
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.times import RowTimes
@@ -38,7 +38,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     assert table.time is not None
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
     clock = RowTimes(table.time, table.form_of(table.time), table.epoch, way_out=way_out)
-    reader = label_reader(
+    reader = LabelReader(
         table.label, table.task_type, table.num_classes, keeps_missing=table.on_missing_label == "predict"
     )
     texts = [*entities.nodes.texts(table.key), *clock.texts, *reader.texts]
@@ -115,7 +115,7 @@ def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
     predict = config.predict
     assert predict.label is not None
     rows = tables[predict.table]
-    reader = label_reader(
+    reader = LabelReader(
         predict.label, predict.task_type, predict.num_classes, keeps_missing=predict.on_missing_label == "predict"
     )
     parts = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from tasks.ingest.database.predicted.label_configs import (
     MOST_CLASSES,
     LabelsGiven,
     LabelType,
-    NamedLabelConfig,
     TaskOptions,
     columns_of,
 )
@@ -40,15 +40,6 @@ class LabelFacts(NamedTuple):
     heads: tuple[TaskHead, ...] = ()
 
 
-def label_reader(
-    label: LabelsGiven, task_type: LabelType, num_classes: int | None, *, keeps_missing: bool
-) -> LabelReader | LabelsReader:
-    """Return what reads the labels that a recipe names; see `LabelReader`."""
-    if isinstance(label, Mapping):
-        return LabelsReader(label, keeps_missing=keeps_missing)
-    return LabelReader(label, task_type, num_classes, keeps_missing=keeps_missing)
-
-
 def head_of(name: str, task_type: TaskType, options: TaskOptions, num_classes: int, num_tasks: int = 1) -> TaskHead:
     """Return one of several tasks."""
     return TaskHead(
@@ -61,64 +52,64 @@ def head_of(name: str, task_type: TaskType, options: TaskOptions, num_classes: i
     )
 
 
-class LabelsReader:
-    """Reads the labels of several tasks, which stand side by side: classes as numbers, NaN for none."""
+class LabelReader:
+    """Reads the labels of one task, or of several, which stand side by side: classes as numbers, NaN for none."""
 
-    def __init__(self, labels: Mapping[str, NamedLabelConfig], *, keeps_missing: bool) -> None:
-        """See `LabelReader`."""
-        self._labels, self._keeps_missing = labels, keeps_missing
-        self._readers = [
-            LabelReader(one.label, one.task_type, one.num_classes, keeps_missing=True) for one in labels.values()
-        ]
-        self.columns = tuple(dict.fromkeys(column for reader in self._readers for column in reader.columns))
-        self.numbers = tuple(dict.fromkeys(column for reader in self._readers for column in reader.numbers))
+    def __init__(
+        self, label: LabelsGiven, task_type: LabelType, num_classes: int | None, *, keeps_missing: bool
+    ) -> None:
+        """`keeps_missing`: whether a row without any label stays, to be predicted; else it is a mistake."""
+        self._several = label if isinstance(label, Mapping) else {}
+        self._keeps_missing = keeps_missing
+        given = [(one.label, one.task_type, one.num_classes) for one in self._several.values()]
+        if not isinstance(label, Mapping):
+            given = [(label, task_type, num_classes)]
+        self._tasks = [_TaskLabels(*one) for one in given]
+        self._widths = [1] * len(self._tasks)
+        self.columns = tuple(dict.fromkeys(column for one in self._tasks for column in one.columns))
+        self.numbers = tuple(
+            dict.fromkeys(column for one in self._tasks if one.task_type not in _TRUTHS for column in one.columns)
+        )
+        """Those that a CSV gives as numbers."""
         self.texts = tuple(column for column in self.columns if column not in self.numbers)
-        self._widths = [1] * len(self._readers)
+        """Those that it gives as texts: there, yes and no are 1 and 0."""
 
     def read(self, batch: TableBatch) -> tuple[Array, Array]:
-        """Return labels, float64 (n, width), and which rows have wrong ones; see `LabelReader.read`."""
-        parts = [reader.read(batch) for reader in self._readers]
+        """Return labels, float64 (n, width) with NaN for none, and which cannot be, bool (n,), which are gathered."""
+        parts = [one.read(batch) for one in self._tasks]
         self._widths = [values.shape[1] for values, _ in parts]
         values = np.concatenate([values for values, _ in parts], axis=1)
+        wrong = np.logical_or.reduce([wrong for _, wrong in parts])
         if not self._keeps_missing:
-            refuse_missing(batch, values, self.columns[0])
-        return values, np.logical_or.reduce([wrong for _, wrong in parts])
+            words = (
+                "the label is missing; leave such rows out, or keep them to be predicted (on_missing_label: predict)"
+            )
+            batch.wrong(np.isnan(values).all(1) & ~wrong, self.columns[0], "the label is missing", words)
+        return values, wrong
 
     def codes(self, values: Array) -> Array:
-        """Return labels as the column `label`: float32 (n, width)."""
-        return values.astype(np.float32)
+        """Return labels as the column `label`: int64 (n,) of classes of one task, else float32 (n, width)."""
+        return values.astype(np.float32) if self._several else self._tasks[0].codes(values)
 
     def kind(self, label: Array, files: str) -> LabelFacts:
         """Return what the labels are. Raises DataError where a task has none."""
+        if not self._several:
+            return self._tasks[0].kind(label, files)
         heads, start = [], 0
-        for (name, one), reader, width in zip(self._labels.items(), self._readers, self._widths, strict=True):
+        for (name, one), task, width in zip(self._several.items(), self._tasks, self._widths, strict=True):
             columns = label[:, start : start + width]
-            facts = reader.kind(reader.codes(columns.astype(np.float64)), files)
+            facts = task.kind(task.codes(columns.astype(np.float64)), files)
             heads.append(head_of(name, facts.task_type, one, facts.num_classes, width))
             start += width
         return LabelFacts("several", 0, tuple(heads))
 
 
-def refuse_missing(batch: TableBatch, values: Array, column: str) -> None:
-    """Gather the rows without any label."""
-    words = "the label is missing; leave such rows out, or keep them to be predicted (on_missing_label: predict)"
-    batch.wrong(np.isnan(values).all(1), column, "the label is missing", words)
+class _TaskLabels:
+    """The labels of one task."""
 
-
-class LabelReader:
-    """Reads the labels of one task."""
-
-    def __init__(
-        self, label: str | tuple[str, ...], task_type: LabelType, num_classes: int | None, *, keeps_missing: bool
-    ) -> None:
-        """`keeps_missing`: whether a row without any label stays, to be predicted; else it is a mistake."""
+    def __init__(self, label: str | tuple[str, ...], task_type: LabelType, num_classes: int | None) -> None:
         self.columns = columns_of(label)
-        self.texts = self.columns if task_type in _TRUTHS else ()
-        """Those that a CSV gives as texts: there, yes and no are 1 and 0."""
-        self.numbers = () if task_type in _TRUTHS else self.columns
-        """Those that a CSV gives as numbers."""
         self.task_type, self._given = task_type, num_classes
-        self._keeps_missing = keeps_missing
         self._kind = LabelKind(task_type, num_classes or ANY_CLASSES, len(self.columns))
         self._widths: dict[str, int] = {}
 
@@ -135,21 +126,17 @@ class LabelReader:
                 "multilabel or regression",
             )
             return np.full((batch.num_rows, 1), np.nan), np.ones(batch.num_rows, np.bool_)
-        if not self._keeps_missing:
-            refuse_missing(batch, values, self.columns[0])
         wrong = wrong_labels(values, self._kind)
         start = 0
         for column, one in zip(self.columns, parts, strict=True):
             assert one is not None
-            end = start + one.shape[1]
-            batch.wrong(wrong[:, start:end].any(1), column, "wrong label", self._words(values, wrong, start, end))
-            start = end
+            which = wrong[:, start : start + one.shape[1]]
+            start += one.shape[1]
+            batch.wrong(which.any(1), column, "wrong label", partial(self._words, one, which))
         return values, np.asarray(wrong.any(1))
 
-    def _words(self, values: Array, wrong: Array, start: int, end: int) -> Callable[[int], str]:
-        """Return what says what is wrong with a row's labels of some columns."""
-        some = slice(start, end)
-        return lambda row: wrong_label(values[row, some][wrong[row, some]][0], self._kind)
+    def _words(self, values: Array, wrong: Array, row: int) -> str:
+        return wrong_label(values[row][wrong[row]][0], self._kind)
 
     def _column(self, batch: TableBatch, column: str) -> Array | None:
         """Return one column, float64 (n, width); None where it is text."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.layout_options import LAYOUT
+from tasks.kinds.of import kind_of
 from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import Canvas
 from tasks.publish.report.parts import Facts, ReportedRun, ReportTable, Section
@@ -38,11 +38,9 @@ def section(run: ReportedRun) -> Section | None:
         ("nodes", f"{data.num_nodes:,}" + (" of all times" if taken else "")),
         ("edges", _edges_text(data, taken=taken)),
         *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
-        *([("graphs", f"{data.num_graphs:,}")] if data.task == "graph" else []),
-        *([("classes", f"{data.num_classes:,}")] if data.num_classes and data.task_type != "multilabel" else []),
-        # Of several labels classes are the two of each column.
-        *([("label columns", f"{data.num_tasks:,}, each yes or no")] if data.task_type == "multilabel" else []),
-        *([] if data.task == LAYOUT else [("split", sizes)]),
+        *([("graphs", f"{data.num_graphs:,}")] if data.split_rows.are_graphs else []),
+        *_label_facts(data),
+        *([("split", sizes)] if sizes else []),
     ]
     made = Section("The data", facts, _type_tables(data))
     if graph is None:
@@ -50,18 +48,23 @@ def section(run: ReportedRun) -> Section | None:
     report = graph.manifest.report
     made.facts += _held_out_facts(report) + [("negatives", text) for text in report.get("negatives", [])]
     made.facts += _vector_facts(report)
-    words = "directed edges between entities" if graph.manifest.task == "triple" else "edges for message passing"
-    made.facts += [(words, f"{graph.manifest.num_edges:,}"), *_structure_facts(report)]
+    made.facts += [(kind_of(graph.manifest).edges_are, f"{graph.manifest.num_edges:,}"), *_structure_facts(report)]
     made.draw(run_plots.degrees(report), "Degrees of the nodes, in powers of two")
     made.draw(run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     made.draw(_label_picture(graph, parents["ingest"]), "Labels in each split")
     return made
 
 
+def _label_facts(data: DatasetManifest) -> Facts:
+    if data.label_type.is_yes_or_no and not data.label_type.one_column:  # whose classes are the two of each column
+        return [("label columns", f"{data.num_tasks:,}, each yes or no")]
+    return [("classes", f"{data.num_classes:,}")] if data.num_classes else []
+
+
 def _type_tables(data: DatasetManifest) -> list[ReportTable]:
     """Return nodes by type and edges by relation, where there are several."""
     tables = []
-    predicted = None if data.task == "triple" else data.target_type
+    predicted = None if kind_of(data).mixes_types else data.target_type
     if len(data.node_types) > 1:
         node_rows = []
         for kind in data.node_types:
@@ -85,7 +88,7 @@ def _edges_text(data: DatasetManifest, *, taken: bool) -> str:
 
     Pairs that files of their own hold out may stand in that table too, so they are not added to it.
     """
-    held = sum(data.splits.get(split, 0) for split in SPLITS if split != "train") if data.task == "link" else 0
+    held = sum(data.splits.get(split, 0) for split in SPLITS if split != "train") if data.split_rows.are_links else 0
     options = data.config.get("dataset", {})
     if held and options.get("name") == "tables" and options["split"]["by"] == "files":
         return f"{data.num_edges:,} as given, and {held:,} pairs that files of the split hold out"
@@ -139,14 +142,14 @@ def _label_picture(graph: Parent, data: Parent) -> Canvas | None:
     """Class balance, or the distribution of a regression's label; None on link tasks."""
     manifest = graph.manifest
     store = GraphStore(graph.folder, manifest)
-    labels = store.get("graph_label" if manifest.task == "graph" else "label")
-    if labels is None or manifest.task == "link":
+    labels = store.get(manifest.split_rows.labels)
+    if labels is None:
         return None
     indices = {split: store.get(f"{split}_idx") for split in SPLITS}
     by_split = {s: np.asarray(labels[i[:_MAX_LABELS]]) for s, i in indices.items() if i is not None}
-    if manifest.task_type in ("regression", "ranking"):
+    if not manifest.label_type.has_classes and not manifest.heads:
         return run_plots.label_histogram({split: values.ravel() for split, values in by_split.items()})
-    if manifest.task_type == "multilabel":
+    if manifest.label_type.is_yes_or_no and not manifest.label_type.one_column:
         return run_plots.positive_shares(by_split)
     counts = {}
     for split, values in by_split.items():

@@ -21,9 +21,6 @@ def section(run: ReportedRun) -> Section | None:
         ("edge cut", f"{100 * manifest.edge_cut:.2f} % of the edges join two parts"),
         ("balance", balance),
     ]
-    if manifest.halo_sizes:
-        share = 100 * sum(manifest.halo_sizes) / max(1, manifest.num_nodes)
-        facts.append(("halo", f"{sum(manifest.halo_sizes):,} copies of nodes, {share:.1f} % of the graph"))
     made = Section("Partition", facts)
     caption = "Edges between each pair of parts; the diagonal is within a part"
     made.draw(run_plots.cut_matrix(manifest.report), caption)

@@ -1,34 +1,30 @@
-"""`graphmill baseline`: reference results, recipe by recipe and seed by seed, against what was published.
+"""Reference results, recipe by recipe and seed by seed, against what was published.
+
+    python -m benchmarks.baseline gnn [KEYWORD ...] [--list] [--seeds N] [--data DIR] [--home DIR] [--verbose]
 
 A table is a YAML file in `benchmarks/recipes/tables/`: rows of a recipe, a metric, the published figure, and how often
-to run. Each run is an ordinary pipeline run up to evaluation, so one that was killed goes on from its last checkpoint.
-Results are kept in `baselines/TABLE.json` of the home under a digest of everything that decides them: asking again runs
-only what is missing or has changed.
+to run. Results are kept in `baselines/TABLE.json` of the home, as those of `graphmill baseline RECIPE` are.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from configs.errors import DataError, GraphmillError, RecipeError
+from benchmarks.baseline_tables import RECIPES, ResultTable, Row, plan_runs, read_table, select_rows
+from configs.errors import RecipeError, UserError
 from configs.matching import did_you_mean
 from configs.source_files import user_path
-from flows.baseline.table import BASELINE_STAGES, RECIPES, Planned, Row, Table, plan_runs, read_table, select_rows
-from flows.commands.recipes.run import RunRequest, call_flow, flow_server, run_recipe
-from flows.records.run_record import RunRecord
-from flows.terminal.console import err, format_seconds, out, table
-from tasks.storage.artifacts import file_lock, write_atomic
-from tasks.storage.file_names import file_name
+from flows.commands.recipes.baseline import PlannedRun, Results, run_missing
+from flows.terminal.console import format_seconds, out, table
+from flows.terminal.options import open_home
+from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 
 _LOWER_IS_BETTER = frozenset({"rmse", "mae", "mse"})
@@ -45,50 +41,6 @@ class BaselineRequest:
     verbose: bool = False
     folder: Path = RECIPES
     """Where the recipes are, and their tables."""
-
-
-class Results:
-    """Finished runs by digest: `baselines/TABLE.json` of a home; several commands may add to it side by side."""
-
-    def __init__(self, home: Home, name: str) -> None:
-        """Read what is there."""
-        self.home = home
-        self.path = home.root / "baselines" / f"{file_name(name)}.json"
-        self.lock = home.locks / f"baselines-{file_name(name)}.lock"
-        self.runs: dict[str, dict[str, Any]] = {}
-        self._read()
-
-    def add(self, planned: Planned, record: RunRecord, seconds: float) -> None:
-        """Keep a run's outcome."""
-        with self._locked():
-            self.runs[planned.digest] = {
-                "row": planned.row,
-                "run": planned.number,
-                "overrides": planned.overrides,
-                "metrics": {**record.metrics, "test": {**record.metrics.get("test", {}), **record.reported}},
-                "train_seconds": record.stages["train"].build_seconds,
-                "seconds": round(seconds, 1),
-                "finished_at": record.finished_at,
-            }
-            write_atomic(self.path, json.dumps({"runs": self.runs}, indent=1).encode())
-
-    def write_table(self, make_text: Callable[[], str]) -> Path:
-        """Write the Markdown table beside the results, made of all that there are now."""
-        path = self.path.with_suffix(".md")
-        with self._locked():
-            write_atomic(path, make_text().encode())
-        return path
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Read what other commands have added, and keep them from adding more within the block."""
-        with file_lock(self.lock):
-            self._read()
-            yield
-
-    def _read(self) -> None:
-        if self.path.exists():
-            self.runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
 
 
 @dataclass(frozen=True)
@@ -146,7 +98,7 @@ def pair(mean: float, spread: float | None) -> str:
     return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
 
 
-def summarize(rows: dict[str, Row], planned: list[Planned], results: Results) -> list[Summary]:
+def summarize(rows: dict[str, Row], planned: list[PlannedRun], results: Results) -> list[Summary]:
     """Collect the finished runs of each row, once for each of its metrics. Raises RecipeError for one they lack."""
     summaries = []
     for name, row in rows.items():
@@ -164,7 +116,7 @@ def summarize(rows: dict[str, Row], planned: list[Planned], results: Results) ->
     return summaries
 
 
-def goal_lines(found: Table, summaries: list[Summary]) -> Iterator[str]:
+def goal_lines(found: ResultTable, summaries: list[Summary]) -> Iterator[str]:
     """Say how far the best row of each data set with a goal came."""
     for goal in found.goals:
         done = [s for s in summaries if s.row.dataset == goal.dataset and s.values]
@@ -174,7 +126,7 @@ def goal_lines(found: Table, summaries: list[Summary]) -> Iterator[str]:
             yield f"{goal.dataset}: best is {best.row.model} with {best.mean:.4f}; goal {goal.at_least:g} {reached}"
 
 
-def to_markdown(found: Table, summaries: list[Summary]) -> str:
+def to_markdown(found: ResultTable, summaries: list[Summary]) -> str:
     """Return the table as Markdown, with sources below it."""
     lines = [f"# {found.title}", "", f"| {' | '.join(COLUMNS)} |", "|---|---|---|--:|--:|--:|--:|---|--:|"]
     lines += [f"| {' | '.join(summary.cells())} |" for summary in summaries]
@@ -188,7 +140,7 @@ def to_markdown(found: Table, summaries: list[Summary]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def show(found: Table, summaries: list[Summary], path: Path | None) -> None:
+def show(found: ResultTable, summaries: list[Summary], path: Path | None) -> None:
     """Print the table."""
     several = any(before.name == after.name for before, after in pairwise(summaries))
     left_out = ("training", "tolerance") if several else ("metric", "tolerance")  # what a terminal has no room for
@@ -227,39 +179,14 @@ def run_baseline(home: Home, request: BaselineRequest) -> bool:
 
     def keep() -> Path:
         """Write all rows, those of earlier selections too."""
-        return results.write_table(lambda: to_markdown(found, summarize(found.rows, every, results)))
+        path = results.path.with_suffix(".md")
+        with results.locked():
+            write_atomic(path, to_markdown(found, summarize(found.rows, every, results)).encode())
+        return path
 
     failed = run_missing(home, planned, results, verbose=request.verbose, after_each=keep)
     show(found, summarize(rows, planned, results), keep())
-    show_failed(failed)
     return not failed
-
-
-def show_failed(names: list[str]) -> None:
-    """Name the runs that failed."""
-    for name in names:
-        err().print(f"failed: {name}; its reason is above", style="red", markup=False)
-
-
-def run_missing(
-    home: Home,
-    planned: list[Planned],
-    results: Results,
-    *,
-    verbose: bool,
-    after_each: Callable[[], object] = lambda: None,
-) -> list[str]:
-    """Run what has no result yet and keep what comes of it; returns the names of the runs that failed."""
-    missing = [run for run in planned if run.digest not in results.runs]
-    failed = []
-    if missing:
-        with _pipeline(home, verbose) as run_recipe:
-            for number, run in enumerate(missing):
-                err().print(f"{run.row}, run {run.number} ({number + 1} of {len(missing)})", style="bold", markup=False)
-                if not _run_one(run, run_recipe, results):
-                    failed.append(f"{run.row} run {run.number}")
-                after_each()
-    return failed
 
 
 def use_data(data: Path | None) -> None:
@@ -268,21 +195,28 @@ def use_data(data: Path | None) -> None:
         os.environ["GRAPHMILL_DATA"] = str(user_path(data).resolve())
 
 
-def _run_one(run: Planned, run_recipe: Callable[[RunRequest], RunRecord], results: Results) -> bool:
-    """Run one; what cannot run is said, and does not keep the others from running."""
-    began = time.perf_counter()
+def main() -> int:
+    """Run or list a table; returns 1 where a run failed, 2 for a mistake."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.baseline")
+    parser.add_argument("table", help="of benchmarks/recipes/tables")
+    parser.add_argument("keywords", nargs="*", metavar="KEYWORD", help="only rows that have all of these words")
+    parser.add_argument("--list", action="store_true", help="show the rows and what is done; run nothing")
+    parser.add_argument("--seeds", type=int, help="runs of each row, instead of its own")
+    parser.add_argument("--data", type=Path, help="where the data sets are; default: $GRAPHMILL_DATA")
+    parser.add_argument("--home", type=Path, help="as of graphmill")
+    parser.add_argument("--verbose", action="store_true", help="show Prefect's log too")
+    given = parser.parse_intermixed_args()
+    request = BaselineRequest(given.table, given.keywords, given.seeds, given.data, given.verbose)
     try:
-        record = run_recipe(RunRequest(str(run.recipe), run.overrides, only=list(BASELINE_STAGES)))
-    except GraphmillError as error:
-        where = f"; the data: {run.data}" if run.data and isinstance(error, DataError) else ""
-        err().print(f"error: {run.row}: {error}{where}", style="red", markup=False)
-        return False
-    results.add(run, record, time.perf_counter() - began)
-    return True
+        home = open_home(given.home)
+        if given.list:
+            list_rows(home, request)
+            return 0
+        return 0 if run_baseline(home, request) else 1
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
-@contextmanager
-def _pipeline(home: Home, verbose: bool) -> Iterator[Callable[[RunRequest], RunRecord]]:
-    """Give what runs a recipe, with one Prefect server for all of them."""
-    with flow_server(home, verbose=verbose) as server:
-        yield lambda request: call_flow(server, partial(run_recipe, home, request), verbose=verbose)
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +11,11 @@ from configs.base import ConfigModel, StrTuple
 from configs.errors import RecipeError
 from configs.load import flatten_errors, load_recipe
 from configs.matching import did_you_mean
-from configs.schema import STAGES, Recipe
-from configs.yaml_reader import read_yaml
-from tasks.calls import load_stage
-from tasks.publish.vectors import with_versions
+from configs.reading.yaml_reader import read_yaml
+from flows.commands.recipes.baseline import PlannedRun, identity
 from tasks.storage.home import Home
-from tasks.storage.source_digests import SourceDigests
 
-RECIPES = Path(__file__).resolve().parents[2] / "benchmarks" / "recipes"
-BASELINE_STAGES = STAGES[: STAGES.index("evaluate") + 1]
-"""Up to evaluation: publishing would register a model for each of dozens of seeds."""
+RECIPES = Path(__file__).parent / "recipes"
 
 
 class Row(ConfigModel):
@@ -82,7 +74,7 @@ class Row(ConfigModel):
         return {word.lower() for word in (name, *name.split("-"), self.dataset, self.model, *self.keywords)}
 
 
-class Goal(ConfigModel):
+class TableGoal(ConfigModel):
     """What the best row of a data set should reach."""
 
     dataset: str
@@ -91,38 +83,25 @@ class Goal(ConfigModel):
     """Mean of the best row."""
 
 
-class Table(ConfigModel):
+class ResultTable(ConfigModel):
     """A table of reference results."""
 
     title: str
     """Head of the Markdown file."""
     rows: dict[str, Row]
     """Name to row."""
-    goals: tuple[Goal, ...] = ()
+    goals: tuple[TableGoal, ...] = ()
     """What data sets without published figures should reach."""
 
 
-@dataclass(frozen=True)
-class Planned:
-    """One run of a row."""
-
-    row: str
-    number: int
-    recipe: Path
-    overrides: list[str]
-    digest: str
-    data: str = ""
-    """Where to get the data."""
-
-
-def read_table(name: str, folder: Path) -> Table:
+def read_table(name: str, folder: Path) -> ResultTable:
     """Read a table by its name. Raises RecipeError, also for a recipe that is not there."""
     known = [path.stem for path in (folder / "tables").glob("*.yaml")]
     path = folder / "tables" / f"{name}.yaml"
     if name not in known:
         raise RecipeError(f"no table {name!r}{did_you_mean(name, known)}; tables: {', '.join(sorted(known)) or 'none'}")
     try:
-        found = Table.model_validate(read_yaml(path))
+        found = ResultTable.model_validate(read_yaml(path))
     except ValidationError as error:
         raise RecipeError(f"{path}: " + "; ".join(f"{loc}: {text}" for loc, text in flatten_errors(error))) from error
     for row_name, row in found.rows.items():
@@ -133,7 +112,7 @@ def read_table(name: str, folder: Path) -> Table:
     return found
 
 
-def select_rows(found: Table, keywords: list[str]) -> dict[str, Row]:
+def select_rows(found: ResultTable, keywords: list[str]) -> dict[str, Row]:
     """Return the rows that have all keywords. Raises RecipeError where there is none."""
     wanted = {word.lower() for word in keywords}
     rows = {name: row for name, row in found.rows.items() if wanted <= row.words(name)}
@@ -145,7 +124,7 @@ def select_rows(found: Table, keywords: list[str]) -> dict[str, Row]:
     return rows
 
 
-def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path, home: Home) -> list[Planned]:
+def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path, home: Home) -> list[PlannedRun]:
     """Return all runs: first seed 0 of each row, then seed 1, so that an early end leaves a whole table."""
     planned = []
     for number in range(max(runs or row.runs for row in rows.values())):
@@ -153,13 +132,5 @@ def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path, home: Home) 
             if number < (runs or row.runs):
                 path, overrides = folder / f"{row.recipe}.yaml", row.run_overrides(number)
                 digest = identity(load_recipe(str(path), overrides), home)
-                planned.append(Planned(name, number, path, overrides, digest, row.data))
+                planned.append(PlannedRun(name, number, path, overrides, digest, row.data))
     return planned
-
-
-def identity(recipe: Recipe, home: Home) -> str:
-    """Return a digest of all that decides a recipe's metrics: options, versions of stages, content of the data."""
-    recipe = with_versions(recipe, home)
-    stages, digests = [load_stage(name) for name in BASELINE_STAGES], SourceDigests(home)
-    content = [(stage.name, stage.version, stage.key_content(recipe, digests)) for stage in stages]
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:24]

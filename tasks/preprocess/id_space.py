@@ -2,7 +2,7 @@
 
 Types lie end to end in the manifest's order: node v of type t is node type_offsets[t] + v of the graph. Relations
 become numbers (`edge_type`). When the graph is symmetrised, the reverse of a relation within one type counts as that
-relation, but in databases (`Layout.has_reverse`); the reverse of `author__writes__paper` is a relation of its own,
+relation, but in databases (`IdSpace.has_reverse`); the reverse of `author__writes__paper` is a relation of its own,
 `paper__rev_writes__author`.
 """
 
@@ -24,7 +24,7 @@ LOOP_TYPE = "self_loop"
 
 
 @dataclass(frozen=True)
-class Layout:
+class IdSpace:
     """Ids and types of the graph to be made."""
 
     manifest: DatasetManifest
@@ -135,18 +135,18 @@ def union_of_features(types: tuple[NodeType, ...] | tuple[EdgeType, ...]) -> tup
     Raises:
         DataError: two types have a column of one name but of different kinds, widths or cardinalities.
     """
-    found: dict[str, tuple[FeatureColumn, str]] = {}
+    by_column: dict[str, tuple[FeatureColumn, str]] = {}
     for one_type in types:
         for feature in one_type.features:
-            known, owner = found.setdefault(feature.column, (feature, one_type.name))
-            if (known.kind, known.dim, known.cardinalities) != (feature.kind, feature.dim, feature.cardinalities):
+            first, owner = by_column.setdefault(feature.column, (feature, one_type.name))
+            if (first.kind, first.dim, first.cardinalities) != (feature.kind, feature.dim, feature.cardinalities):
                 raise DataError(
-                    f"feature {feature.column!r} is {_describe(known)} on {owner} but {_describe(feature)} on "
+                    f"feature {feature.column!r} is {_describe(first)} on {owner} but {_describe(feature)} on "
                     f"{one_type.name}; all types share one feature matrix, so give the columns different names"
                 )
             if feature.gaps:
-                found[feature.column] = (known.model_copy(update={"gaps": True}), owner)
-    return tuple(feature for feature, _ in found.values())
+                by_column[feature.column] = (first.model_copy(update={"gaps": True}), owner)
+    return tuple(feature for feature, _ in by_column.values())
 
 
 def _describe(feature: FeatureColumn) -> str:

@@ -11,33 +11,20 @@ from typing import Any
 import numpy as np
 
 from tasks.arrays import Array, blocks
-from tasks.preprocess.layout import Layout
 from tasks.storage.manifests import DatasetManifest
 
 _CHUNK_ROWS = 1 << 20
 _QUANTILES = 101
 
 
-def label_profile(label: Array | None, manifest: DatasetManifest, layout: Layout) -> dict[str, Any] | None:
-    """Return the distribution of the labels, int64 (n,) or float32 (n, T), of all nodes that exist.
-
-    `manifest` is the data set's, `layout` the graph's.
+def label_profile(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
+    """Return the distribution of labels, int64 (n,) or float32 (n, T), of nodes or graphs that exist.
 
     Returns:
-        None on link tasks, else
-        `kind` and `rows` (labelled nodes), with `counts` of classes (kind `classes`), or of the positives of each label
+        `kind` and `rows` (labelled ones), with `counts` of classes (kind `classes`), or of the positives of each label
         column (`positives`), or `values`, the 0th to 100th percentile of the first column (`percentiles`).
     """
-    if label is None:
-        return None
-    index = layout.type_index(manifest.target_type)
-    first, last = layout.type_offsets[index : index + 2]
-    return label_shares(label[first:last], manifest)
-
-
-def label_shares(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
-    """Return the distribution of labels, int64 (n,) or float32 (n, T), of nodes or graphs: see `label_profile`."""
-    if manifest.task_type in ("regression", "ranking"):  # of a ranking: how many candidates are right
+    if manifest.label_type.is_number or manifest.ranking is not None:  # of a ranking: how many candidates are right
         values = np.asarray(label[:, 0], np.float64)
         values = values[~np.isnan(values)]
         shown = np.quantile(values, np.linspace(0, 1, _QUANTILES)) if len(values) else np.empty(0)
@@ -46,10 +33,10 @@ def label_shares(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
     counts, rows = np.zeros(max(2, manifest.num_classes) if single else label.shape[1], np.int64), 0
     for some in blocks(len(label), _CHUNK_ROWS):
         part = np.asarray(label[some])
-        known = part >= 0  # False for NaN
-        rows += int(np.count_nonzero(known.reshape(len(part), -1).any(1)))
+        labelled = part >= 0  # False for NaN
+        rows += int(np.count_nonzero(labelled.reshape(len(part), -1).any(1)))
         if single:
-            counts += np.bincount(part[known].astype(np.int64), minlength=len(counts))
+            counts += np.bincount(part[labelled].astype(np.int64), minlength=len(counts))
         else:
             counts += np.count_nonzero(part > 0, axis=0)
     return {"kind": "classes" if single else "positives", "rows": rows, "counts": counts.tolist()}

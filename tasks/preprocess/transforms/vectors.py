@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,13 +34,8 @@ _SHOWN = 3  # ids in a message
 class Coverage(NamedTuple):
     """How many nodes have a vector, of those of the types that the model knows."""
 
-    found: int
-    nodes: int
-
-    @property
-    def missing(self) -> int:
-        """Nodes without a vector."""
-        return self.nodes - self.found
+    num_found: int
+    num_nodes: int
 
 
 class NodeVectors:
@@ -51,10 +45,10 @@ class NodeVectors:
         """`name` is NAME@VERSION, `key` that of the vectors. Raises StageError where the home does not have them."""
         self.name, self.graph = name, graph
         store = ArtifactStore(Home(Path(graph.home)))
-        found = store.load(VECTORS, key, VectorsManifest)
-        if found is None:
+        manifest = store.load(VECTORS, key, VectorsManifest)
+        if manifest is None:
             raise StageError(f"the vectors of {name} are no longer in the home; run again, which makes them again")
-        self.folder, self.manifest = store.folder(VECTORS, key), found
+        self.folder, self.manifest = store.folder(VECTORS, key), manifest
         self.dataset = DatasetStore.open(Path(graph.dataset))
 
     @cached_property
@@ -64,38 +58,40 @@ class NodeVectors:
         Raises:
             DataError: ids cannot be compared.
         """
-        starts = offsets([one.num_nodes for one in self.dataset.manifest.node_types])
-        found = [np.empty(0, np.int64)]
+        ids, of_tables = self.graph["node_ids"], [np.empty(0, np.int64)]
         for table in self.manifest.node_tables:
             kind = self._kind(table)
             rows = np.full(table.num_rows, -1, np.int64)
             if kind is not None:
                 rows = self._rows(table, kind)
-                rows[rows >= 0] += starts[self._number(kind)]
-            found.append(self._in_graph(rows))
-        return np.concatenate(found)
+                rows[rows >= 0] += self._starts[self._number(kind)]
+            place = np.minimum(np.searchsorted(ids, rows), max(len(ids) - 1, 0))
+            there = (rows >= 0) & (ids[place] == rows)  # the graph may leave nodes of the data set out
+            of_tables.append(np.where(there, place, -1))
+        return np.concatenate(of_tables)
 
-    def coverage(self) -> Coverage:
-        """Count the nodes with a vector, and all those of the types that the model knows."""
-        starts = offsets([one.num_nodes for one in self.dataset.manifest.node_types])
-        known = {self._number(kind) for table in self.manifest.node_tables if (kind := self._kind(table)) is not None}
-        ids = self.graph["node_ids"]
-        counts = (np.searchsorted(ids, starts[k + 1]) - np.searchsorted(ids, starts[k]) for k in known)
-        return Coverage(int(np.count_nonzero(self.nodes >= 0)), int(sum(counts)))
+    @cached_property
+    def _starts(self) -> Array:
+        """First node of each type in the data set, and the number of nodes."""
+        return offsets([one.num_nodes for one in self.dataset.manifest.node_types])
 
     def check_coverage(self, most_missing: float) -> Coverage:
-        """Return the coverage. Raises RecipeError where more than that share of the nodes has no vector."""
-        found = self.coverage()
-        if not found.nodes:
-            known = ", ".join(one.kind for one in self.manifest.node_tables)
+        """Count the nodes with a vector. Raises RecipeError where more than that share of the nodes has none."""
+        types = {self._number(kind) for table in self.manifest.node_tables if (kind := self._kind(table)) is not None}
+        bounds = np.searchsorted(self.graph["node_ids"], self._starts)
+        num_nodes = int(sum(bounds[t + 1] - bounds[t] for t in types))
+        num_found = int(np.count_nonzero(self.nodes >= 0))
+        missing = num_nodes - num_found
+        if not num_nodes:
+            theirs = ", ".join(one.kind for one in self.manifest.node_tables)
             raise RecipeError(
-                f"preprocess.transforms: embedding: {self.name} knows nodes of the type {known}, and there are only "
+                f"preprocess.transforms: embedding: {self.name} knows nodes of the type {theirs}, and there are only "
                 f"{', '.join(one.name for one in self.dataset.manifest.node_types)} here; name the types alike"
             )
-        if found.missing <= most_missing * found.nodes and found.found:
-            return found
+        if missing <= most_missing * num_nodes and num_found:
+            return Coverage(num_found, num_nodes)
         raise RecipeError(
-            f"preprocess.transforms: embedding: {found.missing:,} of {found.nodes:,} nodes have no vector of "
+            f"preprocess.transforms: embedding: {missing:,} of {num_nodes:,} nodes have no vector of "
             f"{self.name}, more than most_missing={most_missing:g} allows. {self._examples()} Train "
             f"{self.name.partition('@')[0]} on these nodes (recipe {self.manifest.recipe}), give both the same ids, or "
             "let more be missing (they get zeros): a larger most_missing"
@@ -119,13 +115,13 @@ class NodeVectors:
     def _batches(self) -> Iterator[Array]:
         """Yield all vectors in their order, some at a time."""
         for table in self.manifest.node_tables:
-            with pq.ParquetFile(self._path(table.file)) as file:
+            with pq.ParquetFile(self.folder / table.file) as file:
                 name = next(f.name for f in file.schema_arrow if pa.types.is_fixed_size_list(f.type))
                 for batch in file.iter_batches(_ROWS, columns=[name]):
                     values = matrix(batch.column(0))
                     if values.shape[1] != self.manifest.dim:
                         raise IntegrityError(
-                            f"{self._path(table.file)} has vectors of {values.shape[1]}, its manifest says "
+                            f"{self.folder / table.file} has vectors of {values.shape[1]}, its manifest says "
                             f"{self.manifest.dim}"
                         )
                     if not np.isfinite(values).all():
@@ -134,12 +130,9 @@ class NodeVectors:
 
     def array(self, name: str) -> Iterator[Array]:
         """Yield an array of rows, some at a time, as nodes of the graph (-1: not in it)."""
-        rows = np.load(self._path(name), mmap_mode="r", allow_pickle=False)
+        rows = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
         for part in blocks(len(rows), _ROWS):
             yield self.nodes[np.asarray(rows[part])]
-
-    def _path(self, name: str) -> Path:
-        return self.folder / name
 
     def _number(self, kind: str) -> int:
         return next(i for i, one in enumerate(self.dataset.manifest.node_types) if one.name == kind)
@@ -162,32 +155,18 @@ class NodeVectors:
             raise DataError(f"ids of {self.name} name several nodes each, so they cannot be found in another graph")
         numbers = np.asarray(columns["row"]) if "row" in columns else None
         count = manifest.node_types[self._number(kind)].num_nodes
-        with self._named():
+        try:
             return find_rows(self.dataset, f"ids/{kind}", count, columns["id"], numbers)
+        except DataError as error:
+            raise DataError(f"the ids of {self.name} do not fit those of {manifest.dataset}: {error}") from error
 
     def _id_columns(self, table: VectorTable) -> dict[str, pa.Array]:
-        with pq.ParquetFile(self._path(table.file)) as file:
+        with pq.ParquetFile(self.folder / table.file) as file:
             names = [name for name in ("id", "row") if name in file.schema_arrow.names]
-            found = file.read(columns=names).combine_chunks()
-        if found.num_rows != table.num_rows:
-            raise IntegrityError(f"{self._path(table.file)} has {found.num_rows:,} rows, not {table.num_rows:,}")
-        return {name: pa.concat_arrays(found.column(name).chunks) for name in names}
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except DataError as error:
-            raise DataError(
-                f"the ids of {self.name} do not fit those of {self.dataset.manifest.dataset}: {error}"
-            ) from error
-
-    def _in_graph(self, dense: Array) -> Array:
-        """Return the graph's nodes of ids of the data set, int64 (n,): -1 stays, and stands for those left out."""
-        ids = self.graph["node_ids"]
-        place = np.minimum(np.searchsorted(ids, dense), max(len(ids) - 1, 0))
-        there = (dense >= 0) & (ids[place] == dense)
-        return np.where(there, place, -1)
+            columns = file.read(columns=names).combine_chunks()
+        if columns.num_rows != table.num_rows:
+            raise IntegrityError(f"{self.folder / table.file} has {columns.num_rows:,} rows, not {table.num_rows:,}")
+        return {name: pa.concat_arrays(columns.column(name).chunks) for name in names}
 
     def _examples(self) -> str:
         table, kind = next((one, kind) for one in self.manifest.node_tables if (kind := self._kind(one)) is not None)
@@ -196,22 +175,18 @@ class NodeVectors:
         if f"ids/{kind}" in self.dataset:
             _, group = next(self.dataset.row_groups(f"ids/{kind}", ["original_id"]))
             here = group.column(0)[:_SHOWN].to_pylist()
-        return f"Its ids are such as {_listed(there)}; here they are {_listed(here)}."
+        return f"Its ids are such as {', '.join(map(repr, there))}; here they are {', '.join(map(repr, here))}."
 
 
 def refuse_numbers(name: str, own_ids: bool, manifest: DatasetManifest, kind: str) -> None:
     """Raise DataError unless the nodes of a type have ids of their own, here and where `name` was trained."""
-    own = has_own_ids(manifest, kind)
-    if not (own_ids and own):
+    own_ids_here = has_own_ids(manifest, kind)
+    if not (own_ids and own_ids_here):
         raise DataError(
             f"the nodes of {name} and those of {manifest.dataset} cannot be told to be the same: "
-            f"{'one has' if own_ids or own else 'both have'} no ids but numbers, and the two graphs differ; "
+            f"{'one has' if own_ids or own_ids_here else 'both have'} no ids but numbers, and the two graphs differ; "
             "give nodes ids (dataset.nodes.id of tables), or train the vectors on this graph"
         )
-
-
-def _listed(values: list[Any]) -> str:
-    return ", ".join(map(repr, values))
 
 
 def vectors_of(config: EmbeddingConfig, graph: GraphView) -> NodeVectors:
@@ -219,9 +194,3 @@ def vectors_of(config: EmbeddingConfig, graph: GraphView) -> NodeVectors:
     assert config.model is not None
     assert config.vectors is not None
     return NodeVectors(config.model, config.vectors, graph)
-
-
-def matching_digests(graph: GraphView) -> dict[str, Any]:
-    """Return digests of what decides which node of a graph a vector is of."""
-    dataset = DatasetStore.open(Path(graph.dataset))
-    return {"data": dataset.manifest.digest, "nodes": graph.digest("node_ids")}

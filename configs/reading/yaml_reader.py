@@ -30,7 +30,7 @@ class _Refused(yaml.MarkedYAMLError):
     """What PyYAML would accept and a recipe may not hold."""
 
 
-class _Loader(yaml.SafeLoader):
+class _RecipeLoader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -94,7 +94,7 @@ def parse_yaml(text: str, source: str) -> Any:
     if len(text) > MAX_BYTES:
         raise RecipeError(f"{source}: more than {MAX_BYTES:,} characters")
     try:
-        loader = _Loader(text)
+        loader = _RecipeLoader(text)
         try:
             node = loader.get_single_node()
             if node is None:

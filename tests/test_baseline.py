@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,17 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.baseline import BaselineRequest, Summary, goal_lines, run_baseline
+from benchmarks.baseline_tables import RECIPES, ResultTable, Row, plan_runs, read_table, select_rows
 from configs.errors import DataError, RecipeError
 from configs.load import load_recipe
-from flows.baseline import command as baseline
-from flows.baseline.command import BaselineRequest, Summary, goal_lines, run_baseline
-from flows.baseline.own import is_recipe, run_own
-from flows.baseline.table import RECIPES, Row, Table, identity, plan_runs, read_table, select_rows
+from flows.commands.recipes import baseline
+from flows.commands.recipes.baseline import identity
 from flows.commands.recipes.run import RunRequest
 from flows.pipeline.run_endings import reported_metrics
 from flows.records.run_record import RunRecord, now_text
 from tasks.storage.home import Home
-from tests.flows.conftest import graphmill, write_recipe
+from tests.flows.conftest import ROOT, write_recipe
 from tests.support import stage_entry
 
 ROW: dict[str, Any] = {
@@ -57,7 +59,7 @@ class Pipeline:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *accuracies: float | dict[str, float] | Exception) -> None:
         self.requests: list[RunRequest] = []
         self.answers = list(accuracies)
-        monkeypatch.setattr(baseline, "_pipeline", self.open)
+        monkeypatch.setattr(baseline, "pipeline", self.open)
 
     @contextmanager
     def open(self, home: Home, verbose: bool) -> Iterator[Callable[[RunRequest], RunRecord]]:
@@ -283,7 +285,7 @@ def summary(metric: str, values: list[float], **more: Any) -> Summary:
 )
 def test_goals_are_for_the_best_row_with_results(metric: str, said: str) -> None:
     goals = [{"dataset": "A", "at_least": 0.4}, {"dataset": "B", "at_least": 1.0}]  # of B nothing has run
-    found = Table.model_validate({"title": "T", "rows": {}, "goals": goals})
+    found = ResultTable.model_validate({"title": "T", "rows": {}, "goals": goals})
     [line] = goal_lines(found, [summary(metric, values) for values in ([], [0.4], [0.4, 0.6])])
     assert line.startswith(f"A: best is {said}")
 
@@ -310,21 +312,26 @@ def test_every_row_of_a_shipped_table_reads(table: str, monkeypatch: pytest.Monk
 
 
 def test_list_runs_nothing(tmp_path: Path, shared_data: Path) -> None:
-    shown = graphmill(tmp_path, "baseline", "gnn", "cora", "--list", "--data", str(shared_data))
+    command = [sys.executable, "-m", "benchmarks.baseline", "gnn", "cora", "--list", "--home", str(tmp_path)]
+    shown = subprocess.run([*command, "--data", str(shared_data)], cwd=ROOT, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert "0 of 10" in shown.stdout
     assert not (tmp_path / "artifacts").exists()
-    wrong = graphmill(tmp_path, "baseline", "gnu", "--list")
+    wrong = subprocess.run([*command[:3], "gnu", *command[5:]], cwd=ROOT, capture_output=True, text=True)
     assert wrong.returncode == 2
     assert "did you mean 'gnn'" in wrong.stderr
 
 
-def test_an_own_recipe_gets_mean_and_spread_and_is_resumed(
+def test_a_recipe_gets_mean_and_spread_and_is_resumed(
     folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = Pipeline(monkeypatch, 0.80, RecipeError("diverged"), 0.90)
-    request = BaselineRequest(str(folder / "tiny.yaml"), ["train.epochs=2"], runs=3)
-    assert not run_own(home, request)
+
+    def run(*changes: str, seeds: int = 3, only_list: bool = False) -> bool:
+        recipe = str(folder / "tiny.yaml")
+        return baseline.run_baseline(home, recipe, list(changes), seeds, only_list=only_list, verbose=False)
+
+    assert not run("train.epochs=2")
     assert [r.overrides for r in pipeline.requests] == [["train.epochs=2", f"seed={n}"] for n in range(3)]
     shown = capsys.readouterr()
     assert "failed: tiny train.epochs=2 run 1" in shown.err
@@ -332,25 +339,16 @@ def test_an_own_recipe_gets_mean_and_spread_and_is_resumed(
     assert ["test", "accuracy", "0.8500", "±", "0.0707", "0.8000", "0.9000"] in lines
     assert "2 of 3 seeds" in shown.out
     pipeline.answers = [0.85]
-    assert run_own(home, request), "only the one that is missing"
+    assert run("train.epochs=2"), "only the one that is missing"
     assert len(pipeline.requests) == 4
     assert "3 of 3 seeds" in capsys.readouterr().out
-    assert run_own(home, request)
+    assert run("train.epochs=2")
     assert len(pipeline.requests) == 4
-    assert run_own(home, BaselineRequest(request.table, runs=2), only_list=True)
+    assert run(seeds=2, only_list=True)
     assert "0 of 2 seeds are done" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("word", ["cora", "seed=3"])
-def test_what_stands_behind_a_recipe_is_a_change_and_not_of_the_seed(folder: Path, home: Home, word: str) -> None:
-    with pytest.raises(RecipeError, match=f"{word}.*section.key=value"):
-        run_own(home, BaselineRequest(str(folder / "tiny.yaml"), [word]))
-
-
-def test_recipes_are_told_from_tables() -> None:
-    assert is_recipe("mine.yaml")
-    assert is_recipe("quickstart")
-    assert not is_recipe("gnn")
+    for word in ("cora", "seed=3"):
+        with pytest.raises(RecipeError, match=f"{word}.*section.key=value"):
+            run(word)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from configs.base import ComponentConfig
-from configs.row_training import (
+from configs.families.row_training import (
     FactorTrainConfig,
     KnowledgeTrainConfig,
     LayoutTrainConfig,

@@ -59,7 +59,6 @@ def _plain(value: Any) -> Any:
 
 
 def _own_changes(config: ConfigModel) -> Iterator[tuple[str, Any]]:
-    """Yield name and the options of a section in a list that differ from their defaults."""
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         if field.is_required() or value != field.get_default(call_default_factory=True):

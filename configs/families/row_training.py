@@ -8,20 +8,18 @@ from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig, ConfigModel
 from configs.layout_options import LAYOUT
-from configs.sections import (
+from configs.training import TrainBase
+from configs.values.sections import (
     LoaderSection,
     ScheduleSection,
     StrategySection,
     TripleLossSection,
 )
-from configs.training import TrainBase
 
 _NAMED = ("loader", "loss", "schedule", "strategy")
 
 
 class _TableOptions(ConfigModel):
-    """What trainings of tables by samples read."""
-
     optimizer: ClassVar[Literal["sgd"]] = "sgd"  # all that the kernels of skip-gram know
 
     loader: LoaderSection = Field(default="walks", validate_default=True)
@@ -68,8 +66,6 @@ class PlateauConfig(ConfigModel):
 
 
 class _KnowledgeOptions(ConfigModel):
-    """What trainings of knowledge graphs read."""
-
     loader: LoaderSection = Field(default="triples", validate_default=True)
     """What true entities are compared with: a loader of triples (`graphmill loaders`)."""
     loss: TripleLossSection = Field(default="softmax", validate_default=True)
@@ -136,8 +132,6 @@ class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
 
 
 class _MultiplexOptions(ConfigModel):
-    """What trainings of vectors by relation read."""
-
     loader: LoaderSection = Field(default="walks", validate_default=True)
     """Walks, each within one relation, and what of them is near."""
     walks: int = Field(default=20, ge=1, le=1_000_000)
@@ -170,8 +164,6 @@ class MultiplexTrainConfig(TrainBase, _MultiplexOptions, _UsualComponents):
 
 
 class _LayoutOptions(ConfigModel):
-    """What trainings of layouts read."""
-
     # The kernels of layouts know these alone.
     optimizer: ClassVar[Literal["sgd"]] = "sgd"
     precision: ClassVar[Literal["float32"]] = "float32"

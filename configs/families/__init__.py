@@ -1,0 +1,1 @@
+"""The section `train` of each family of models."""

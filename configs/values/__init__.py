@@ -1,0 +1,1 @@
+"""What options hold, and how people write it."""

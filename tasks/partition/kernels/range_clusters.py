@@ -1,0 +1,139 @@
+"""Kernels that choose new clusters for a range of nodes, from what all nodes had when the wave began.
+
+Each reads the rows of its own range and writes to an array of its own, so that threads may look at several ranges at
+once, and what comes out does not depend on how many there are. Within a range a node sees what the nodes before it
+chose. Letters: v, u nodes; c cluster; n nodes of the range; N of the graph.
+
+Source: Meyerhenke, Sanders, Schulz, Parallel Graph Partitioning for Complex Networks, IPDPS 2015 (label propagation by
+ranges of nodes, with labels and sizes exchanged in phases).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
+from tasks.arrays import Array
+from tasks.counter_random import mix
+from tasks.partition.base import Parts
+
+RANGES_PER_WAVE = 16
+# Neighbours that a node looks at in the first round, when every label is still new.
+_FIRST_ROUND_SAMPLE = 32
+
+
+class RangeRows(NamedTuple):
+    """The rows of a range of nodes."""
+
+    first: int
+    indptr: Array
+    """int64 (n + 1,): node first + i has the entries indptr[i] - indptr[0] to indptr[i + 1] - indptr[0]."""
+    indices: Array
+    """id (m,): the range's entries."""
+    edge_weight: Array
+    """int (m,), or empty: every edge counts 1."""
+
+
+@njit(cache=True, nogil=True)
+def _slot(keys: Array, mask: int, key: int) -> Any:
+    """Return where `key` is, or would be, in an open-addressing table; free places hold -1."""
+    slot = np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+    while keys[slot] != key and keys[slot] >= 0:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@njit(cache=True, nogil=True)
+def _table_size(entries: int) -> int:
+    """Return a power of two that leaves half of a table free."""
+    size = 8
+    while size < 2 * entries:
+        size *= 2
+    return size
+
+
+@njit(cache=True, nogil=True)
+def choose_clusters(rows: RangeRows, clusters: Parts, key: int, sample: bool, chosen: Array) -> None:
+    """Choose for each node of a range the cluster that most of its edge weight leads to, as long as that has room.
+
+    Ties are broken at random. Of a cluster's room a range takes a share of 1 / RANGES_PER_WAVE, and one node while
+    there is any, so that the ranges of a wave together exceed the cap by few.
+
+    Args:
+        rows: the range.
+        clusters: of all nodes, each named by a node; not changed.
+        key: names the round, for ties.
+        sample: look at some of the neighbours of large nodes only.
+        chosen: id (n,), filled with the clusters chosen.
+    """
+    first, indptr, indices, edge_weight = rows
+    label, weight, train, size, train_size, cap, train_cap = clusters
+    weighted, trained = len(edge_weight) > 0, len(train) > 0
+    n, longest, end = len(chosen), 0, len(indices)
+    last = first + n
+    for i in range(n):
+        chosen[i] = label[first + i]
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    near, slots = np.empty(longest, label.dtype), np.empty(longest, np.int64)
+    keys = np.full(_table_size(longest), -1, label.dtype)
+    counts = np.zeros(len(keys), np.int64)
+    # A range's arrivals stay in the second-level cache, where an array as long as the nodes would not.
+    arrival_keys = np.full(_table_size(n), -1, label.dtype)
+    arrivals, train_arrivals = np.zeros((2, len(arrival_keys)), np.int64)
+    for i in range(n):
+        low, high = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+        if low == high:
+            continue
+        step = 1
+        if sample and high - low > _FIRST_ROUND_SAMPLE:
+            step = (high - low + _FIRST_ROUND_SAMPLE - 1) // _FIRST_ROUND_SAMPLE
+        num_near = 0
+        for e in range(low, high, step):
+            prefetch_item(label, np.int64(indices[min(e + AHEAD, end - 1)]))
+            u = indices[e]
+            near[num_near] = chosen[u - first] if first <= u < last else label[u]
+            num_near += 1
+        mask = _table_size(num_near) - 1
+        distinct = 0
+        for j in range(num_near):
+            s = _slot(keys, mask, near[j])
+            if keys[s] < 0:
+                keys[s] = near[j]
+                slots[distinct] = s
+                distinct += 1
+            counts[s] += edge_weight[low + j * step] if weighted else 1
+        old = chosen[i]
+        s = _slot(keys, mask, old)
+        best, best_count, ties = old, counts[s] if keys[s] == old else 0, 1
+        w, t = weight[first + i], train[first + i] if trained else 0
+        state = mix(np.uint64(key) ^ mix(np.uint64(first + i)))
+        for j in range(distinct):
+            s = slots[j]
+            c, count = keys[s], counts[s]
+            keys[s], counts[s] = -1, 0
+            room = cap - size[c] if count >= best_count and c != old else 0
+            if room < w:
+                continue
+            a = _slot(arrival_keys, len(arrival_keys) - 1, c)
+            if arrivals[a] + w > max(w, room // RANGES_PER_WAVE):
+                continue
+            train_room = train_cap - train_size[c] if t > 0 else t
+            if train_room < t or train_arrivals[a] + t > max(t, train_room // RANGES_PER_WAVE):
+                continue
+            if count > best_count:
+                best, best_count, ties = c, count, 1
+                continue
+            ties += 1
+            state = mix(state)
+            if (state >> np.uint64(11)) % np.uint64(ties) == 0:
+                best = c
+        if best != old:
+            chosen[i] = best
+            a = _slot(arrival_keys, len(arrival_keys) - 1, best)
+            arrival_keys[a] = best
+            arrivals[a] += w
+            train_arrivals[a] += t

@@ -1,0 +1,186 @@
+"""Splits of a snapshot by time.
+
+Nodes (or edges) stand in one order: by when they began to exist, equal times by a hash. Train takes the oldest share,
+test the newest. A later snapshot goes on with the same order behind them, so whatever trains now trains in all later
+snapshots too: a model that begins with an earlier one's weights has never learnt from what it is tested on.
+
+Memory: 24 bytes a node; on link tasks 16 bytes an edge for a moment, less than their pairs take, and some 40 bytes a
+held-out edge and a negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from configs.schema import SnapshotConfig
+from tasks.arrays import Array, blocks
+from tasks.edge_ends import find_ends
+from tasks.negatives import draw_negatives, draw_pool, no_others
+from tasks.preprocess.splits.snapshot import ALWAYS, Cut, Snapshot, pair_key
+from tasks.storage.dataset_store import to_numpy
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import LEFT_OUT, SPLITS
+
+_CHUNK_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class WrittenSplits:
+    """What became of the splits."""
+
+    sizes: dict[str, int]
+    times: dict[str, list[int]] = field(default_factory=dict)
+    """Of a snapshot: split to the oldest and the newest time in it, in the unit of the data's times."""
+    messages: Cut | None = None
+    """Of a snapshot: the last edge that carries messages; None: all do."""
+
+
+class PairGroup(NamedTuple):
+    """Some pairs that exist."""
+
+    src: Array
+    """int64 (n,), ids of the data set."""
+    dst: Array
+    births: Array
+    """int64 (n,): when they begin to exist."""
+    columns: dict[str, Array]
+    """What else a pair carries, (n,) each."""
+
+
+PairGroups = Callable[[str | None], Iterator[PairGroup]]
+"""Yields the pairs of a table, row group by row group; of all pairs without a name."""
+
+
+def cut_ranks(count: int, options: SnapshotConfig) -> tuple[int, int]:
+    """Return how many of `count` go to train, and how many to train and valid together; of three each gets one."""
+    train = min(max(1, round(options.train * count)), max(0, count - 2))
+    both = min(max(train + 1, round((options.train + options.valid) * count)), max(0, count - 1))
+    return train, both
+
+
+def span(times: Array) -> list[int]:
+    """Return the oldest and the newest time; nothing where there is none."""
+    known_times = times[times != ALWAYS]
+    return [int(known_times.min()), int(known_times.max())] if len(known_times) else []
+
+
+def write_by_time(
+    groups: PairGroups, snapshot: Snapshot, writer: ArrayWriter, options: SnapshotConfig, table: str
+) -> WrittenSplits:
+    """Deal all pairs that exist out by time; those that train carry messages.
+
+    `table` has the columns of all pairs: of those, weights and relations are written beside them.
+    """
+    cuts = _find_cuts(groups, snapshot, options)
+
+    def coded() -> Iterator[tuple[PairGroup, Array]]:
+        """Yield the pairs, and each one's split, int8 (n,)."""
+        for group in groups(None):
+            codes = np.zeros(len(group.src), np.int8)
+            keys = pair_keys(options.seed, group.src, group.dst)
+            for cut in cuts:
+                codes += (group.births > cut.time) | ((group.births == cut.time) & (keys > np.uint64(cut.key)))
+            yield group, codes
+
+    counts = sum((np.bincount(codes, minlength=3) for _, codes in coded()), np.zeros(3, np.int64))
+    sizes: dict[str, int] = dict(zip(SPLITS, counts.tolist(), strict=True))
+    columns = snapshot.store.table(table).columns
+    pairs = {name: writer.create(f"{name}_edges", (sizes[name], 2), snapshot.ids.id_type) for name in SPLITS}
+    beside = {}
+    if "relation" in columns:
+        beside = {(name, "relation"): writer.create(f"{name}_relation", (sizes[name],), np.int32) for name in SPLITS}
+    if "weight" in columns:
+        beside["train", "weight"] = writer.create("train_edge_weight", (sizes["train"],), np.float32)
+    place, times = dict.fromkeys(SPLITS, 0), {name: np.empty(0, np.int64) for name in SPLITS}
+    for group, codes in coded():
+        for code, name in enumerate(SPLITS):
+            chosen = np.flatnonzero(codes == code)
+            rows = slice(place[name], place[name] + len(chosen))
+            pairs[name][rows, 0] = snapshot.new_id[group.src[chosen]]
+            pairs[name][rows, 1] = snapshot.new_id[group.dst[chosen]]
+            for (split, column), values in beside.items():
+                if split == name:
+                    values[rows] = group.columns[column][chosen]
+            place[name] += len(chosen)
+            times[name] = np.array(span(np.concatenate([times[name], group.births[chosen]])), np.int64)
+    for code, split in enumerate(SPLITS[1:]):
+        _draw_negatives(groups, snapshot, writer, options.seed, code, split)
+    return WrittenSplits(sizes, {name: ends.tolist() for name, ends in times.items()}, cuts[0])
+
+
+def _find_cuts(groups: PairGroups, snapshot: Snapshot, options: SnapshotConfig) -> tuple[Cut, Cut]:
+    """Return the last edge of train and the last one of valid."""
+    births = np.concatenate([np.empty(0, np.int64), *(group.births for group in groups(None))])
+    ranks = [rank for rank in cut_ranks(len(births), options) if 0 < rank < len(births)]
+    if len(ranks) < 2 or ranks[0] == ranks[1]:
+        return Cut(snapshot.until), Cut(snapshot.until)  # too few: refused as empty splits
+    births.partition([rank - 1 for rank in ranks])
+    times = [int(births[rank - 1]) for rank in ranks]
+    older = [int(np.count_nonzero(births < time)) for time in times]
+    del births
+    first, second = (
+        Cut(time, _tie_key(groups, options.seed, time, rank - before), options.seed)
+        for time, rank, before in zip(times, ranks, older, strict=True)
+    )
+    return first, second
+
+
+def _tie_key(groups: PairGroups, seed: int, time: int, count: int) -> int:
+    """Return the key of the edge that is number `count`, from 1, among those of one time."""
+    keys = []
+    for group in groups(None):
+        at_time = group.births == time
+        keys.append(pair_keys(seed, group.src[at_time], group.dst[at_time]))
+    return int(np.partition(np.concatenate(keys), count - 1)[count - 1])
+
+
+@njit(cache=True, nogil=True)
+def pair_keys(seed: int, src: Array, dst: Array) -> Array:
+    """Return `pair_key` of each pair, uint64 (n,)."""
+    keys = np.empty(len(src), np.uint64)
+    for i in range(len(src)):
+        keys[i] = pair_key(seed, src[i], dst[i])
+    return keys
+
+
+def _draw_negatives(
+    groups: PairGroups, snapshot: Snapshot, writer: ArrayWriter, seed: int, code: int, split: str
+) -> None:
+    """Draw pairs that exist and are no edges yet, as many as the data set gives: its own are of all times."""
+    store, table = snapshot.store, f"split/{split}_negative"
+    if table not in store:
+        return
+
+    def edges() -> Iterator[tuple[Array, Array]]:
+        """Yield the pairs of all splits, and those that the data set puts in none, in chunks."""
+        for name in SPLITS:
+            pairs = writer.read(f"{name}_edges")
+            for rows in blocks(len(pairs), _CHUNK_ROWS):
+                yield pairs[rows, 0], pairs[rows, 1]
+        if f"split/{LEFT_OUT}" in store:
+            for group in groups(f"split/{LEFT_OUT}"):
+                yield snapshot.new_id[group.src], snapshot.new_id[group.dst]
+
+    directed = store.manifest.directed
+    drawn: Any = (snapshot.ids.num_nodes, seed, edges)
+    options: Any = {
+        "directed": directed and not snapshot.ids.symmetrize,
+        "ends": find_ends(edges, snapshot.ids.num_nodes, directed=directed),
+    }
+    _, group = next(store.row_groups(table, ["src", "dst"]))
+    candidates = max(to_numpy(group.column(name)).shape[1:] for name in ("src", "dst"))
+    if not candidates:
+        pool = draw_pool(code, store.table(table).num_rows, *drawn, **options)
+        writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
+        return
+    positive = writer.read(f"{split}_edges")  # candidates of each edge: its source stays
+    src = np.repeat(positive[:, 0], candidates[0])
+    dst = np.empty_like(src)
+    if len(draw_negatives(code, src, dst, *drawn, **options, keep_src=True)):
+        raise no_others(table)
+    writer.write(f"{split}_negative", np.stack([src, dst], 1).reshape(-1, *candidates, 2))

@@ -1,0 +1,146 @@
+"""Splits of pairs of nodes that links join: read, or a snapshot's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from configs.errors import DataError, RecipeError
+from configs.schema import SnapshotConfig
+from tasks.arrays import Array
+from tasks.negatives import replace_gone
+from tasks.preprocess.id_space import IdSpace
+from tasks.preprocess.splits.by_time import PairGroup, WrittenSplits, span, write_by_time
+from tasks.preprocess.splits.rows import check_range
+from tasks.preprocess.splits.snapshot import Snapshot, edge_births
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import SPLITS
+
+
+def write(
+    store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot: Snapshot | None, options: SnapshotConfig
+) -> WrittenSplits:
+    """Write `train_edges`, ..., weights, relations and given negatives. Of a snapshot: those that exist.
+
+    Raises:
+        DataError: ids or relations out of range, candidates that do not fit.
+        RecipeError: no negative exists yet.
+    """
+    if snapshot is not None and options.split == "time":
+        table = f"edges/{store.manifest.edge_types[0].name}"
+        return write_by_time(partial(_existing, snapshot), snapshot, writer, options, table)
+    ends = _node_types(store, ids)
+    if snapshot is not None:
+        return _write_existing(snapshot, writer, ends)
+    sizes = {}
+    for split in SPLITS:
+        pairs = _read_pairs(store, ids, f"split/{split}", ends)
+        writer.write(f"{split}_edges", pairs)
+        sizes[split] = len(pairs)
+        table = f"split/{split}_negative"
+        if split != "train" and table in store:
+            negatives = _read_pairs(store, ids, table, ends)
+            check_candidates(negatives, len(pairs), split, "edge")
+            writer.write(f"{split}_negative", negatives)
+        for name in (split, f"{split}_negative") if store.manifest.num_relations else ():
+            if f"split/{name}" in store:
+                relation = store.column(f"split/{name}", "relation").astype(np.int32)
+                check_range(relation, store.manifest.num_relations, f"split/{name}", "relation")
+                writer.write(f"{name}_relation", relation)
+    if "weight" in store.table("split/train").columns:
+        writer.write("train_edge_weight", store.column("split/train", "weight").astype(np.float32))
+    return WrittenSplits(sizes)
+
+
+def check_candidates(candidates: Array, count: int, split: str, what: str) -> None:
+    """Raise DataError where lists of candidates (m, K, 2) are not those of `count` edges or triples."""
+    if candidates.ndim == 3 and len(candidates) != count:
+        raise DataError(
+            f"there are candidates for {len(candidates):,} {what}s, but {split} has {count:,}; give a row of "
+            f"candidates for each {what}",
+            path=f"split/{split}_negative",
+        )
+
+
+def _node_types(store: DatasetStore, ids: IdSpace) -> tuple[str, str]:
+    """Node types of a held-out edge's ends. Raises DataError where that is ambiguous."""
+    if len(ids.node_types) == 1:
+        return ids.node_types[0], ids.node_types[0]
+    if len(store.manifest.edge_types) == 1:
+        return store.manifest.edge_types[0].source, store.manifest.edge_types[0].target
+    raise DataError(
+        "held-out edges name nodes within a type, and this data set has several node types and relations "
+        f"({', '.join(t.name for t in store.manifest.edge_types)}); keep one relation, or use one node type"
+    )
+
+
+def _read_pairs(store: DatasetStore, ids: IdSpace, table: str, node_types: tuple[str, str]) -> Array:
+    """Return ids (n, 2), or (n, K, 2) where `dst` (or `src`) is a list of K candidates.
+
+    `node_types` are those of the ends. Raises DataError for an id that its type has not.
+    """
+    ends: list[Array] = []
+    for column, name in zip(("src", "dst"), node_types, strict=True):
+        index = ids.type_index(name)
+        values = store.column(table, column).astype(np.int64)
+        check_range(values, ids.manifest.node_types[index].num_nodes, table, column)
+        ends.append(values + ids.type_offsets[index])
+    if ends[0].ndim != ends[1].ndim:
+        ends = [end[:, None] if end.ndim == 1 else end for end in ends]
+    return np.stack(np.broadcast_arrays(*ends), -1).astype(ids.id_type)
+
+
+def _existing(snapshot: Snapshot, table: str | None = None) -> Iterator[PairGroup]:
+    """Yield a row group's edges that exist, of one table or of that of all edges."""
+    source, store, kind = snapshot.source, snapshot.store, snapshot.store.manifest.edge_types[0]
+    starts = {"src": source.offset(kind.source), "dst": source.offset(kind.target)}
+    table = table or f"edges/{kind.name}"
+    names = [name for name in store.table(table).columns if name in ("src", "dst", "time", "weight")]
+    for _, group in store.row_groups(table, names):
+        columns = {name: group.column(name).to_numpy() for name in names}
+        src, dst = (columns.pop(name).astype(np.int64) + start for name, start in starts.items())
+        births = edge_births(src, dst, columns.pop("time", np.empty(0, np.int64)), snapshot.births)
+        there = np.flatnonzero(births <= snapshot.until)
+        yield PairGroup(src[there], dst[there], births[there], {name: x[there] for name, x in columns.items()})
+
+
+def _write_existing(snapshot: Snapshot, writer: ArrayWriter, ends: tuple[str, str]) -> WrittenSplits:
+    """Write the data set's own split as far as it exists; its training edges carry messages."""
+    store, id_type = snapshot.store, snapshot.ids.id_type
+    sizes, times = {}, {}
+    for split in SPLITS:
+        table = f"split/{split}"
+        src, dst = np.ascontiguousarray(_read_pairs(store, snapshot.source, table, ends).T, np.int64)
+        columns = store.table(table).columns
+        edge_times = store.column(table, "time") if "time" in columns else np.empty(0, np.int64)
+        births = edge_births(src, dst, edge_times, snapshot.births)
+        there = births <= snapshot.until
+        if split != "train" and f"{table}_negative" in store:
+            negative = snapshot.new_id[_read_pairs(store, snapshot.source, f"{table}_negative", ends)]
+            negative, there = _existing_negatives(negative, there, split)
+            writer.write(f"{split}_negative", negative.astype(id_type))
+        pairs = snapshot.new_id[np.stack([src[there], dst[there]], 1)]
+        writer.write(f"{split}_edges", pairs.astype(id_type))
+        if split == "train" and "weight" in columns:
+            writer.write("train_edge_weight", store.column(table, "weight")[there].astype(np.float32))
+        sizes[split], times[split] = len(pairs), span(births[there])
+    return WrittenSplits(sizes, times)
+
+
+def _existing_negatives(negative: Array, there: Array, split: str) -> tuple[Array, Array]:
+    """Return the negatives whose ends exist, and which positives stay: one without candidates goes."""
+    if negative.ndim == 3:
+        there = there.copy()
+        some, negative = replace_gone(negative[there])
+        there[there] = some
+    else:
+        negative = negative[(negative >= 0).all(1)]
+    if not len(negative):
+        raise RecipeError(
+            f"snapshot.split=keep: none of the data set's negatives of {split} exists yet; take a later moment, or "
+            "snapshot.split=time"
+        )
+    return negative, there
