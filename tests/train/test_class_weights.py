@@ -163,7 +163,7 @@ def test_batches_of_a_split_add_up_to_the_whole(task_type: str) -> None:
     )
 
 
-@pytest.mark.parametrize("loader", ["full", "neighbor", "random_partition", "cluster"])
+@pytest.mark.parametrize("loader", ["full", "neighbor", "random_partition"])
 def test_a_rare_class_is_found_with_every_loader(tmp_path: Path, loader: str) -> None:
     """Without weights the model says the other one for every row."""
 
