@@ -20,10 +20,11 @@ from benchmarks.distributed_side import Pace
 from benchmarks.gnn_graphs import graph_recipe
 from configs.schema import Recipe
 from tasks.processes.device import use_threads
-from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.pipeline import Pipeline, pipeline_sizes
 from tasks.train.job import Job
 from tasks.train.ranks.collectives import joined, largest
+from tasks.train.run import run
 from tasks.train.strategies.base import Ranks
 
 _NEVER = 1_000_000
@@ -62,34 +63,34 @@ def main(graph: str, folder: Path, options: dict[str, Any]) -> None:
     with joined(ranks, device):
         pace: Pace
 
-        class Paced(Trainer):
+        class Paced(GradientEngine):
             """Takes a step when it is asked for one."""
 
-            def _step(self, pipeline: Pipeline) -> None:
+            def _step(self) -> None:
                 if not pace.wants("steps"):
                     os._exit(0)
-                super()._step(pipeline)
+                super()._step()
                 pace.took()
 
-        trainer = Paced(job, ranks, device)
+        engine = Paced(job, ranks, device)
         pace = Pace(ranks.rank)
-        facts = check(trainer)
+        facts = check(engine)
         while pace.wants("check"):
             pace.took(**next(facts))
-        ahead, threads = pipeline_sizes(trainer.config, device, alone=True)
-        batches = trainer.batches
+        ahead, threads = pipeline_sizes(engine.config, device, alone=True)
+        batches = engine.batches
         sizes: dict[str, Any] = {"ahead": ahead, "threads": threads, "device": device, "agree": largest}
         with Pipeline(batches.make, 0, batches.total, **sizes) as pipeline:
             while pace.wants("batches"):
                 batch = next(pipeline)
                 pace.took(seeds=batch.num_seeds, edges=batch.num_edges)
-        trainer.run()
+        run(engine)
 
 
-def check(trainer: Any) -> Iterator[dict[str, float]]:
+def check(engine: Any) -> Iterator[dict[str, float]]:
     """Yield what batches hold: seeds, edges of each layer, distinct nodes whose features are read."""
-    batches, loader = trainer.batches, trainer.batches.loader
-    together = trainer.config.strategy.exchange_batches
+    batches, loader = engine.batches, engine.batches.loader
+    together = engine.config.strategy.exchange_batches
     for first in range(0, _NEVER, together):
         _, seeds = loader._seeds([batches.request(number) for number in range(first, first + together)])
         for batch, sampled in zip(seeds, loader.neighborhoods.sampler.sample(seeds), strict=True):

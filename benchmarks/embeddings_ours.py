@@ -27,8 +27,8 @@ from tasks.sampling.walks.random_walks import Walks
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job as TrainingJob
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.block_trainer import BlockTrainer
-from tasks.train.tables.trainer import Trainer
+from tasks.train.tables.block_engine import BlockEngine
+from tasks.train.tables.pair_engine import PairEngine
 
 GENERATED = {"toy": (500, 2000), "10k": (10_000, 50_000), "100k": (100_000, 500_000), "1.1m": (1_100_000, 5_000_000)}
 """Nodes and edges."""
@@ -69,10 +69,10 @@ def training_job(recipe: Recipe, folder: Path, work: Path) -> TrainingJob[Any]:
     return TrainingJob.make(recipe, folder, manifest.digest, work)
 
 
-def train_chunks(trainer: BlockTrainer, chunks: range) -> float:
+def train_chunks(engine: BlockEngine, chunks: range) -> float:
     """Take the steps of some chunks as a training in memory takes them; return how many samples they had."""
-    with trainer.taking_steps():
-        loss, samples = trainer._train_chunks(chunks)
+    with engine.taking_steps():
+        loss, samples = engine.train_chunks(chunks)
     assert np.isfinite(loss)
     return samples
 
@@ -98,7 +98,7 @@ class Ours:
 
     def __init__(self, graph: str, folder: Path, work: Path, options: dict[str, Any]) -> None:
         self.graph, self.folder, self.work, self.options = graph, folder, work, options
-        self.trainers: dict[tuple[str, int], Trainer] = {}
+        self.engines: dict[tuple[str, int], PairEngine] = {}
         self.chunk, self.walk = 0, 0
         biased = {"p": options["p"], "q": options["q"]}
         self.jobs: dict[str, Job] = {
@@ -113,27 +113,27 @@ class Ours:
 
     def _training(self, loader: str, shared: int = 1, threads: int = 1) -> Job:
         def train(chunks: int) -> float:
-            trainer = self._trainer(loader, shared)
+            engine = self._engine(loader, shared)
             use_threads(threads)
             first, self.chunk = self.chunk, self.chunk + chunks
-            return train_chunks(trainer, range(first, first + chunks))
+            return train_chunks(engine, range(first, first + chunks))
 
         return _job(train)
 
-    def _trainer(self, loader: str, shared: int) -> Trainer:
-        trainer = self.trainers.get((loader, shared))
-        if trainer is None:
+    def _engine(self, loader: str, shared: int) -> PairEngine:
+        engine = self.engines.get((loader, shared))
+        if engine is None:
             recipe = make_recipe(self.graph, self.options, loader, shared)
-            trainer = Trainer(training_job(recipe, self.folder, self.work / f"{loader}-{shared}"), Ranks())
-            self.trainers[loader, shared] = trainer
-        return trainer
+            engine = PairEngine(training_job(recipe, self.folder, self.work / f"{loader}-{shared}"), Ranks())
+            self.engines[loader, shared] = engine
+        return engine
 
     def _walking(self, p: float = 1.0, q: float = 1.0) -> Job:
         walks: list[Walks] = []
 
         def walk(times: int) -> float:
             if not walks:
-                store = self._trainer("walks", 1).store
+                store = self._engine("walks", 1).store
                 arrays = (np.asarray(store[key]) for key in ("csr_indptr", "csr_indices"))
                 walks.append(Walks(*arrays, key=1, length=self.options["length"], p=p, q=q))
             tokens = np.empty((_WALKS, self.options["length"]), walks[0].indices.dtype)

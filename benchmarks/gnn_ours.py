@@ -16,7 +16,7 @@ from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
 from configs.schema import Recipe
 from models.kernels.sparse.adjacency import Adjacency
 from tasks.kinds.of import predict
-from tasks.train import loop
+from tasks.train.gradients import engine, family
 from tasks.train.gradients.pipeline import Pipeline
 from tasks.train.job import Job
 from tasks.train.strategies.base import Ranks
@@ -102,44 +102,44 @@ class Training(Contender):
         self.recipe = training_recipe(settings)
         self.gate = Gate()
         self._scratch = tempfile.TemporaryDirectory(prefix="graphmill-benchmark-", ignore_cleanup_errors=True)
-        self.trainer = self._start()
+        self.engine = self._start()
         train = Arrays(settings.graph)["train_idx"]
         self.positions = shuffled(np.arange(len(train), dtype=np.int64), settings.batch_size, settings.seed)
         self.drawn = 0
         self.jobs = {"train": self.gate.allow, "sample": self._sample, "gather": self._gather}
 
     def _start(self) -> Any:
-        """Run `loop.train` in a thread; return the trainer that it makes."""
+        """Train in a thread; return the engine that is made for it."""
         gate, made = self.gate, threading.Event()
-        trainers: list[Any] = []
+        engines: list[Any] = []
 
-        class Paced(loop.Trainer):
+        class Paced(engine.GradientEngine):
             def __init__(self, *args: Any) -> None:
                 super().__init__(*args)
-                trainers.append(self)
+                engines.append(self)
                 made.set()
 
-            def _step(self, *args: Any) -> None:
+            def _step(self) -> None:
                 gate.enter()
-                super()._step(*args)
+                super()._step()
                 gate.leave()
 
         def run() -> None:
             error: BaseException | None = None
             try:
-                loop.train(job, Ranks())
+                family.train(job, Ranks())
             except BaseException as raised:
                 error = raised
             gate.close(error)
             made.set()
 
         job = Job.make(self.recipe, Path(self.settings.graph), "benchmark", Path(self._scratch.name))
-        loop.Trainer = Paced  # what `train` makes
+        engine.GradientEngine = Paced  # what `train` makes
         threading.Thread(target=run, daemon=True, name="training").start()
         made.wait()
         if gate.error is not None:
             raise gate.error
-        return trainers[0]
+        return engines[0]
 
     def versions(self) -> dict[str, str]:
         import numba
@@ -147,7 +147,7 @@ class Training(Contender):
         return {"torch": torch.__version__, "numba": numba.__version__}
 
     def _sample(self, units: int) -> None:
-        loader = self.trainer.batches.loader
+        loader = self.engine.batches.loader
 
         def sample(positions: Array, key: int) -> Any:
             seeds = np.sort(np.asarray(loader.seeds[positions], np.int64))
@@ -156,7 +156,7 @@ class Training(Contender):
         self._make(units, sample)
 
     def _gather(self, units: int) -> None:
-        self._make(units, self.trainer.batches.loader.batch)
+        self._make(units, self.engine.batches.loader.batch)
 
     def _make(self, units: int, make: Callable[[Array, int], Any]) -> None:
         """Make so many batches as the pipeline makes them, on all threads that a contender has."""
@@ -171,11 +171,11 @@ class Training(Contender):
     def fit(self, epochs: int) -> dict[str, float]:
         """Train to the end of the recipe's epochs; test accuracy by full neighbourhoods."""
         assert self.recipe.train.epochs == epochs
-        self.gate.allow(self.trainer.steps * epochs)
+        self.gate.allow(self.engine.steps_a_round * epochs)
         while not self.gate.ended:
             self.gate.allow(0)
-        validation = self.trainer.validation
-        metrics: dict[str, float] = validation.evaluator(predict(validation.predictor, self.trainer.model, "test"))
+        validation = self.engine.validation
+        metrics: dict[str, float] = validation.evaluator(predict(validation.predictor, self.engine.model, "test"))
         return {"accuracy": metrics["accuracy"]}
 
 

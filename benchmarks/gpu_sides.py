@@ -17,7 +17,7 @@ from benchmarks.gnn_worker import Arrays
 from configs.schema import Recipe
 from models.block import Batch
 from tasks.processes.device import use_threads, wait_for
-from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.pipeline import Pipeline, Upload, pipeline_sizes
 from tasks.train.gradients.precision import set_determinism, set_kernels, step_products
 from tasks.train.job import AnyJob, GnnJob
@@ -89,9 +89,9 @@ class Ours:
         work.mkdir(parents=True, exist_ok=True)
         job: AnyJob = GnnJob.make(recipe, folder, "benchmark", work)
         use_threads(job.train.threads)
-        self.device, self.trainer = device, Trainer(job, Ranks(), device)  # type: ignore[arg-type]
-        self.config, self.batches = self.trainer.config, self.trainer.batches
-        self.trainer.model.train()
+        self.device, self.engine = device, GradientEngine(job, Ranks(), device)  # type: ignore[arg-type]
+        self.config, self.batches = self.engine.config, self.engine.batches
+        self.engine.model.train()
         self.ahead, self.threads = pipeline_sizes(self.config, device)
         self.number = 0
         self.pipeline: Pipeline | None = None
@@ -110,8 +110,8 @@ class Ours:
         pipeline, ready = self.pipeline, 0 if self.config.cuda_graph else self.ahead
         set_determinism(self.config)  # both are the process's, and another side's may be others
         set_kernels(self.config, self.device)
-        with step_products(self.config):
-            return steady_milliseconds(lambda: self.trainer._step(pipeline), count, ready, self.device)
+        self.engine.pipeline = pipeline
+        return steady_milliseconds(self.engine.step, count, ready, self.device)
 
     def close(self) -> None:
         if self.pipeline is not None:
@@ -141,7 +141,7 @@ class Ours:
         }
 
     def _stages(self, batch: Batch, upload: Upload | None, clock: Clock, number: int) -> list[Any]:
-        optimization, marks = self.trainer.optimization, [clock.mark()]
+        optimization, marks = self.engine.optimization, [clock.mark()]
         there = batch.to(self.device) if upload is None else upload.receive(*upload.send(lambda: batch))
         marks.append(clock.mark())
         loss = optimization.loss(there)

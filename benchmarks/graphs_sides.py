@@ -22,7 +22,7 @@ from benchmarks.embeddings_peers import Job, Paced, serve_side, timed
 from benchmarks.gnn_graphs import graph_recipe
 from configs.schema import Recipe
 from tasks.processes.children import die_with_parent
-from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.pipeline import Pipeline, pipeline_sizes
 from tasks.train.strategies.base import Ranks
 
@@ -77,26 +77,27 @@ class Ours:
             if not made:
                 recipe = make_recipe(self.options["graphs"], model, precision)
                 work = Path(self.options["work"]) / f"{model}-{precision}"
-                trainer = Trainer(training_job(recipe, self.folder, work), Ranks(), torch.device("cpu"))
-                trainer.model.train()
-                made.extend((trainer, start_pipeline(trainer)))
+                engine = GradientEngine(training_job(recipe, self.folder, work), Ranks(), torch.device("cpu"))
+                engine.model.train()
+                engine.pipeline = start_pipeline(engine)
+                made.append(engine)
             return timed(lambda: take_steps(*made, steps))
 
         return train
 
 
-def start_pipeline(trainer: Trainer) -> Pipeline:
-    """Return what makes the trainer's batches, as its `run` does."""
-    batches, config = trainer.batches, trainer.config
-    ahead, threads = pipeline_sizes(config, trainer.device)
-    options: dict[str, Any] = {"ahead": ahead, "threads": threads, "device": trainer.device}
+def start_pipeline(engine: GradientEngine) -> Pipeline:
+    """Return what makes the engine's batches, as its `running` does."""
+    batches, config = engine.batches, engine.config
+    ahead, threads = pipeline_sizes(config, engine.device)
+    options: dict[str, Any] = {"ahead": ahead, "threads": threads, "device": engine.device}
     return Pipeline(batches.make, 0, batches.total, **options)
 
 
-def take_steps(trainer: Any, pipeline: Any, steps: int) -> float:
+def take_steps(engine: Any, steps: int) -> float:
     for _ in range(steps):
-        trainer._step(pipeline)
-    trainer.meter.read()
+        engine.step()
+    engine.meter.read()
     return steps
 
 

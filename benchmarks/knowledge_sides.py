@@ -26,7 +26,7 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.processes.children import die_with_parent
 from tasks.storage.graph_store import GraphStore
-from tasks.train.knowledge.trainer import KnowledgeTrainer
+from tasks.train.knowledge.engine import TripleEngine
 from tasks.train.strategies.base import Ranks
 
 OPTIONS: dict[str, tuple[dict[str, Any], Any]] = {
@@ -137,7 +137,7 @@ class Ours:
         }
 
     def _training(self, model: str, negatives: int, variant: str, batch: int) -> Callable[[int], Done]:
-        trainers: list[KnowledgeTrainer] = []
+        trainers: list[TripleEngine] = []
         first = 0
 
         def train(chunks: int) -> Done:
@@ -146,7 +146,7 @@ class Ours:
                 recipe = make_recipe(self.options, model, negatives, variant, batch)
                 name = job_name(model, negatives, variant).replace(", ", "-")
                 work = Path(self.options["work"]) / f"{name}-{batch}"
-                trainers.append(KnowledgeTrainer(training_job(recipe, self.folder, work), Ranks()))
+                trainers.append(TripleEngine(training_job(recipe, self.folder, work), Ranks()))
             some = range(first, first + chunks)
             first = some.stop
             return timed(lambda: train_chunks(trainers[0], some))

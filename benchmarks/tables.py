@@ -37,8 +37,8 @@ from tasks.processes.memory import available_bytes
 from tasks.storage.home import Home
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.device import negative_keys
-from tasks.train.tables.place import Place
-from tasks.train.tables.trainer import Trainer
+from tasks.train.tables.pair_engine import PairEngine
+from tasks.train.tables.place import RankDevice
 
 RESULTS = Path(__file__).parent / "results"
 LOSS_PAIRS = 20_000
@@ -60,12 +60,12 @@ def make_recipe(args: argparse.Namespace) -> Recipe:
 
 
 class Contest:
-    """A trainer on the CPU, and the same training on a device."""
+    """A engine on the CPU, and the same training on a device."""
 
     def __init__(self, recipe: Recipe, folder: Path, work: Path, device: torch.device) -> None:
         job = training_job(recipe, folder, work)
-        place = Place.on_gpu(device) if device.type == "cuda" else Place(device, available_bytes())
-        self.cpu, self.other = Trainer(job, Ranks()), Trainer(job, Ranks(), place)
+        place = RankDevice.on_gpu(device) if device.type == "cuda" else RankDevice(device, available_bytes())
+        self.cpu, self.other = PairEngine(job, Ranks()), PairEngine(job, Ranks(), place)
         self.device, self.loader = device, self.other.loader
         self.chunks = range(min(self.other.settings.total_chunks, max(1, (1 << 22) // self.loader.room)))
         assert place.memory is not None
@@ -96,10 +96,10 @@ class Contest:
         count = self.loader.fill(3, *ends)
         same = counts.item() == count
         same &= all(np.array_equal(one[0, :count].cpu(), end[:count]) for one, end in zip(drawn, ends, strict=True))
-        expected = self.cpu.engine.objective.samples(*ends[:, :count], (3, 0, 0), 0).negatives
+        expected = self.cpu.stepper.objective.samples(*ends[:, :count], (3, 0, 0), 0).negatives
         found = torch.zeros(expected.shape, dtype=drawn[0].dtype, device=self.device)
         keys = torch.from_numpy(negative_keys(self.cpu.job.seed, range(3, 4))).to(self.device)
-        table = table_tensor(self.other.negatives.table(0), self.device)
+        table = table_tensor(self.other.stepper.objective.negatives.table(0), self.device)
         draw_many(table, keys, found.view(1, -1))
         same &= np.array_equal(found.cpu(), expected)
         if not same:
@@ -122,7 +122,7 @@ class Contest:
         """Millions of negatives a second."""
         from tasks.sampling.device.alias_triton import draw_many, table_tensor
 
-        table = table_tensor(self.other.negatives.table(0), self.device)
+        table = table_tensor(self.other.stepper.objective.negatives.table(0), self.device)
         keys = torch.arange(len(self.chunks), device=self.device)
         indices = self.pairs.walks.indices  # type: ignore[attr-defined]
         drawn = indices.new_empty((len(self.chunks), 5 * self.loader.room))
@@ -147,32 +147,32 @@ class Contest:
         rate, bytes_per_second = pairs / seconds / 1e6, traffic / seconds / 1e9
         return {"M pairs/s": rate, "GB/s": bytes_per_second, "programs at most": concurrency.programs}
 
-    def whole(self, trainer: Trainer) -> dict[str, Any]:
+    def whole(self, engine: PairEngine) -> dict[str, Any]:
         """Train all samples on one side."""
-        settings, before = self.other.settings, self.loss(trainer)
-        train = trainer._train_chunks if settings.num_blocks == 1 else trainer._train_pool
+        settings, before = self.other.settings, self.loss(engine)
+        train = engine.train_chunks if settings.num_blocks == 1 else engine.train_pool
         began, pairs = time.perf_counter(), 0
         for first in range(0, settings.total_chunks, settings.chunks_a_pool):
             pairs += train(range(first, min(first + settings.chunks_a_pool, settings.total_chunks)))[1]
         self.wait()
         rate = pairs / (time.perf_counter() - began) / 1e6
-        rows = [table.read(slice(0, 1000)) for pair in self.block(trainer).values() for table in pair]
+        rows = [table.read(slice(0, 1000)) for pair in self.block(engine).values() for table in pair]
         finite = all(bool(np.isfinite(row).all()) for row in rows)
-        return {"M pairs/s": rate, "loss before": before, "loss after": self.loss(trainer), "finite": finite}
+        return {"M pairs/s": rate, "loss before": before, "loss after": self.loss(engine), "finite": finite}
 
-    def block(self, trainer: Trainer) -> Meeting:
+    def block(self, engine: PairEngine) -> Meeting:
         """The blocks that pairs of block 0 with itself meet in, as they are now."""
-        trainer.grid.load(trainer.grid.keys(0, 0))
-        return trainer.grid.meeting(0, 0)
+        engine.grid.load(engine.grid.keys(0, 0))
+        return engine.grid.meeting(0, 0)
 
-    def loss(self, trainer: Trainer) -> float:
+    def loss(self, engine: PairEngine) -> float:
         """Of fresh pairs whose ends both lie in block 0."""
         ends = np.empty((2, self.loader.room), self.cpu.id_type)
         count = min(self.loader.fill(10**9, *ends), LOSS_PAIRS)
-        blocks = trainer.settings.num_blocks
+        blocks = engine.settings.num_blocks
         centres, contexts = ends[:, :count][:, (ends[:, :count] % blocks == 0).all(0)] // blocks
-        samples = trainer.engine.objective.samples(centres, contexts, (10**9, 0, 0), 0)
-        return trainer.model.loss(trainer.options, self.block(trainer), samples)
+        samples = engine.stepper.objective.samples(centres, contexts, (10**9, 0, 0), 0)
+        return engine.model.loss(engine.options, self.block(engine), samples)
 
 
 def all_items(args: argparse.Namespace, contest: Callable[[], Contest]) -> Items:

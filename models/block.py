@@ -161,8 +161,8 @@ class Block(Movable):
         """Return what `make` returns, called the first time only: for what layers derive from a block's edges."""
         if name not in self._cache:
             self._cache[name] = make()
-        found: V = self._cache[name]
-        return found
+        kept: V = self._cache[name]
+        return kept
 
     @property
     def num_dst(self) -> int:

@@ -67,8 +67,8 @@ class KernelCacheLocator(InTreeCacheLocator):
         path = Path(file).resolve()
         if not path.is_relative_to(ROOT) and not (path.is_file() and _imported(path)):
             return None
-        found: KernelCacheLocator | None = super().from_function(function, file)  # type: ignore[no-untyped-call]
-        return found
+        locator: KernelCacheLocator | None = super().from_function(function, file)  # type: ignore[no-untyped-call]
+        return locator
 
 
 class UserKernelCacheLocator(KernelCacheLocator):
@@ -91,13 +91,13 @@ def digest(file: Path) -> str:
 
 def sources(file: Path) -> set[Path]:
     """Return a file and the files of this repository that it imports from; those with kernels, with theirs in turn."""
-    found, left = {file}, [file]
+    files, left = {file}, [file]
     while left:
-        for imported in _imported(left.pop()) - found:
-            found.add(imported)
+        for imported in _imported(left.pop()) - files:
+            files.add(imported)
             if b"numba" in imported.read_bytes():
                 left.append(imported)
-    return found
+    return files
 
 
 @functools.cache

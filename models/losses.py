@@ -84,14 +84,16 @@ def loss_of_several(
     label, score = 0, 0
     widths = zip(facts.head_types, facts.head_labels, facts.head_scores, facts.head_weights, strict=True)
     for number, (task_type, num_labels, num_scores, weight) in enumerate(widths):
-        own, truth = scores[:, score : score + num_scores], target[:, label : label + num_labels]
+        task_scores, task_target = scores[:, score : score + num_scores], target[:, label : label + num_labels]
         kind = label_type(task_type)
         if kind.one_of_many:
-            truth = torch.nan_to_num(truth[:, 0], nan=-1.0).long()
+            task_target = torch.nan_to_num(task_target[:, 0], nan=-1.0).long()
         elif kind.is_number:
             scale = torch.tensor(facts.label_scale[score : score + num_scores], device=scores.device)
-            own, truth = own / scale, truth / scale  # the mean falls out of the difference
-        total = total + weight * loss_of(task_type)(own, truth, *(class_weights[number] if class_weights else ()))
+            task_scores, task_target = task_scores / scale, task_target / scale  # the mean falls out of the difference
+        total = total + weight * loss_of(task_type)(
+            task_scores, task_target, *(class_weights[number] if class_weights else ())
+        )
         label, score = label + num_labels, score + num_scores
     return total
 

@@ -248,7 +248,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/train/gradients/engine.py: job.work / f'part-{ranks.rank}'",
         "tasks/leak_check/changed_tables.py: context.work / f'table-{number}'",
         "tasks/leak_check/changed_tables.py: folder / f\"{len(files):06d}.{('csv' if is_csv else 'parquet')}\"",
-        "tasks/train/gradients/self_training.py: job.work / f'round-{number}'",
+        "tasks/train/gradients/family.py: job.work / f'round-{number}'",
         "tasks/train/worker.py: work / LOGS / f'rank-{rank}.log'",
     ],
     "digests and random numbers": [
@@ -289,6 +289,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/writer.py: self._owner.folder / self.folder",
         "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / entry.path",
         "tasks/preprocess/transforms/vectors.py: self.folder / name",
+        "tasks/preprocess/transforms/vectors.py: self.folder / table.file",
         "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / self.entries[name].path",
     ],
     "checked before: a pattern of the option, `is_file_name`, or one of the names that a folder lists": [

@@ -16,7 +16,7 @@ from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_graphs import DATA
 from benchmarks.side_processes import LeftOutError, own_command, start_side
 from tasks.storage.graph_store import GraphStore
-from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.strategies.base import Ranks
 from tests.needs import import_package
 from tests.support import as_partition, molecule_graph
@@ -118,6 +118,6 @@ def test_pyg_has_the_same_graphs_and_as_many_parameters(
     assert math.isfinite(loop.loss)
     work = molecules.parent / "work"
     recipe = graphs_sides.make_recipe("ogbg-molhiv", model, "float32")
-    trainer = Trainer(training_job(recipe, molecules, work), Ranks(), torch.device("cpu"))
-    mine, theirs = (sum(p.numel() for p in made.parameters()) for made in (trainer.model, loop.model))
+    engine = GradientEngine(training_job(recipe, molecules, work), Ranks(), torch.device("cpu"))
+    mine, theirs = (sum(p.numel() for p in made.parameters()) for made in (engine.model, loop.model))
     assert mine == theirs

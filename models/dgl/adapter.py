@@ -33,9 +33,9 @@ _HEADER = (32, 4096)  # bytes of a file of dgl.save_graphs that mean something, 
 
 def dgl_folder() -> Path:
     """Return where DGL is installed, without importing it. Raises RecipeError naming the ways out."""
-    found = importlib.util.find_spec("dgl")
-    if found is not None and found.origin is not None:
-        return Path(found.origin).parent
+    spec = importlib.util.find_spec("dgl")
+    if spec is not None and spec.origin is not None:
+        return Path(spec.origin).parent
     if sys.version_info[:2] > NEWEST_PYTHON:
         newest = ".".join(map(str, NEWEST_PYTHON))
         raise RecipeError(

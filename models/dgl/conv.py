@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -67,15 +66,6 @@ def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes, place:
     `place` is what messages call the options.
     """
     spec, given = find_convolution(name), dict(options)
-    if name == "GroupRevRes":
-        groups, inner = given.pop("groups"), given.pop("conv")
-        width = sizes.in_dim // max(1, groups)
-        if width * groups != sizes.in_dim:
-            raise RecipeError(f"model.options.groups={groups} does not divide the layer's width {sizes.in_dim}")
-        module = make_convolution(inner, given, replace(sizes, in_dim=width, out_dim=width, last=False))
-        if len(list(module.parameters())) == 0:
-            raise RecipeError(f"model.options.conv={inner} learns nothing; GroupRevRes wants one that does")
-        return load_dgl().nn.pytorch.GroupRevRes(_Joined(module), groups)
     try:
         if name == "AtomicConv":
             given = {key: torch.tensor(value, dtype=torch.float32) for key, value in given.items()}
@@ -106,18 +96,6 @@ def _without_gradients_of_no_distance(message: Callable[[Any], Any], edges: Any)
         for each in (radial, direction):
             each.register_hook(lambda gradient: gradient.masked_fill(radial == 0, 0))
     return message(edges)
-
-
-class _Joined(nn.Module):
-    """Any convolution with its heads side by side."""
-
-    def __init__(self, conv: nn.Module) -> None:
-        super().__init__()
-        self.conv = conv
-
-    def forward(self, graph: Any, x: Tensor) -> Tensor:
-        """Convolve: x (n, in) -> (n, out)."""
-        return self.conv(graph, x).flatten(1)
 
 
 class DglConv(nn.Module):
@@ -204,15 +182,10 @@ class DglConv(nn.Module):
             graph = give_degrees(graph.local_var(), degrees, degrees)
         kept = None if carried is None else own_rows(block, carried)
         weights = {"edge_weight": block.weight} if self.weighted else {}
-        frees_rows = self.name == "GroupRevRes"  # the input's after the forward pass, the result's in the backward pass
-        x = x.clone() if frees_rows else x
         try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "TypedStorage is deprecated")  # GroupRevRes
-                y = self.conv(graph, x, *self._read(block, graph, carried), **weights)
+            y = self.conv(graph, x, *self._read(block, graph, carried), **weights)
         except (dgl.DGLError, RuntimeError, TypeError, ValueError, AssertionError, KeyError) as error:
             raise RecipeError(f"dgl.nn.pytorch.{self.name}: {str(error).strip() or type(error).__name__}") from error
-        y = y.clone() if frees_rows else y
         if isinstance(y, tuple):
             if "coordinates" in self.spec.reads:
                 kept = own_rows(block, y[1])
@@ -223,26 +196,26 @@ class DglConv(nn.Module):
 
     def _read(self, block: Block, graph: Any, carried: Tensor | None) -> list[Any]:
         """Return what `forward` of the convolution takes beside graph and node features."""
-        found: list[Any] = []
+        arguments: list[Any] = []
         for word in self.spec.reads:
             if word in ("edges", "edges_if_any", "edges_like_nodes"):
-                found += [] if self.edges is None else [_rows(self.edges(block, torch.float32))]
+                arguments += [] if self.edges is None else [_rows(self.edges(block, torch.float32))]
             elif word == "relations":
-                found.append(torch.zeros(block.num_edges).long() if block.edge_type is None else block.edge_type)
+                arguments.append(torch.zeros(block.num_edges).long() if block.edge_type is None else block.edge_type)
             elif word == "distances":
                 assert block.edge_feat is not None, "the loader gave no edge features"
-                found.append(block.edge_feat.norm(dim=1, keepdim=True))
+                arguments.append(block.edge_feat.norm(dim=1, keepdim=True))
             elif word == "degrees":
                 assert self.pseudo is not None
                 scale = (end_degrees(block) + 1).rsqrt()
                 ends = torch.stack([scale[block.indices.long()], scale[graph.edges(order="eid")[1]]], 1)
-                found.append(self.pseudo(ends))
+                arguments.append(self.pseudo(ends))
             elif word == "lambda_max":
-                found.append([2.0] * graph.batch_size)
+                arguments.append([2.0] * graph.batch_size)
             else:
                 assert carried is not None
-                found.append(carried.flatten().long() if word == "node_types" else carried)
-        return found
+                arguments.append(carried.flatten().long() if word == "node_types" else carried)
+        return arguments
 
 
 def _rows(edges: Any) -> Tensor:

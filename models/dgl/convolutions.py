@@ -107,12 +107,6 @@ CONVOLUTIONS: Mapping[str, Convolution] = {
         same_width=True,
     ),
     "GraphConv": Convolution({"in_feats": "in", "out_feats": "out"}, takes_weights=True, out_degrees=True),
-    "GroupRevRes": Convolution(
-        {"gnn_module": "group"},
-        {"groups": 2, "conv": "SAGEConv"},
-        same_width=True,
-        whole="each group of columns reads the sources' columns of the group before",
-    ),
     "HGTConv": Convolution(
         {"in_size": "in", "head_size": "head", "num_ntypes": "node_types", "num_etypes": "relations"},
         {"num_heads": 4},
@@ -161,6 +155,8 @@ REFUSED: Mapping[str, str] = {
     "DenseSAGEConv": f"{_DENSE}; take SAGEConv with aggregator_type=gcn, which computes the same",
     "EdgeWeightNorm": "gives weights of edges and no vectors of nodes; TAGConv, SGConv, APPNPConv and GCN2Conv call it "
     "with model.edge_weights=true",
+    "GroupRevRes": "wraps a convolution that is reversible by groups of columns; take model deepgcn with "
+    "reversible=true, which is that",
     "HeteroGraphConv": "wraps a convolution for each relation; take model dgl_hetero, which is that",
     "TWIRLSUnfoldingAndAttention": "is the propagation inside TWIRLSConv and needs the self-loops that this adds; take "
     "TWIRLSConv",
@@ -187,41 +183,28 @@ def complete_options(name: str, given: Mapping[str, Any], place: str = "model.op
 
     Raises:
         RecipeError: unknown or misspelt ones, with the known ones and their defaults; one that graphmill fills itself;
-            a number of hops or groups that is none.
+            a number of hops that is none.
     """
     spec = find_convolution(name)
     signature = convolution_options(name)
-    for key in (spec.hops, "groups"):
-        if key and key in given and (type(given[key]) is not int or given[key] < 0):
-            raise RecipeError(f"{place}.{key}={given[key]}: a whole number from 0 is needed")
-    if name == "GroupRevRes":
-        return {**spec.defaults, **_inner_options(spec, given)}
+    if spec.hops in given and (type(given[spec.hops]) is not int or given[spec.hops] < 0):
+        raise RecipeError(f"{place}.{spec.hops}={given[spec.hops]}: a whole number from 0 is needed")
     # Functions are no options of a recipe.
-    known = {key: spec.defaults.get(key, value) for key, value in signature.items() if key != "activation"}
-    known = {key: value for key, value in known.items() if key not in spec.sizes}
+    options = {key: spec.defaults.get(key, value) for key, value in signature.items() if key != "activation"}
+    options = {key: value for key, value in options.items() if key not in spec.sizes}
     for key in given:
-        if key in signature and key not in known:
+        if key in signature and key not in options:
             why = f"model.{key} does that" if key in ("activation", "norm") else "graphmill sets it by graph and model"
             raise RecipeError(f"{place}.{key}: {why}; remove it")
-        if key not in known:
-            shown = ", ".join(f"{option}={value}" if value is not ... else option for option, value in known.items())
+        if key not in options:
+            shown = ", ".join(f"{option}={value}" if value is not ... else option for option, value in options.items())
             raise RecipeError(
-                f"{place}: {name} has no option {key!r}{did_you_mean(key, known)}; known: {shown or 'none'}"
+                f"{place}: {name} has no option {key!r}{did_you_mean(key, options)}; known: {shown or 'none'}"
             )
     complete = {**spec.defaults, **given}
-    if "allow_zero_in_degree" in known:  # isolated nodes, and sources without drawn edges, are no mistake here
+    if "allow_zero_in_degree" in options:  # isolated nodes, and sources without drawn edges, are no mistake here
         complete.setdefault("allow_zero_in_degree", True)
     return complete
-
-
-def _inner_options(spec: Convolution, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options of the convolution that GroupRevRes wraps, `conv`, which stand beside its own."""
-    own = {key: given[key] for key in spec.defaults if key in given}
-    inner = str(own.get("conv", spec.defaults["conv"]))
-    found = find_convolution(inner)
-    if found.reads or found.whole or inner == "GroupRevRes":
-        raise RecipeError(f"model.options.conv={inner}: GroupRevRes takes convolutions that read node features alone")
-    return {**own, **complete_options(inner, {key: value for key, value in given.items() if key not in own})}
 
 
 def hops(name: str, options: Mapping[str, Any]) -> int:

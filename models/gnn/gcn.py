@@ -23,16 +23,16 @@ def propagate(block: Block, x: Tensor) -> Tensor:
     to its full expectation, so that training and layer-wise inference normalise alike (DGL takes the block's own).
     """
     norm, scale = _scales(block)
-    own = norm[: block.num_dst]
+    target_norm = norm[: block.num_dst]
     y = weighted_sum(block.adjacency, x, block.weight, source_scale=norm, target_scale=scale)
-    return y + own_rows(block, x) * own.square().unsqueeze(1).to(x.dtype)
+    return y + own_rows(block, x) * target_norm.square().unsqueeze(1).to(x.dtype)
 
 
 def _scales(block: Block) -> tuple[Tensor, Tensor]:
     """Return what sources (num_src,) and sums over in-edges (num_dst,) are multiplied by."""
     norm = (block.degrees + 1).rsqrt()
-    own = norm[: block.num_dst]
-    return norm, own if block.scale is None or block.weight is not None else own * block.scale
+    target_norm = norm[: block.num_dst]
+    return norm, target_norm if block.scale is None or block.weight is not None else target_norm * block.scale
 
 
 def _edge_scales(block: Block) -> Scales:

@@ -47,7 +47,7 @@ class SageConv(nn.Module):
     def _of_nodes(self, block: Block, x: Tensor) -> Tensor:
         if self.pool is not None:
             return self.own(own_rows(block, x)) + self.neighbor(aggregate(block, self.pool(x), "max"))
-        known = block.mean is not None
+        has_mean = block.mean is not None
         return convolve(
             block.adjacency,
             x,
@@ -55,8 +55,8 @@ class SageConv(nn.Module):
             self.neighbor.weight,
             self.own.bias,
             edge_weight=block.weight,
-            target_scale=None if known else block.target_scale(self.aggregator),
-            pooled=aggregate(block, x, self.aggregator) if known else None,
+            target_scale=None if has_mean else block.target_scale(self.aggregator),
+            pooled=aggregate(block, x, self.aggregator) if has_mean else None,
         )
 
 

@@ -19,10 +19,10 @@ def check_shape(name: str, tensor: Tensor, *shape: int | str) -> None:
     """
     given = tuple(tensor.shape)
     if len(given) != len(shape) or any(
-        found != size and not isinstance(size, str) for found, size in zip(given, shape, strict=True)
+        actual != size and not isinstance(size, str) for actual, size in zip(given, shape, strict=True)
     ):
-        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-        raise ValueError(f"{name} must be ({wanted}), not {given}")
+        expected = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise ValueError(f"{name} must be ({expected}), not {given}")
 
 
 def check_rows(name: str, tensor: Tensor, count: int) -> None:

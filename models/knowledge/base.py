@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from models.facts import GraphFacts
-from models.layers.encoders import NodeEncoder
 from models.vectors.base import RowsModel
 
 Side = Literal["head", "tail"]
@@ -82,8 +81,9 @@ class KnowledgeModel(RowsModel):
             made = cls.queries(config, *rows, side)
             outputs = [made.vectors] if made.scale is None else [made.vectors, made.scale]
             given = [vectors] if scale is None else [vectors, scale]
-            found = torch.autograd.grad(outputs, rows, given, allow_unused=True)
-        by_entities, by_relations = (torch.zeros_like(r) if g is None else g for g, r in zip(found, rows, strict=True))
+            gradients = torch.autograd.grad(outputs, rows, given, allow_unused=True)
+        filled = (torch.zeros_like(r) if g is None else g for g, r in zip(gradients, rows, strict=True))
+        by_entities, by_relations = filled
         return by_entities, by_relations
 
     @classmethod
@@ -116,27 +116,14 @@ class KnowledgeModel(RowsModel):
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Make rows of zeros for all entities and relations. Raises RecipeError: the task is another one."""
-        nn.Module.__init__(self)
-        config.check_task(facts.task)
-        self.config, self.facts = config, facts
-        rows_alone = replace(facts, feature_dim=0, categories=())
-        self.encoder = NodeEncoder(rows_alone, config.dim, project=False)
+        super().__init__(config, facts)
         self.relations: Tensor
         self.register_buffer("relations", torch.zeros(config.relation_rows(facts.num_relations), config.relation_width))
         self.calibration: Tensor
         self.register_buffer("calibration", torch.tensor([1.0, 0.0]).repeat(facts.num_relations, 2, 1))
         """float32 (R, 2, 2): for heads and for tails of each relation, a and b of the probability
         1 / (1 + e^-(a score + b)) that a triple holds."""
-        self.layers = nn.ModuleList()
-        self.finish = nn.Identity()
         self.head = nn.Identity()
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Take over models that were registered with one fit of probabilities for all relations."""
-        found = state_dict.get(f"{prefix}calibration")
-        if found is not None and found.dim() == 1:
-            state_dict[f"{prefix}calibration"] = found.repeat(self.facts.num_relations, 2, 1)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def made_queries(

@@ -109,13 +109,13 @@ class NodeEncoder(nn.Module):
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return (n, out_dim)."""
-        known = known_labels(inputs, self.num_labels) if self.num_labels else None
+        labels = known_labels(inputs, self.num_labels) if self.num_labels else None
         x = inputs.feat
         if self.embedding is not None:
             shared = self.embedding.num_embeddings == 1
             x = self.embedding(torch.zeros_like(inputs.node_ids) if shared else inputs.node_ids)
-        elif x is not None and known is not None:
-            x = torch.cat([x, known.to(x.dtype)], 1)
+        elif x is not None and labels is not None:
+            x = torch.cat([x, labels.to(x.dtype)], 1)
         if isinstance(self.linear, TypedLinear):
             assert inputs.node_type is not None, "the loader gave no types of nodes"
             x = self.linear(x, inputs.node_type, inputs.node_type_counts)
@@ -126,7 +126,7 @@ class NodeEncoder(nn.Module):
             x = embedded if x is None else x + embedded
         assert x is not None, "the loader gave no features"
         if self.labels is not None:
-            x = x + self.labels(known)
+            x = x + self.labels(labels)
         if self.rows is not None:
             x = x + self.rows(inputs.node_ids)
         return self.activation(self.dropout(x))
@@ -142,10 +142,10 @@ def known_labels(inputs: Inputs, columns: int) -> Tensor:
     if label.is_floating_point():
         label = label.view(len(label), columns)
         return torch.nan_to_num(2 * torch.where(label.isnan(), torch.nan if guess is None else guess, label) - 1)
-    known = (label >= 0).unsqueeze(1)
+    is_labelled = (label >= 0).unsqueeze(1)
     encoded = torch.zeros(len(label), columns, device=label.device)
-    encoded.scatter_(1, label.clamp(min=0).unsqueeze(1), known.to(encoded.dtype))
-    return encoded if guess is None else torch.where(known, encoded, guess)
+    encoded.scatter_(1, label.clamp(min=0).unsqueeze(1), is_labelled.to(encoded.dtype))
+    return encoded if guess is None else torch.where(is_labelled, encoded, guess)
 
 
 class EdgeEncoder(nn.Module):

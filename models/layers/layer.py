@@ -188,8 +188,8 @@ class Layer(nn.Module):
         self.activation: nn.Module = Dropout(0.0 if bare else config.dropout)
         """And dropout."""
         if activate and not bare:
-            own = maps > 0 or config.norm != "none" or getattr(conv, "returns_own_rows", False)
-            self.activation = Activation(config.activation, config.dropout, inplace=own)
+            may_overwrite = maps > 0 or config.norm != "none" or getattr(conv, "returns_own_rows", False)
+            self.activation = Activation(config.activation, config.dropout, inplace=may_overwrite)
         self.shortcut: nn.Module | None = None
         if config.residual:
             self.shortcut = nn.Identity() if in_dim == out_dim else nn.Linear(in_dim, out_dim, bias=False)

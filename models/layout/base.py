@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from models.facts import GraphFacts
 from models.kernels.layout.move_points import PointRows, move_points
 from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.reference import layout_loss
@@ -49,14 +47,6 @@ class LayoutModel(LearntFromSamples, RowsModel):
     encoder: NodeEncoder
     evaluated_as = "layout"
 
-    def __init__(self, config: Any, facts: GraphFacts) -> None:
-        """Make a table of the graph's nodes."""
-        nn.Module.__init__(self)
-        self.config, self.facts = config, facts
-        self.encoder = NodeEncoder(replace(facts, feature_dim=0, categories=()), self.vector_dim, project=False)
-        self.layers = nn.ModuleList()
-        self.finish = nn.Identity()
-
     @classmethod
     def objective(cls, config: Any) -> LayoutObjective:
         """Return what moves points, of options that are `settled`."""
@@ -65,18 +55,9 @@ class LayoutModel(LearntFromSamples, RowsModel):
     @classmethod
     def learn(cls, config: Any, tables: Meeting, samples: Samples, rate: float, noise: int) -> None:
         """Move the points of each sample."""
-        ((own, others),) = tables.values()
-        move_points(
-            points_of(own),
-            points_of(others),
-            samples.centres,
-            samples.contexts,
-            samples.negatives,
-            cls.objective(config),
-            rate=rate,
-            most=config.most,
-            move_negatives=getattr(config, "move_negatives", True),
-        )
+        ((heads, tails),) = tables.values()
+        options = {"most": config.most, "move_negatives": getattr(config, "move_negatives", True)}
+        move_points(points_of(heads), points_of(tails), *samples.rows, cls.objective(config), rate=rate, **options)
 
     @classmethod
     def learn_on_device(
@@ -85,34 +66,23 @@ class LayoutModel(LearntFromSamples, RowsModel):
         """Move the points of each sample on a GPU."""
         from models.kernels.layout.move_points_triton import move_points as move_points_triton
 
-        ((own, others),) = tables.values()
-        move_points_triton(
-            own,
-            others,
-            samples.centres,
-            samples.contexts,
-            samples.negatives,
-            cls.objective(config),
-            rate=rates,
-            counts=samples.counts,
-            most=config.most,
-            move_negatives=getattr(config, "move_negatives", True),
-        )
+        (points,) = tables.values()
+        options = {"most": config.most, "move_negatives": getattr(config, "move_negatives", True)}
+        move_points_triton(*points, *samples.rows, cls.objective(config), rate=rates, counts=samples.counts, **options)
 
     @classmethod
     def loss(cls, config: Any, tables: AnyMeeting, samples: Samples) -> float:
         """Return the objective's loss."""
-        ((own, others),) = tables.values()
-        ends = samples.centres, samples.contexts, samples.negatives
-        return layout_loss(points_of(own), points_of(others), *ends, cls.objective(config))
+        ((heads, tails),) = tables.values()
+        return layout_loss(points_of(heads), points_of(tails), *samples.rows, cls.objective(config))
 
     @classmethod
     def vectors(
         cls, config: Any, rows: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
     ) -> NDArray[np.float32]:
         """Return the points' coordinates: (n, dim)."""
-        ((own, _),) = rows.values()
-        return own
+        ((points, _),) = rows.values()
+        return points
 
 
 def points_of(table: RowTable | DeviceTable) -> PointRows:

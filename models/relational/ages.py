@@ -29,11 +29,11 @@ class AgeEncoding(nn.Module):
 
     def forward(self, age: Tensor) -> Tensor:
         """Encode each age."""
-        known = ~torch.isnan(age)
-        days = torch.where(known, age, 0.0).clamp(min=0)
+        has_time = ~torch.isnan(age)
+        days = torch.where(has_time, age, 0.0).clamp(min=0)
         columns = [torch.ones_like(days).unsqueeze(1), (torch.log1p(days) / _LONG).unsqueeze(1)]
         if len(self.frequency):
             # In float32 a phase of 10 000 days is right to a minute.
             phase = days.unsqueeze(1) * self.frequency
             columns += [torch.sin(phase), torch.cos(phase)]
-        return torch.cat(columns, 1) * known.unsqueeze(1)
+        return torch.cat(columns, 1) * has_time.unsqueeze(1)

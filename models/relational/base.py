@@ -139,8 +139,8 @@ class RelationalModel(GraphModel):
     @property
     def embedded(self) -> tuple[int, ...]:
         """Types of nodes of which the model learns a row for each."""
-        found: tuple[int, ...] = self.config.embedded(self.facts)
-        return found
+        types: tuple[int, ...] = self.config.embedded(self.facts)
+        return types
 
     @property
     def numbered(self) -> dict[int, Any]:

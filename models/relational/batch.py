@@ -80,8 +80,8 @@ class TypedBlock(Movable):
         """Return what `make` returns, called the first time only."""
         if name not in self._cache:
             self._cache[name] = make()
-        found: V = self._cache[name]
-        return found
+        kept: V = self._cache[name]
+        return kept
 
 
 @dataclass

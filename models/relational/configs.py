@@ -98,10 +98,8 @@ class RelationalModelConfig(ComponentConfig):
         if not facts.relation_ends:
             raise RecipeError(
                 f"model.name={self.name} has to know which types each relation joins, and the prepared graph does not "
-                "say: set preprocess.self_loops=remove (or keep); if an earlier version prepared it, prepare it again "
-                "(graphmill run RECIPE --force preprocess)"
+                "say: set preprocess.self_loops=remove (or keep)"
             )
-
         self.embedded(facts)
 
     def embedded(self, facts: GraphFacts) -> tuple[int, ...]:
@@ -110,10 +108,10 @@ class RelationalModelConfig(ComponentConfig):
             return () if facts.rank_type is None else (facts.rank_type,)
         for name in self.id_embedding.types:
             if name not in facts.node_types:
-                known = [one for t, one in enumerate(facts.node_types) if t != facts.label_type]
+                tables = [one for t, one in enumerate(facts.node_types) if t != facts.label_type]
                 raise RecipeError(
-                    f"model.id_embedding.types: there is no table {name!r}{did_you_mean(name, known)}; there are "
-                    f"{', '.join(known) or 'no types of rows'}"
+                    f"model.id_embedding.types: there is no table {name!r}{did_you_mean(name, tables)}; there are "
+                    f"{', '.join(tables) or 'no types of rows'}"
                 )
             if name == facts.node_types[facts.label_type] and facts.label_type != facts.seed_type:
                 raise RecipeError(

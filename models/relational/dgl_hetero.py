@@ -42,12 +42,12 @@ class RelationEdges(nn.Module):
 
     def forward(self, relation: RelationBlock) -> Tensor:
         """Encode each edge."""
-        found = torch.zeros(relation.num_edges, self.dim, device=relation.indices.device)
+        results = torch.zeros(relation.num_edges, self.dim, device=relation.indices.device)
         if self.numbers is not None:
-            found = found + self.numbers(relation.edge_feat)
+            results = results + self.numbers(relation.edge_feat)
         if self.categories is not None:
-            found = found + self.categories(relation.edge_feat_cat)
-        return found
+            results = results + self.categories(relation.edge_feat_cat)
+        return results
 
 
 class RelationConv(nn.Module):
@@ -113,13 +113,13 @@ class DglHeteroConv(TypedConv):
 
     def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Convolve: x by type (num_src_t, dim) -> by target type (num_dst_t, dim)."""
-        own = {t: x[t][: block.num_dst[t]] for t in self.hop.targets}
-        found: dict[int, list[Tensor]] = {t: [] for t in self.hop.targets}
+        target_rows = {t: x[t][: block.num_dst[t]] for t in self.hop.targets}
+        results: dict[int, list[Tensor]] = {t: [] for t in self.hop.targets}
         for number in self.hop.relations:
             relation = block.by_number[number]
             t = relation.target_type
-            found[t].append(self.mods[str(number)](relation, x[relation.source_type], own[t]))
-        return {t: self._join(t, parts) if parts else own[t] for t, parts in found.items()}
+            results[t].append(self.mods[str(number)](relation, x[relation.source_type], target_rows[t]))
+        return {t: self._join(t, parts) if parts else target_rows[t] for t, parts in results.items()}
 
     def _join(self, t: int, parts: list[Tensor]) -> Tensor:
         """Return what becomes of the relations' results (num_dst, dim) each."""

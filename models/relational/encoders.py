@@ -96,10 +96,10 @@ class TypedEncoder(nn.Module):
     def forward(self, inputs: TypedInputs, ids: Mapping[int, Tensor] | None = None) -> dict[int, Tensor]:
         """Encode each type's rows: (n_t, out_dim) by number of the type; `ids` are their learnt vectors."""
         ids = self.look_up(inputs) if ids is None else ids
-        found = {int(number): encoder(inputs.types[int(number)]) for number, encoder in self.types.items()}
+        encoded = {int(number): encoder(inputs.types[int(number)]) for number, encoder in self.types.items()}
         if self.ids is None:
-            return found
-        return found | {t: found[t] + self.ids.maps[str(t)](rows) for t, rows in ids.items()}
+            return encoded
+        return encoded | {t: encoded[t] + self.ids.maps[str(t)](rows) for t, rows in ids.items()}
 
 
 class RowVectors(nn.Module):
@@ -119,14 +119,14 @@ class RowVectors(nn.Module):
 
     def look_up(self, inputs: TypedInputs, table: nn.Module) -> dict[int, Tensor]:
         """Return the vectors of each type's rows, (n_t, dim), 0 where there is none."""
-        places, known, first = [], [], 0
+        places, numbered, first = [], [], 0
         for t, size in zip(self.numbers, self.sizes, strict=True):
             number = inputs.types[t].number
             assert number is not None, "the loader did not number the rows"
             places.append(number.clamp(min=0) + first)
-            known.append(number >= 0)
+            numbered.append(number >= 0)
             first += size
-        rows, there = table(torch.cat(places)), torch.cat(known)
+        rows, there = table(torch.cat(places)), torch.cat(numbered)
         if self.training and self.rate:
             there = there & (torch.rand(len(rows), device=rows.device) >= self.rate)
             rows = rows * (there / (1 - self.rate)).unsqueeze(1)

@@ -37,10 +37,12 @@ class HeteroSageConv(TypedConv):
         means: dict[int, Tensor] = {}
         for source in sorted(self.hop.sources):
             relations = [r for r in block.relations if r.number in self.hop.relations and r.source_type == source]
-            own, *found = stack_of(block, source, relations, own=source in self.hop.targets).means(x[source])
+            target_rows, *relation_means = stack_of(block, source, relations, own=source in self.hop.targets).means(
+                x[source]
+            )
             if source in self.hop.targets:
-                y[source] = self.own[str(source)](own)
-            means |= {relation.number: mean for relation, mean in zip(relations, found, strict=True)}
+                y[source] = self.own[str(source)](target_rows)
+            means |= {relation.number: mean for relation, mean in zip(relations, relation_means, strict=True)}
         for number in self.hop.relations:
             relation = block.by_number[number]
             t = relation.target_type

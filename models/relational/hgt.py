@@ -91,14 +91,14 @@ class HgtConv(TypedConv):
         """Convolve: x by type (num_src_t, dim) -> by target type (num_dst_t, dim)."""
         y = {}
         for t in self.hop.targets:
-            own = x[t][: block.num_dst[t]]
+            target_rows = x[t][: block.num_dst[t]]
             relations = [r for r in (block.by_number[n] for n in self.hop.relations) if r.target_type == t]
-            gathered = self._attend(block, t, relations, x, own) if relations else torch.zeros_like(own)
+            gathered = self._attend(block, t, relations, x, target_rows) if relations else torch.zeros_like(target_rows)
             for relation in relations:
                 term = self.edges[str(relation.number)](relation)
                 gathered = gathered if term is None else gathered + term
             gate = torch.sigmoid(self.skips[str(t)])
-            y[t] = gate * self.dropout(self.outputs[str(t)](F.gelu(gathered))) + (1 - gate) * own
+            y[t] = gate * self.dropout(self.outputs[str(t)](F.gelu(gathered))) + (1 - gate) * target_rows
         return y
 
     def _attend(

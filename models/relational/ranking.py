@@ -56,29 +56,24 @@ class RankingHead(nn.Module):
 
     def towers(self, x: tuple[Tensor, Tensor], ids: tuple[Tensor | None, Tensor | None]) -> tuple[Tensor, Tensor]:
         """Return the vectors of seeds and candidates from what the layers end with, and their learnt rows."""
-        return self.of_seeds(x[0], ids[0]), self.of_candidates(x[1], ids[1])
-
-    def of_seeds(self, x: Tensor, ids: Tensor | None) -> Tensor:
-        """Return vectors of seeds: (n, dim) -> (n, width)."""
-        y: Tensor = self.source(x)
-        return y if self.source_ids is None else y + self.source_ids(ids)
-
-    def of_candidates(self, x: Tensor, ids: Tensor | None) -> Tensor:
-        """Return vectors of candidates: (n, dim) -> (n, width)."""
-        y: Tensor = self.candidate(x)
-        return y if self.candidate_ids is None else y + self.candidate_ids(ids)
+        seeds, candidates = self.source(x[0]), self.candidate(x[1])
+        if self.source_ids is not None:
+            seeds = seeds + self.source_ids(ids[0])
+        if self.candidate_ids is not None:
+            candidates = candidates + self.candidate_ids(ids[1])
+        return seeds, candidates
 
     def scores(self, source: Tensor, candidate: Tensor, popularity: Tensor | None) -> Tensor:
         """Score all candidates for all seeds: (B, width), (n, width), (n, POPULARITY) -> float32 (B, n)."""
         if self.mlp is None:
-            found = source @ candidate.T * self.scale
+            scores = source @ candidate.T * self.scale
         else:
-            found = self.mlp(source.unsqueeze(1) * candidate.unsqueeze(0)).squeeze(2)
-        found = found.to(torch.promote_types(found.dtype, torch.float32))
+            scores = self.mlp(source.unsqueeze(1) * candidate.unsqueeze(0)).squeeze(2)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if self.popularity is not None:
             assert popularity is not None, "the loader counted no links"
-            found = found + (popularity * self.popularity).sum(1)  # no product: in bfloat16 it would lose counts
-        return found
+            scores = scores + (popularity * self.popularity).sum(1)  # no product: in bfloat16 it would lose counts
+        return scores
 
     def add_past(self, scores: Tensor, pairs: Tensor | None, features: Tensor | None) -> Tensor:
         """Return the scores (B, n) with what pairs' pasts say: pairs int64 (2, m), each once, features (m, PAST)."""
@@ -97,19 +92,19 @@ class RankingHead(nn.Module):
         Thompson, 1952. The right one is there for sure, so its score is as it is.
         """
         assert batch.right is not None
-        found = self.add_past(self.scores(source, candidate, batch.popularity), batch.pairs, batch.pair_feat)
-        right = found[batch.right[0], batch.right[1]]
-        others = found
+        scores = self.add_past(self.scores(source, candidate, batch.popularity), batch.pairs, batch.pair_feat)
+        right = scores[batch.right[0], batch.right[1]]
+        others = scores
         if batch.log_inclusion is not None:
             # Of what is there for this seed alone the log is infinite, and its score for other seeds no score.
-            others = (found - batch.log_inclusion).clamp(min=_MASKED)
+            others = (scores - batch.log_inclusion).clamp(min=_MASKED)
         if batch.hard is not None:
-            others = others.index_put((batch.hard[0], batch.hard[1]), found[batch.hard[0], batch.hard[1]])
+            others = others.index_put((batch.hard[0], batch.hard[1]), scores[batch.hard[0], batch.hard[1]])
         if batch.left_out is not None:
             masked = others.new_full((1,), _MASKED)
             others = others.index_put((batch.left_out[0], batch.left_out[1]), masked)
         if self.margin is not None:
-            return _missed(right, found, (others > _MASKED / 2, batch.right[0]), self.margin)
+            return _missed(right, scores, (others > _MASKED / 2, batch.right[0]), self.margin)
         return torch.stack([right, others.logsumexp(1)[batch.right[0]]], 1)
 
 

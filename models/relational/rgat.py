@@ -70,12 +70,12 @@ class RgatConv(TypedConv):
 
     def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Convolve: x by type (num_src_t, dim) -> by target type (num_dst_t, dim)."""
-        own = {t: x[t][: block.num_dst[t]] for t in self.hop.targets}
-        y = {t: self.own[str(t)](own[t]) for t in self.hop.targets}
+        target_rows = {t: x[t][: block.num_dst[t]] for t in self.hop.targets}
+        y = {t: self.own[str(t)](target_rows[t]) for t in self.hop.targets}
         for number in self.hop.relations:
             relation = block.by_number[number]
             t = relation.target_type
-            y[t] = y[t] + self.attention[str(number)](relation, x[relation.source_type], own[t])
+            y[t] = y[t] + self.attention[str(number)](relation, x[relation.source_type], target_rows[t])
             term = self.edges[str(number)](relation)
             y[t] = y[t] if term is None else y[t] + term
         return y

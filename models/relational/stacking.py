@@ -32,11 +32,11 @@ class StackedMeans:
     def of(cls, relations: list[RelationBlock], num_src: int, num_own: int) -> StackedMeans:
         """StackedMeans relations out of one type; `num_own`: how many of its rows are wanted as they are."""
         first = relations[0].indices if relations else torch.empty(0, dtype=torch.int32)
-        own = torch.arange(num_own, dtype=first.dtype, device=first.device)
-        counts = torch.cat([torch.ones_like(own, dtype=torch.int64), *(r.adjacency.degrees() for r in relations)])
+        loops = torch.arange(num_own, dtype=first.dtype, device=first.device)
+        counts = torch.cat([torch.ones_like(loops, dtype=torch.int64), *(r.adjacency.degrees() for r in relations)])
         indptr = counts.new_zeros(len(counts) + 1)
         torch.cumsum(counts, 0, out=indptr[1:])
-        indices = torch.cat([own, *(relation.indices for relation in relations)])
+        indices = torch.cat([loops, *(relation.indices for relation in relations)])
         sizes = [num_own, *(relation.adjacency.num_dst for relation in relations)]
         return cls(Adjacency(indptr, indices, num_src), counts.clamp(min=1).to(torch.float32).reciprocal(), sizes)
 

@@ -26,8 +26,8 @@ class PairRE(KnowledgeModel):
     @classmethod
     def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
         """The known end scaled, and what the other one is scaled by."""
-        known, asked = _scales(relations, side)
-        return EntityQueries(entities * known, asked.contiguous())
+        given_scale, asked = _scales(relations, side)
+        return EntityQueries(entities * given_scale, asked.contiguous())
 
     @classmethod
     def query_gradients(
@@ -35,9 +35,9 @@ class PairRE(KnowledgeModel):
     ) -> tuple[Tensor, Tensor]:
         """Of a product: the other factor; the scale's is its own."""
         assert scale is not None
-        known, _ = _scales(relations, side)
+        given_scale, _ = _scales(relations, side)
         halves = [vectors * entities, scale]
-        return vectors * known, torch.cat(halves if side == "tail" else halves[::-1], 1)
+        return vectors * given_scale, torch.cat(halves if side == "tail" else halves[::-1], 1)
 
     @classmethod
     def start_entities(cls, config: Any, rows: Tensor, generator: torch.Generator) -> None:

@@ -27,6 +27,15 @@ from models.vectors.configs import VectorModelConfig
 class RowsModel(GraphModel):
     """A table with a row for each node, and no layers: a node's vector is its row."""
 
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Make the table. Raises RecipeError: such a model is not for the graph's task."""
+        nn.Module.__init__(self)
+        config.check_task(facts.task)
+        self.config, self.facts = config, facts
+        self.encoder = NodeEncoder(replace(facts, feature_dim=0, categories=()), config.dim, project=False)
+        self.layers = nn.ModuleList()
+        self.finish = nn.Identity()
+
     @property
     def table(self) -> Tensor:
         """The rows, float32 (N, dim), wherever they are."""
@@ -57,16 +66,10 @@ class VectorModel(RowsModel):
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for tasks on whole graphs."""
-        nn.Module.__init__(self)
-        config.check_task(facts.task)
-        self.config, self.facts = config, facts
-        rows_alone = replace(facts, feature_dim=0, categories=())
-        self.encoder = NodeEncoder(rows_alone, self.vector_dim, project=False)
+        super().__init__(config, facts)
         self.lengths: Tensor
         self.register_buffer("lengths", torch.ones(facts.num_nodes))
         """float32 (N,): length of each node's vector as it was learnt."""
-        self.layers = nn.ModuleList()
-        self.finish = nn.Identity()
         self.head = self.make_head()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
@@ -95,6 +98,11 @@ class Samples:
     negatives: NDArray[Any]
     """Rows of the contexts' tables (n / shared_negatives rounded up, negatives)."""
 
+    @property
+    def rows(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Centres, contexts and negatives."""
+        return self.centres, self.contexts, self.negatives
+
 
 @dataclass(frozen=True)
 class DeviceSamples:
@@ -108,6 +116,11 @@ class DeviceSamples:
     """Rows of the contexts' tables (C, n / shared_negatives rounded up, negatives)."""
     counts: Tensor
     """int64 (C,), how many positive samples of each chunk there are."""
+
+    @property
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Centres, contexts and negatives."""
+        return self.centres, self.contexts, self.negatives
 
 
 Meeting = Mapping[str, tuple[RowTable, RowTable]]
@@ -151,8 +164,8 @@ class LearntFromSamples:
     @classmethod
     def learns_on_device(cls) -> bool:
         """Whether `learn_on_device` is defined."""
-        own, none = (getattr_static(each, "learn_on_device") for each in (cls, LearntFromSamples))
-        return own is not none
+        method, none = (getattr_static(each, "learn_on_device") for each in (cls, LearntFromSamples))
+        return method is not none
 
     @classmethod
     def loss(cls, config: Any, tables: AnyMeeting, samples: Samples) -> float:
@@ -216,11 +229,11 @@ class FactoredModel(VectorModel):
         finite = bool(vectors.isfinite().all())
         if finite and bool(vectors.any()):
             return vectors
-        found = "nothing but zeros" if finite else "numbers that are not finite"
-        own = sorted(set(type(config).model_fields) - set(VectorModelConfig.model_fields))
-        options = ", ".join(f"{name}={getattr(config, name)}" for name in own)
+        fault = "nothing but zeros" if finite else "numbers that are not finite"
+        own_options = sorted(set(type(config).model_fields) - set(VectorModelConfig.model_fields))
+        options = ", ".join(f"{name}={getattr(config, name)}" for name in own_options)
         raise RecipeError(
-            f"{config.name} makes {found} of this graph with {options}: leave out the options that are not as usual "
+            f"{config.name} makes {fault} of this graph with {options}: leave out the options that are not as usual "
             f"(graphmill models {config.name} lists them), or take another model"
         )
 

@@ -50,11 +50,11 @@ class RelationMixing(nn.Module):
         """
         parts = []
         for r in range(len(bounds) - 1):
-            own = slice(bounds[r], bounds[r + 1])
-            rows = lent[own]
+            of_relation = slice(bounds[r], bounds[r + 1])
+            rows = lent[of_relation]
             share = torch.softmax(torch.tanh(rows @ self.attention[r]) @ self.query[r], 1)  # (n, R)
             mixed = torch.bmm(share[:, None], rows).squeeze(1)  # (n, s)
-            parts.append(base[own] + mixed @ self.transform[r])
+            parts.append(base[of_relation] + mixed @ self.transform[r])
         return nn.functional.normalize(torch.cat(parts), dim=1)
 
 

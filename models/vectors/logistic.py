@@ -68,21 +68,23 @@ def _newton(x: Tensor, is_member: Tensor, strength: float) -> Tensor:
     active = torch.arange(is_member.shape[1], device=x.device)
     for _ in range(_MOST_STEPS):
         target = is_member[:, active].float()
-        own, score = weights[:, active], x @ weights[:, active]
+        active_weights, score = weights[:, active], x @ weights[:, active]
         chance = score.sigmoid()
-        gradient = own + strength * (x.T @ (chance - target))
+        gradient = active_weights + strength * (x.T @ (chance - target))
         norms = gradient.norm(dim=0)
         start = norms if start is None else start
         open_ = norms > _TOLERANCE * rarer[active] * start[active]
         if not open_.any():
             break
         if not open_.all():
-            active, target, own, score, chance, gradient = (
+            active, target, active_weights, score, chance, gradient = (
                 active[open_],
-                *(matrix[:, open_] for matrix in (target, own, score, chance, gradient)),
+                *(matrix[:, open_] for matrix in (target, active_weights, score, chance, gradient)),
             )
         step = _solve(x, strength * chance * (1 - chance), gradient)
-        weights[:, active] = own + step * _step_size(x, strength, target, own, score, gradient, step)
+        weights[:, active] = active_weights + step * _step_size(
+            x, strength, target, active_weights, score, gradient, step
+        )
     return weights
 
 

@@ -26,18 +26,9 @@ class SkipGram(SampledModel):
     @classmethod
     def learn(cls, config: Any, tables: Meeting, samples: Samples, rate: float, noise: int) -> None:
         """Take skip-gram's steps."""
-        for own, others in tables.values():
-            train_pairs(
-                own,
-                others,
-                samples.centres,
-                samples.contexts,
-                samples.negatives,
-                rate=rate,
-                group=config.shared_negatives,
-                negative_weight=config.negative_weight,
-                noise=noise,
-            )
+        options = {"group": config.shared_negatives, "negative_weight": config.negative_weight, "noise": noise}
+        for vertex, context in tables.values():
+            train_pairs(vertex, context, *samples.rows, rate=rate, **options)
 
     @classmethod
     def learn_on_device(
@@ -46,19 +37,9 @@ class SkipGram(SampledModel):
         """Take skip-gram's steps on a GPU."""
         from models.kernels.skipgram.train_pairs_triton import train_pairs as train_pairs_triton
 
-        for own, others in tables.values():
-            train_pairs_triton(
-                own,
-                others,
-                samples.centres,
-                samples.contexts,
-                samples.negatives,
-                rate=rates,
-                counts=samples.counts,
-                group=config.shared_negatives,
-                negative_weight=config.negative_weight,
-                noise=noise,
-            )
+        options = {"group": config.shared_negatives, "negative_weight": config.negative_weight, "noise": noise}
+        for vertex, context in tables.values():
+            train_pairs_triton(vertex, context, *samples.rows, rate=rates, counts=samples.counts, **options)
 
     @classmethod
     def loss(cls, config: Any, tables: Meeting | DeviceMeeting, samples: Samples) -> float:
@@ -66,7 +47,7 @@ class SkipGram(SampledModel):
         drawn = np.repeat(samples.negatives, config.shared_negatives, 0)[: len(samples.centres)]
         pairs = samples.centres, samples.contexts
         weight = config.negative_weight
-        losses = [pair_loss(own, others, *pairs, drawn, weight) for own, others in tables.values()]
+        losses = [pair_loss(vertex, context, *pairs, drawn, weight) for vertex, context in tables.values()]
         return sum(losses) / len(losses)
 
     @classmethod
@@ -75,7 +56,8 @@ class SkipGram(SampledModel):
     ) -> NDArray[np.float32]:
         """Return a node's row, or the sum of its rows; of both orders side by side, each with half of the length."""
         parts = [
-            own + other if config.rows == "sum" and name == "second" else own for name, (own, other) in rows.items()
+            vertex + context if config.rows == "sum" and name == "second" else vertex
+            for name, (vertex, context) in rows.items()
         ]
         if len(parts) == 1:
             return parts[0]

@@ -5,12 +5,19 @@ A family is a module with the functions of `Family`; it is imported when the fir
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from configs.layout_options import LAYOUT
+from configs.families.row_training import (
+    FactorTrainConfig,
+    KnowledgeTrainConfig,
+    LayoutTrainConfig,
+    MultiplexTrainConfig,
+    TableTrainConfig,
+)
 from configs.registry import MODELS
-from configs.training import TrainBase, TrainConfig
+from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
@@ -23,14 +30,23 @@ if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
 
 
+_ROOMS = {
+    TrainConfig.family: "gradients",
+    RelationalTrainConfig.family: "gradients",
+    TableTrainConfig.family: "tables",
+    KnowledgeTrainConfig.family: "knowledge",
+    MultiplexTrainConfig.family: "multiplex",
+    FactorTrainConfig.family: "factors",
+    LayoutTrainConfig.family: "layout",
+}
+"""Folder of each family."""
+
+
 class Family(Protocol):
     """What the stage, the worker and `plan` ask of a family."""
 
     def announce(self, context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
         """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
-
-    def trainings(self, job: Any) -> Sequence[AnyJob]:
-        """Return the trainings that make up a job, in order; the last one works in the job's own folder."""
 
     def train(self, job: Any, ranks: Ranks) -> None:
         """Train one rank to the end, from the last checkpoint if there is one. Raises RecipeError."""
@@ -46,29 +62,20 @@ class Family(Protocol):
 
 def family_of(train: TrainBase) -> Family:
     """Return the family whose section a recipe's `train` is."""
-    if train.family == "table":
-        from tasks.train.tables import family as tables
+    family: Any = importlib.import_module(f"tasks.train.{_ROOMS[train.family]}.family")
+    return cast(Family, family)
 
-        return tables
-    if train.family == LAYOUT:
-        from tasks.train.layout import family as layout
 
-        return layout
-    if train.family == "knowledge":
-        from tasks.train.knowledge import family as knowledge
+def trainings(job: AnyJob) -> Sequence[AnyJob]:
+    """Return the trainings that make up a job, in order: several with self-training.
 
-        return knowledge
-    if train.family == "multiplex":
-        from tasks.train.multiplex import family as multiplex
-
-        return multiplex
-    if train.family == "factors":
-        from tasks.train.factors import family as factors
-
-        return factors
+    The last one works in the job's own folder.
+    """
+    if not isinstance(job.train, TrainConfig):
+        return [job]
     from tasks.train.gradients import family as gradients
 
-    return gradients
+    return gradients.trainings(cast(Any, job))
 
 
 def check_options(recipe: Recipe) -> None:

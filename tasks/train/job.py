@@ -20,7 +20,6 @@ from configs.schema import EvaluateConfig, Recipe
 from configs.training import TrainBase, TrainConfig
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.stored import of_kind, read_json
-from tasks.train.warm.warm_start import WarmStart
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -95,6 +94,23 @@ def stage_config(recipe: Recipe) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """An earlier training, and where its nodes are named; folders that are no longer there are None."""
+
+    as_of: str
+    key: str
+    checkpoint: Path
+    graph: Path | None
+    """The graph that it was trained on."""
+    dataset: Path | None
+    """What that graph was made of."""
+    own_dataset: Path | None
+    """What the present graph is made of."""
+    weights: str = ""
+    """sha256 of the checkpoint, the same on machines with homes of their own, where keys need not be."""
+
+
+@dataclass(frozen=True)
 class Job(Generic[Section]):
     """One training: sections of the recipe, the graph's folder and the folder to write into."""
 
@@ -115,8 +131,6 @@ class Job(Generic[Section]):
     """Of the loss (`train.class_weight`)."""
     teacher: Path | None = None
     """Checkpoint whose confident predictions count as labels (`train.self_training`)."""
-    probes: tuple[Path, Path] | None = None
-    """Folders of two short trainings, without and with rows in fewer bits, that this one is judged by."""
 
     @classmethod
     def make(
@@ -130,20 +144,14 @@ class Job(Generic[Section]):
     ) -> AnyJob:
         """Take what training needs out of a recipe."""
         begins_with = [warm.weights or warm.key] if warm else []
-        content = json.dumps(
+        described = json.dumps(
             [stage_config(recipe), graph_digest, *begins_with, *([class_weights] if class_weights else [])],
             sort_keys=True,
         )
-        digest = hashlib.sha256(content.encode()).hexdigest()
-        from tasks.train.ranks.agreement import facts_of, pace_of  # which read this stage's configuration here
-
+        digest = hashlib.sha256(described.encode()).hexdigest()
         train = recipe.train.model_copy(update={"threads": threads_per_rank(recipe.train)})
-        facts = {**facts_of(recipe, "train"), **pace_of(recipe), "the partitioned graph": graph_digest[:12]}
-        if begins_with:
-            facts["the weights that training begins with"] = begins_with[0][:12]
-        return AnyJob(
-            recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, facts, warm, class_weights
-        )
+        sections = recipe.seed, recipe.model, train, recipe.evaluate
+        return AnyJob(*sections, graph, work, digest, warm=warm, class_weights=class_weights)
 
     def save(self) -> Path:
         """Write the job into its work folder, and a copy of the user's own model file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from configs.errors import RecipeError
@@ -13,14 +14,14 @@ from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 from tasks.calls import ParentGoneError, expected_key
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import ArtifactStore
-from tasks.storage.graph_facts import graph_facts, task_relation
+from tasks.storage.graph_facts import task_relation
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResult
-from tasks.train.families import family_of, unread_edge_features
-from tasks.train.gradients.weights import remember_trained
+from tasks.train.families import family_of, trainings, unread_edge_features
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
+from tasks.train.ranks.agreement import facts_of, pace_of
 from tasks.train.ranks.launch import run_training
-from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
+from tasks.train.warm.start import PARENT, earlier_training, warm_start
 
 VERSION = 15
 NAMED_BY = "classes"
@@ -53,7 +54,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
     weights = _class_weights(context, recipe, parents)
     job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm, weights)
-    result = _run_all(family.trainings(job), context)
+    job = replace(job, facts=_facts(recipe, job, graph.manifest.digest))
+    result = _run_all(trainings(job), context)
     record = None
     if warm is not None:
         why = result["cold_because"]
@@ -66,10 +68,11 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
             f"the best epoch is the last one, {result['best_epoch']}: more epochs may help "
             f"(train.epochs={2 * epochs}, with train.patience to end in time)"
         )
-    _remove_traces(context)
-    if isinstance(recipe.train, TrainConfig):
-        facts = graph_facts(graph.manifest)
-        remember_trained(context.home, recipe.model, recipe.train, facts, result["num_parameters"])
+    for path in context.work.iterdir():  # no logs, drafts or scratch folders of killed attempts
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (BEST, LAST, METRICS, OWN_MODEL):
+            path.unlink()
     return {
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,
@@ -81,6 +84,14 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "warm_start": record,
         **{name: result[name] for name in (*_PROGRESS_FIELDS, *_SPEED_FIELDS)},
     }
+
+
+def _facts(recipe: Recipe, job: AnyJob, graph_digest: str) -> dict[str, Any]:
+    """Return what machines of the job compare."""
+    facts = {**facts_of(recipe, "train"), **pace_of(recipe), "the partitioned graph": graph_digest[:12]}
+    if job.warm is not None:
+        facts["the weights that training begins with"] = (job.warm.weights or job.warm.key)[:12]
+    return facts
 
 
 def _class_weights(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> ClassWeights:
@@ -143,16 +154,6 @@ def _run_all(jobs: Sequence[AnyJob], context: StageContext) -> dict[str, Any]:
         if number == len(jobs) or not (job.work / RESULT).exists():
             result = run_training(job, context)
     return result
-
-
-def _remove_traces(context: StageContext) -> None:
-    """Leave the artifact's files only: no logs, drafts or scratch folders of killed attempts."""
-    for path in context.work.iterdir():
-        if path.name not in (BEST, LAST, METRICS, OWN_MODEL):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
 
 
 STAGE: Stage[RunResult] = Stage(

@@ -38,7 +38,7 @@ from tasks.train.strategies.base import Ranks
 from tests.docs.conftest import ROOT
 from tests.models.relational.typed_batches import FACTS, random_batch
 from tests.registered import forget_registered
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_job, train_here
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 REGISTRIES = (
@@ -165,8 +165,7 @@ def test_strategy_deals_every_item_out_once() -> None:
 def test_loader_and_schedule(home: Home, tmp_path: Path) -> None:
     graph = run_to("partition", home)
     job = make_job(recipe(), graph.parent, tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     lines = [json.loads(line) for line in (tmp_path / "work" / METRICS).read_text().splitlines()]
     rates = [line["learning_rate"] for line in lines if "train/loss" in line]
     assert len(rates) == 3

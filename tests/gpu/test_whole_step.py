@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from models.kernels.backends import has_triton
-from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.strategies.base import Ranks
 from tests.gpu.where import DEVICE, HAS_GPU, MARKS, never_waiting
 from tests.train.in_process import make_job, own_settings
@@ -28,17 +28,17 @@ def run(graph: Any, work: Path, steps_before: int, **options: Any) -> tuple[torc
     train = {"sampling": "device", "cuda_graph": True, "clip_norm": 1.0, "device": "cuda", **options}
     with own_settings(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(whole_step, "_STEPS_BEFORE", steps_before)
-        trainer = Trainer(make_job(recipe(train, **model), graph, work), Ranks(), DEVICE)
-        trainer.model.train()
-        whole = trainer.whole
+        engine = GradientEngine(make_job(recipe(train, **model), graph, work), Ranks(), DEVICE)
+        engine.model.train()
+        whole = engine.whole
         assert whole is not None
         losses = []
         for number in range(STEPS):
             with never_waiting() if number > steps_before + 1 else nullcontext():
-                losses.append(whole.take(*trainer.batches.request(number), number))
-                trainer.optimization.advance()
+                losses.append(whole.take(*engine.batches.request(number), number))
+                engine.optimization.scheduler.step()
         assert (whole.graph is not None) == (steps_before < STEPS)
-        return torch.stack(losses).cpu(), trainer.model.state_dict(), int(whole.edges)
+        return torch.stack(losses).cpu(), engine.model.state_dict(), int(whole.edges)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from models.kernels.sparse.pairs import pair_product, reference_pair_product
 from models.kernels.sparse.product import multiply_torch
 from models.kernels.sparse.sddmm import dot_edges, reference_sddmm
 from models.kernels.sparse.segment import (
-    reference_segment_broadcast,
     reference_segment_reduce,
     segment_broadcast,
     segment_reduce,
@@ -99,7 +98,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple[
     ),
     "broadcast": (
         lambda x: segment_broadcast(x, OFFSETS),
-        lambda x: reference_segment_broadcast(x, OFFSETS),
+        lambda x: x.repeat_interleave(OFFSETS.diff(), 0),
         [(3, WIDTH)],
     ),
 }

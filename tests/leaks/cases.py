@@ -22,11 +22,11 @@ from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import Parent, run_stage
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
-from tasks.train.gradients.self_training import trainings
+from tasks.train.families import trainings
 from tasks.train.job import BEST, LAST
 from tasks.train.state import checkpoint
 from tests.ingest.ogb_folders import put
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 NODES, ISLANDS, CLASSES, NEGATIVES = 120, 40, 3, 40
 """The islands are the last nodes: held out, and joined to no others."""
@@ -216,7 +216,7 @@ def learnt(work: Path, task: str, graph: Parent, *overrides: str) -> Leaked:
     with own_settings():
         for one in trainings(job):
             one.work.mkdir(parents=True, exist_ok=True)
-            make_trainer(one).run()
+            run_engine(make_engine(one))
     return Leaked(digest(work / LAST), digest(work / BEST), checkpoint.load(work / LAST)["model"])
 
 

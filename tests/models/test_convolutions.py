@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.block import Block
 from models.dgl import adapter as dgl_adapter
+from models.dgl.handles import block_handle
 from models.facts import GraphFacts
 from models.gnn.gat import GatConv
 from models.gnn.gatv2 import Gatv2Conv
@@ -334,7 +335,7 @@ def test_edges_that_carry_zeros_are_edges_that_carry_nothing(case: str) -> None:
 @pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 def test_the_dgl_block_is_the_same_graph() -> None:
     block = make_block(5, 13, 17, sampled=True)
-    handle: Any = block.dgl
+    handle: Any = block_handle(block)
     assert (handle.num_src_nodes(), handle.num_dst_nodes(), handle.num_edges()) == (13, 5, 17)
     src, dst, edge = handle.edges(form="all", order="eid")
     assert torch.equal(edge, torch.arange(17))

@@ -293,8 +293,6 @@ def test_the_few_that_cannot_are_refused_by_name(conv: str) -> None:
         ({"options": {"activation": "relu"}}, r"options\.activation: model\.activation does that"),
         ({"coordinates": 2}, "coordinates is for EGNNConv, and conv is SAGEConv; remove it"),
         ({"edge_dim": 2}, "edge_dim does nothing in SAGEConv; remove it"),
-        ({"conv": "GroupRevRes", "options": {"conv": "NNConv"}}, "node features alone"),
-        ({"conv": "GroupRevRes", "options": {"groups": "two"}}, r"options\.groups=two: a whole number from 0"),
         ({"conv": "SGConv", "options": {"k": None}}, r"options\.k=None: a whole number from 0"),
         ({"conv": "ChebConv", "options": {"k": "x"}}, r"options\.k=x: a whole number from 0"),
         ({"conv": "GatedGraphConv", "options": {"n_steps": True}}, r"options\.n_steps=True: a whole number"),
@@ -317,7 +315,6 @@ def test_a_recipe_is_told_what_is_wrong(given: dict[str, Any], message: str) -> 
         ({"conv": "EGNNConv", "coordinates": 9}, FACTS, "the last 9 feature columns, and there are 8"),
         ({"conv": "GCN2Conv", "jumping": "cat"}, FACTS, "jumping cannot be used with model.conv=GCN2Conv"),
         ({"edge_weights": True, "conv": "GATv2Conv"}, FACTS, "edge_weights does nothing"),
-        ({"conv": "GroupRevRes", "options": {"groups": 3}}, FACTS, "groups=3 does not divide"),
         ({"conv": "AtomicConv", "options": {"rbf_kernel_means": ("a",)}}, FACTS, "AtomicConv refuses .*ValueError"),
         ({"conv": "PNAConv", "options": {"aggregators": ()}}, FACTS, "=PNAConv with .*'aggregators': .*non-empty list"),
         (

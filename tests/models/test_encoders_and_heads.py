@@ -7,7 +7,6 @@ import torch
 
 from models.block import Block, Inputs
 from models.facts import GraphFacts
-from models.layers import encoders
 from models.layers.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
 from models.layers.node_types import TypedLinear
 from models.layers.output_heads import LinkHead
@@ -92,23 +91,15 @@ def test_a_batch_without_any_label_has_a_gradient_of_zero(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_tables_of_combinations_are_the_same_by_either_way(kind: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = GraphFacts("graph", 1, 1, edge_categories=(5, 1, 3))
-    by_product = EdgeEncoder(facts, 7)
-    assert by_product.ones is not None
-    monkeypatch.setattr(encoders, "_MOST_ONES", 0)
-    by_bags = EdgeEncoder(facts, 7)
-    assert by_bags.ones is None
-    by_bags.load_state_dict(by_product.state_dict())
+def test_tables_of_combinations_hold_every_edge(kind: torch.dtype) -> None:
+    encoder = EdgeEncoder(GraphFacts("graph", 1, 1, edge_categories=(5, 1, 3)), 7)
+    assert encoder.categories is not None
     every = torch.tensor([[a, 0, c] for a in range(5) for c in range(3)]).flip(0)
     block = Block(torch.tensor([0, 15]), torch.zeros(15, dtype=torch.int32), 1, edge_feat_cat=every)
-    change = torch.randn(15, 7, generator=torch.Generator().manual_seed(1)).to(kind)
-    gradients = []
-    for encoder in (by_product, by_bags):
-        with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
-            table, codes = encoder(block, kind)
-        assert (table.dtype, codes.dtype, codes.tolist()) == (kind, torch.int32, [*range(14, -1, -1)])
-        table.backward(change)
-        gradients.append((table.detach(), encoder.categories.table.grad))  # type: ignore[union-attr]
-    torch.testing.assert_close(*gradients)
-    assert gradients[0][1].abs().sum() > 0
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        table, codes = encoder(block, kind)
+    assert (table.dtype, codes.dtype, codes.tolist()) == (kind, torch.int32, [*range(14, -1, -1)])
+    assert torch.equal(table[codes.long()], encoder.categories(every).to(kind))
+    table.sum().backward()
+    assert encoder.categories.table.grad is not None
+    assert encoder.categories.table.grad.abs().sum() > 0

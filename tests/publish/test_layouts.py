@@ -23,9 +23,8 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
-from tasks.train.job import BEST, Job
+from tasks.train.job import BEST, Job, WarmStart
 from tasks.train.state.checkpoint import load_model
-from tasks.train.warm.warm_start import WarmStart
 from tests.publish.line import Line, customers, in_this_process, write_customers
 from tests.train.test_tables import train
 

@@ -19,8 +19,8 @@ from models.kernels.tables.row_tables import RowTable
 from tasks.train.loaders.samples import edges, walks
 from tasks.train.tables import grid, objective, place
 from tasks.train.tables.block_files import Key
-from tasks.train.tables.grid import Tables
-from tasks.train.tables.place import Place
+from tasks.train.tables.grid import TableSpec
+from tasks.train.tables.place import RankDevice
 from tests.train import grid_ranks
 from tests.train.test_tables import recipe
 from tests.triton_device import DEVICE
@@ -46,7 +46,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(grid, "first_rows", random_rows)
 
 
-def random_rows(tables: Tables, key: Key, table: RowTable) -> None:
+def random_rows(tables: TableSpec, key: Key, table: RowTable) -> None:
     """Fill a block as trainings begin here."""
     random = np.random.default_rng(zlib.crc32(repr(key).encode()))
     table.write(slice(None), random.normal(size=(table.num_rows, table.width)).astype(np.float32) / 3)
@@ -54,22 +54,22 @@ def random_rows(tables: Tables, key: Key, table: RowTable) -> None:
 
 def train_on(patch: pytest.MonkeyPatch, memory: int | None) -> None:
     """Have trainings run on the device, with so much memory there; None: on the CPU."""
-    patch.setattr(place, "choose_place", lambda *_: Place(DEVICE, memory) if memory else place_of_cpu())
+    patch.setattr(place, "choose_place", lambda *_: RankDevice(DEVICE, memory) if memory else place_of_cpu())
 
 
-def make_device_trainer(job: Any) -> Any:
+def make_device_engine(job: Any) -> Any:
     """The only rank of a GNN's training, on the device."""
-    from tasks.train.gradients.engine import Trainer
+    from tasks.train.gradients.engine import GradientEngine
     from tasks.train.strategies.base import Ranks
 
-    return Trainer(job, Ranks(), DEVICE)
+    return GradientEngine(job, Ranks(), DEVICE)
 
 
-def place_of_cpu() -> Place:
+def place_of_cpu() -> RankDevice:
     """The CPU, also where there is a GPU."""
     import torch
 
-    return Place(torch.device("cpu"))
+    return RankDevice(torch.device("cpu"))
 
 
 if __name__ == "__main__":

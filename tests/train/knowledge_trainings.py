@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from configs.schema import Recipe
 from tasks.train.job import BEST, LAST
-from tasks.train.knowledge.trainer import KnowledgeTrainer
+from tasks.train.knowledge.engine import TripleEngine
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.place import Place
-from tests.train.in_process import make_job, own_settings
+from tasks.train.tables.place import RankDevice
+from tests.train.in_process import make_job, own_settings, run_engine, stopped_at
 
 FAST: dict[str, Any] = {"epochs": 40, "eval_every": 20, "learning_rate": 0.3, "threads": 1}
 LOADER: dict[str, Any] = {"batch_size": 64, "negatives": 32}
@@ -29,13 +28,12 @@ def recipe(**changes: Any) -> Recipe:
 
 
 def trained(
-    graph: Any, work: Path, asked: Recipe, ranks: Ranks | None = None, place: Place | None = None
-) -> KnowledgeTrainer:
+    graph: Any, work: Path, asked: Recipe, ranks: Ranks | None = None, place: RankDevice | None = None
+) -> TripleEngine:
     with own_settings():
-        trainer = KnowledgeTrainer(make_job(asked, graph, work), ranks or Ranks(), place)
-        trainer.run()
-        trainer.finish()
-    return trainer
+        engine = TripleEngine(make_job(asked, graph, work), ranks or Ranks(), place)
+        run_engine(engine)
+    return engine
 
 
 def best(work: Path) -> dict[str, Any]:
@@ -53,23 +51,9 @@ def check_same(one: Path, two: Path) -> None:
     assert all(torch.equal(first["model"][name], second["model"][name]) for name in first["model"])
 
 
-def stopped_at(
-    step: int, graph: Any, work: Path, asked: Recipe, monkeypatch: pytest.MonkeyPatch, place: Place | None = None
-) -> None:
+def trained_up_to(step: int, graph: Any, work: Path, asked: Recipe, place: RankDevice | None = None) -> None:
     """Train up to the checkpoint of a step, and no further."""
 
-    class StoppedError(Exception):
-        pass
-
-    saved = KnowledgeTrainer.save_last
-
-    def save_and_stop(self: KnowledgeTrainer) -> None:
-        saved(self)
-        if self.progress.step == step:
-            raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(KnowledgeTrainer, "save_last", save_and_stop)
-        with pytest.raises(StoppedError):
-            trained(graph, work, asked, place=place)
+    with stopped_at(step):
+        trained(graph, work, asked, place=place)
     assert (work / LAST).exists()

@@ -18,34 +18,35 @@ import torch
 
 from tasks.inference import layerwise, parts
 from tasks.sampling.rows import features as row_features
-from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.job import METRICS, Job
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
+from tests.train.in_process import run_engine
 from tests.train.two_processes import end
 
 
-def goes_on(job: Any, ranks: Ranks, trainer: Trainer) -> None:
+def goes_on(job: Any, ranks: Ranks, engine: GradientEngine) -> None:
     """A run that was killed when its training had written all, and its tables were whole, ends with the same."""
-    again = Trainer(job, ranks, torch.device("cpu"))
-    ours, theirs = again.optimization.embedding, trainer.optimization.embedding
+    again = GradientEngine(job, ranks, torch.device("cpu"))
+    ours, theirs = again.optimization.embedding, engine.optimization.embedding
     assert ours is not None
     assert theirs is not None
     for name, table in {"weight": theirs.weight, **theirs.tensors()}.items():
         assert torch.equal({"weight": ours.weight, **ours.tensors()}[name], table), name
-    assert again.progress.epoch == trainer.progress.epoch
-    again.run()
+    assert again.progress.epoch == engine.progress.epoch
+    run_engine(again)
 
 
 def trained(path: str, ranks: Ranks) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     job: Any = Job.load(Path(path))
-    trainer = Trainer(job, ranks, torch.device("cpu"))
-    trainer.run()
-    if trainer.optimization.embedding is not None:
-        goes_on(job, ranks, trainer)
+    engine = GradientEngine(job, ranks, torch.device("cpu"))
+    run_engine(engine)
+    if engine.optimization.embedding is not None:
+        goes_on(job, ranks, engine)
     lines = [json.loads(line) for line in (job.work / METRICS).read_text().splitlines()] if ranks.is_main else []
     drop = ("seconds", "seeds_per_second", "edges_per_second")
-    return trainer.model.state_dict(), [{k: v for k, v in line.items() if k not in drop} for line in lines]
+    return engine.model.state_dict(), [{k: v for k, v in line.items() if k not in drop} for line in lines]
 
 
 def main(*jobs: str) -> None:

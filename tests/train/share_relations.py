@@ -8,7 +8,7 @@ import torch
 
 from configs.registry import MODELS
 from models.kernels.tables.row_layout import UpdateRule
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.relations import RelationRows
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
 from tests.train.two_processes import end
@@ -18,7 +18,7 @@ def main(rank: int, world: int) -> None:
     options = MODELS.config({"name": "distmult", "dim": 6})
     with joined(Ranks(rank, world, rank, world), torch.device("cpu")):
         for rule, sums in (("elementwise_adagrad", True), ("adam", False)):
-            relations = Relations(MODELS.get("distmult"), options, 3, UpdateRule(rule), 5)  # type: ignore[arg-type]
+            relations = RelationRows(MODELS.get("distmult"), options, 3, UpdateRule(rule), 5)  # type: ignore[arg-type]
             table = relations.table
             assert table.moment is not None
             before, remembered = table.read(), table.moment.reshape(3, -1)[:, :6].copy()

@@ -18,8 +18,8 @@ from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge.base import relation_rows
 from tasks.storage.graph_store import GraphStore
-from tasks.train.knowledge.all_entities import AllEntitiesEngine
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.all_entities import AllEntitiesStepper
+from tasks.train.knowledge.relations import RelationRows, TripleTask
 from tasks.train.loaders.samples.triples import TripleData
 from tests.knowledge_graphs import triple_graph
 from tests.train.test_knowledge import SCORERS, compared
@@ -39,7 +39,7 @@ PENALTIES: list[dict[str, Any]] = [
 
 
 class Case:
-    """An engine on a small graph."""
+    """A stepper on a small graph."""
 
     def __init__(
         self, folder: Path, model: dict[str, Any], loader: dict[str, Any], loss: str, memory: int | None = None
@@ -48,7 +48,7 @@ class Case:
         store, count = GraphStore(graph.folder, graph.manifest), graph.manifest.num_nodes
         self.options = MODELS.config({"dim": DIM, **model})
         kind = MODELS.get(self.options.name)
-        self.relations = Relations(kind, self.options, graph.manifest.num_relations, SGD, 5)
+        self.relations = RelationRows(kind, self.options, graph.manifest.num_relations, SGD, 5)
         self.table = RowTable.zeros(count, DIM, "float32", SGD)
         rows = torch.empty(count, DIM)
         kind.start_entities(self.options, rows, torch.Generator().manual_seed(1))
@@ -57,14 +57,13 @@ class Case:
         grid: Any = SimpleNamespace(tables=tables, room=None, meeting=lambda *_: {"entities": (self.table, self.table)})
         made = LOADERS.create(LOADERS.config(loader), TripleData(store, 3))
         losses = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
-        self.engine = AllEntitiesEngine(
-            kind, self.options, made, losses, self.relations, None, grid, 11, device_memory=memory
-        )
+        task = TripleTask(kind, self.options, made, losses, self.relations, None, 11)
+        self.stepper = AllEntitiesStepper(task, grid, device_memory=memory)
 
     def plain_loss(self, entities: Tensor, relations: Tensor) -> Tensor:
         """The loss of a batch as it is defined: a mean over its queries."""
-        model, options = self.engine.model, self.options
-        asked = self.engine.loader.batch(CHUNK)
+        model, options = self.stepper.model, self.options
+        asked = self.stepper.loader.batch(CHUNK)
         count, total = sum(len(some.known) for some in asked), torch.zeros(())
         for some in asked:
             numbers, asked_of = relation_rows(options, torch.from_numpy(some.relations), len(relations), some.side)
@@ -82,8 +81,8 @@ class Case:
         return total
 
     def _of(self, scores: Tensor, truth: Tensor) -> Tensor:
-        smoothing = getattr(self.engine.loader.config, "label_smoothing", 0.0)
-        if self.engine.loss.config.name == "softmax":
+        smoothing = getattr(self.stepper.loader.config, "label_smoothing", 0.0)
+        if self.stepper.loss.config.name == "softmax":
             shares = (1 - smoothing) * truth / truth.sum(1, keepdim=True) + smoothing / scores.shape[1]
             return -(shares * scores.log_softmax(1)).sum(1).mean()
         labels = (1 - smoothing) * truth + smoothing / scores.shape[1]
@@ -101,10 +100,10 @@ def test_rows_move_by_the_gradient(tmp_path: Path, scorer: str, loader: Any, pen
     loss_before = case.plain_loss(entities, relations)
     wanted = torch.autograd.grad(loss_before, [entities, relations])
     rate = 1e-2  # rows of length 1 turn by their gradient only as long as steps are small
-    found, _ = case.engine.train_chunks(range(CHUNK, CHUNK + 1), np.array([rate]))
+    found, _ = case.stepper.train_chunks(range(CHUNK, CHUNK + 1), np.array([rate]))
     assert found == pytest.approx(float(loss_before.detach()), rel=1e-4)
     before = entities.detach() - rate * wanted[0]
-    if case.engine.model.has_unit_entities(case.options):
+    if case.stepper.model.has_unit_entities(case.options):
         before = before / before.norm(dim=1, keepdim=True)
     torch.testing.assert_close(torch.from_numpy(case.table.read()), before, atol=2e-6, rtol=1e-4)
     moved = relations.detach() - rate * wanted[1]

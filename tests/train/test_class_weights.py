@@ -19,8 +19,8 @@ from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.home import Home
-from tasks.train.gradients import self_training
-from tasks.train.gradients.engine import Trainer
+from tasks.train.families import trainings
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.job import Job
 from tasks.train.labels.class_weights import check_class_weights, class_weights
 from tasks.train.labels.scale import training_facts
@@ -28,7 +28,7 @@ from tests.preprocess.ears import Ears
 from tests.publish.line import customers, write_customers
 from tests.shop_graph import shop_graph
 from tests.support import link_graph
-from tests.train.in_process import make_trainer, own_settings
+from tests.train.in_process import make_engine, own_settings, run_engine
 from tests.train.test_several_tasks import graph_of_several
 from tests.train.test_several_tasks import recipe as several_recipe
 from tests.train.test_training import partition, recipe
@@ -174,11 +174,11 @@ def test_a_rare_class_is_found_with_every_loader(tmp_path: Path, loader: str) ->
         if option != "none":
             weights = class_weights(wanted.train.class_weight, store_of(graph), None, lambda _: None)  # type: ignore[attr-defined]
             job = Job.make(wanted, graph.folder, graph.manifest.digest, job.work, None, weights)
-        trainer: Trainer = make_trainer(job)
-        trainer.run()
+        engine: GradientEngine = make_engine(job)
+        run_engine(engine)
         store = store_of(graph)
-        with evaluating(trainer.model):
-            scores = Predictor(store).node_scores(trainer.model, np.asarray(store["train_idx"], np.int64))
+        with evaluating(engine.model):
+            scores = Predictor(store).node_scores(engine.model, np.asarray(store["train_idx"], np.int64))
         return float((scores.argmax(1) == 1).mean())
 
     assert predicted("balanced", "balanced") > 2 * predicted("none", "none") + 0.1
@@ -203,7 +203,7 @@ def test_trainings_in_a_row_have_the_weights_of_the_training_split(tmp_path: Pat
     """Not those of what an earlier one predicts."""
     graph, wanted = rare(tmp_path / "g"), recipe("node", "train.self_training.rounds=2")
     job = Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / "w"), None, (((1.0, 7.0),),))
-    assert [one.class_weights for one in self_training.trainings(job)] == [(((1.0, 7.0),),)] * 3
+    assert [one.class_weights for one in trainings(job)] == [(((1.0, 7.0),),)] * 3
 
 
 def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, home: Home) -> None:
@@ -258,16 +258,16 @@ def test_rows_of_tables_several_tasks_and_graphs_are_weighed(tmp_path: Path, kin
     losses = []
     for given in ((), weights):
         job = Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / str(len(given))), None, given)
-        trainer = make_trainer(job)
-        trainer.model.eval()
-        batch = trainer.batches.make(0)
+        engine = make_engine(job)
+        engine.model.eval()
+        batch = engine.batches.make(0)
         with torch.no_grad():
-            losses.append(float(trainer.optimization.loss(batch)))
-            scores = trainer.model(batch).float()
+            losses.append(float(engine.optimization.loss(batch)))
+            scores = engine.model(batch).float()
     assert losses[0] != pytest.approx(losses[1], rel=1e-6)
     if kind == "graph":
         ((own,),) = weights
         each = F.binary_cross_entropy_with_logits(scores, batch.target, reduction="none")
         expected = (each * torch.where(batch.target > 0.5, own[1], own[0])).mean()
         assert losses[1] == pytest.approx(float(expected), rel=1e-5)
-    trainer.run()
+    run_engine(engine)

@@ -19,15 +19,16 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import LAST, Job
 from tasks.train.node_vectors.vectors import finish_vectors
+from tasks.train.run import Bookkeeper, run
 from tasks.train.state import checkpoint
 from tasks.train.state.journal import Journal, Progress
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import block_files
 from tasks.train.tables.block_files import BlockFiles
-from tasks.train.tables.grid import Grid, Tables
-from tasks.train.tables.trainer import Trainer
+from tasks.train.tables.grid import Grid, TableSpec
+from tasks.train.tables.pair_engine import PairEngine
 from tests.support import as_partition, node_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 
 class StoppedError(Exception):
@@ -59,17 +60,12 @@ def flip(path: Path, byte: int) -> None:
     path.write_bytes(content)
 
 
-def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path) -> None:
     """All that is left to do then is to read its rows in pieces."""
     job = table_job(tmp_path)
 
-    def stop(self: Trainer) -> None:
-        raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "finish", stop)
-        with pytest.raises(StoppedError):
-            train(job)
+    with own_settings():
+        run(PairEngine(job, Ranks()))
     (file,) = (job.work / "blocks").glob("second.centres.1.*")
     flip(file, 4003)
     with pytest.raises(IntegrityError, match=rf"{file.name} was changed after it was written; remove .* train anew"):
@@ -81,7 +77,9 @@ def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path, m
 def test_blocks_files_are_checked_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_files, "_CHECKED_BYTES", 37)
     files = BlockFiles(tmp_path)
-    grid = Grid(Tables([Pairing("first", 4, shared=True)], 100, 3, "float32", UpdateRule("adagrad"), 1), Ranks(), files)
+    grid = Grid(
+        TableSpec([Pairing("first", 4, shared=True)], 100, 3, "float32", UpdateRule("adagrad"), 1), Ranks(), files
+    )
     grid.load(("first.centres", block) for block in range(3))
     saved = grid.save()
     assert len(saved) == 3
@@ -101,7 +99,7 @@ def test_vectors_that_are_not_finite_are_not_published(tmp_path: Path, number: f
     journal = Journal(job.work, Progress(), 1, 1, 1, writes=True)
     message = re.escape("gave 1 of 300 nodes vectors that are not finite")
     with pytest.raises(RecipeError, match=message + ".*Lower train.learning_rate"):
-        finish_vectors(job, GraphStore.open(job.graph), torch.from_numpy(vectors), journal, 1)
+        finish_vectors(job, GraphStore.open(job.graph), torch.from_numpy(vectors), journal)
 
 
 def gnn_job(tmp_path: Path) -> Job[Any]:
@@ -116,7 +114,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_never_gone_on_from(tmp_path: Path, f
     """Wherever the bit is: in numbers, in what says where they lie, or in names."""
     job = table_job(tmp_path) if family == "table" else gnn_job(tmp_path)
     with own_settings():
-        (train if family == "table" else lambda job: make_trainer(job).run())(job)
+        run_engine(PairEngine(job, Ranks()) if family == "table" else make_engine(job))
     path = job.work / LAST
     whole = path.read_bytes()
     wanted = checkpoint.load(path, job.digest)
@@ -140,10 +138,9 @@ def test_a_checkpoint_without_its_parts_is_named(tmp_path: Path, family: str, ke
 
     def begin() -> Any:
         with own_settings():
-            return Trainer(job, Ranks()) if family == "table" else make_trainer(job)
+            return PairEngine(job, Ranks()) if family == "table" else make_engine(job)
 
-    begun = begin()
-    (begun.save_last if isinstance(begun, Trainer) else begun._save_last)()
+    Bookkeeper(begin()).save()
     path = job.work / LAST
     state = checkpoint.load(path)
     if key not in state:

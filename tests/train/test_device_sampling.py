@@ -15,8 +15,8 @@ from models.block import Batch
 from tasks.sampling.rows.features import FeatureSource
 from tasks.train.loaders.neighbor import NeighborLoader
 from tests.loaders import make_loader
-from tests.train.device_trainings import make_device_trainer
-from tests.train.in_process import make_job, own_settings
+from tests.train.device_trainings import make_device_engine
+from tests.train.in_process import make_job, own_settings, run_engine
 from tests.train.test_equal_bits import partition as partition_of
 from tests.train.test_equal_bits import recipe
 from tests.train.test_first_hop import neighbor_loader, open_graph
@@ -108,9 +108,9 @@ def test_a_training_learns_what_it_learns_with_the_cpu_s_batches(tmp_path: Path)
         loader = {"name": "neighbor", "fanout": [3, 2], "batch_size": 64}
         made = recipe("fused", loader=loader, epochs=1, sampling=sampling, sampling_threads=2)
         with own_settings():
-            trainer = make_device_trainer(make_job(made, parent, tmp_path / sampling))
-            trainer.run()
-        found.append(trainer.model.state_dict())
+            engine = make_device_engine(make_job(made, parent, tmp_path / sampling))
+            run_engine(engine)
+        found.append(engine.model.state_dict())
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 

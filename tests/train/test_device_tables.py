@@ -19,18 +19,19 @@ from tasks.train.families import family_of
 from tasks.train.job import RESULT, Job
 from tasks.train.loaders.samples import walks as walk_loader
 from tasks.train.loaders.samples.pairs import PairLoader
+from tasks.train.run import run
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import grid
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.device import negative_keys
 from tasks.train.tables.objective import NEGATIVES
-from tasks.train.tables.place import Place
-from tasks.train.tables.trainer import Trainer
+from tasks.train.tables.pair_engine import PairEngine
+from tasks.train.tables.place import RankDevice
 from tests.support import node_graph
 from tests.train.device_trainings import MEMORY, VARIABLE, WALKS, shrink, small_recipe, train_on
-from tests.train.in_process import make_job, own_settings
+from tests.train.in_process import make_job, own_settings, stopped_at
 from tests.train.test_grid_ranks import vectors
-from tests.train.test_tables import StoppedError, make_loader, written
+from tests.train.test_tables import make_loader, written
 from tests.train.two_processes import run_ranks
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
@@ -73,17 +74,17 @@ def test_keys_of_negatives_are_those_of_the_cpu() -> None:
     assert negative_keys(11, range(70, 90)).tolist() == expected
 
 
-def train(asked: Any, graph: Parent, work: Path, memory: int | None) -> Trainer:
+def train(asked: Any, graph: Parent, work: Path, memory: int | None) -> PairEngine:
     """Train to the end on the device, with so much memory there, or on the CPU."""
-    place = Place(torch.device("cpu")) if memory is None else Place(DEVICE, memory)
-    trainer = Trainer(make_job(asked, graph, work), Ranks(), place)
-    trainer.run()
-    return trainer
+    place = RankDevice(torch.device("cpu")) if memory is None else RankDevice(DEVICE, memory)
+    engine = PairEngine(make_job(asked, graph, work), Ranks(), place)
+    run(engine)
+    return engine
 
 
-def rows(trainer: Trainer) -> Rows:
+def rows(engine: PairEngine) -> Rows:
     """All blocks' rows."""
-    grid, found = trainer.grid, {}
+    grid, found = engine.grid, {}
     for block in range(grid.tables.num_blocks):
         for key in grid.keys(block, block):
             grid.load([key])
@@ -91,8 +92,8 @@ def rows(trainer: Trainer) -> Rows:
     return found
 
 
-def losses(trainer: Trainer) -> list[float]:
-    lines = [json.loads(line) for line in (trainer.job.work / "metrics.jsonl").read_text().splitlines()]
+def losses(engine: PairEngine) -> list[float]:
+    lines = [json.loads(line) for line in (engine.job.work / "metrics.jsonl").read_text().splitlines()]
     return [line["train/loss"] for line in lines if "train/loss" in line]
 
 
@@ -101,12 +102,12 @@ def distance(one: Rows, other: Rows) -> float:
     return float(np.sqrt(sum(np.square(one[key] - other[key]).sum() for key in one)))
 
 
-def first_rows(trainer: Trainer) -> Rows:
-    grid = trainer.grid
+def first_rows(engine: PairEngine) -> Rows:
+    grid = engine.grid
     return {key: grid.first(key).read() for b in range(grid.tables.num_blocks) for key in grid.keys(b, b)}
 
 
-def assert_near(ours: Trainer, theirs: Trainer) -> None:
+def assert_near(ours: PairEngine, theirs: PairEngine) -> None:
     """Two trainings end close to each other, by how far they came."""
     begin, found, expected = first_rows(ours), rows(ours), rows(theirs)
     assert distance(found, expected) < 0.05 * distance(begin, expected)
@@ -143,9 +144,9 @@ def test_where_blocks_lie_makes_no_difference(tmp_path: Path, graph: Parent) -> 
     found = []
     for memory, cpu_memory in ((MEMORY, None), (28_000, None), (28_000, 30_000)):
         asked = small_recipe({}, {"strategy": {"blocks": 3, "memory": cpu_memory}})
-        trainer = train(asked, graph, tmp_path / f"{memory} {cpu_memory}", memory)
-        assert (trainer.grid.room is None) == (cpu_memory is None)
-        found.append((rows(trainer), losses(trainer)))
+        engine = train(asked, graph, tmp_path / f"{memory} {cpu_memory}", memory)
+        assert (engine.grid.room is None) == (cpu_memory is None)
+        found.append((rows(engine), losses(engine)))
     for others, their_losses in found[1:]:
         assert distance(found[0][0], others) == 0
         assert their_losses == found[0][1]
@@ -157,17 +158,8 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(
 ) -> None:
     asked = small_recipe({}, {"strategy": strategy, "checkpoint_minutes": 1e-9})
     whole = train(asked, graph, tmp_path / "whole", MEMORY)
-    saved = Trainer.save_last
-
-    def save_and_stop(self: Trainer) -> None:
-        saved(self)
-        if self.progress.step == 2:
-            raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "save_last", save_and_stop)
-        with pytest.raises(StoppedError):
-            train(asked, graph, tmp_path / "broken", MEMORY)
+    with stopped_at(2):
+        train(asked, graph, tmp_path / "broken", MEMORY)
     # What goes on is rows that were learnt: none that are drawn anew.
     monkeypatch.setattr(grid, "first_rows", lambda tables, key, table: None)
     broken = train(asked, graph, tmp_path / "broken", MEMORY)

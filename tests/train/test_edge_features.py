@@ -29,7 +29,7 @@ from tasks.storage.home import Home
 from tasks.train.families import unread_edge_features
 from tasks.train.job import BEST
 from tasks.train.state.checkpoint import load_model
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 NODES, EDGES = 1000, 4000
 MODELS = ("graphsage", "gcn", "gat", "gatv2", "gin")
@@ -91,7 +91,7 @@ def test_average_precision(graph: Any, tmp_path: Path) -> None:
         recipe = recipe_of({"name": "synthetic"}, model, **options)
         with own_settings():
             job = make_job(recipe, graph, tmp_path / f"{model}{options}")
-            make_trainer(job).run()
+            run_engine(make_engine(job))
         found = predict(Predictor(store), load_model(job.work / BEST), "test")
         assert found.label is not None
         assert found.scores is not None

@@ -19,7 +19,7 @@ from tasks.train import job
 from tasks.train.job import BEST, LAST, Job, stage_config
 from tasks.train.state import checkpoint
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 from tests.train.knowledge_trainings import recipe as knowledge_recipe
 
 FANOUT = {"fanout": [4, 3]}
@@ -64,7 +64,7 @@ def recipe(name: str, **train: Any) -> Recipe:
 
 
 def trained(made: Job) -> dict[str, torch.Tensor]:
-    make_trainer(made).run()
+    run_engine(make_engine(made))
     return {
         f"{name}/{key}": value
         for name in (BEST, LAST)
@@ -93,12 +93,12 @@ def test_batches_do_not_depend_on_threads(tmp_path: Path, name: str) -> None:
     with own_settings():
         for threads in (1, 3):
             use_threads(threads)
-            trainer = make_trainer(make_job(recipe(name, threads=threads), graph, tmp_path / str(threads)))
-            batch = trainer.batches.make(1)
+            engine = make_engine(make_job(recipe(name, threads=threads), graph, tmp_path / str(threads)))
+            batch = engine.batches.make(1)
             blocks = [t for block in batch.blocks for t in (block.indptr, block.indices)]
             made.append([*blocks, batch.inputs.node_ids, batch.target])
-            torch.manual_seed(trainer.batches.dropout_key(1))
-            losses.append(float(trainer.optimization.backward(batch, 1.0, last=True)))
+            torch.manual_seed(engine.batches.dropout_key(1))
+            losses.append(float(engine.optimization.backward(batch, 1.0, last=True)))
     for one, two in zip(*made, strict=True):
         assert torch.equal(one, two)
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
@@ -136,10 +136,10 @@ def test_validation_takes_no_more_threads_than_the_ranks_have(tmp_path: Path) ->
     """What chooses the best weights must not follow the machine either."""
     graph = partition(tmp_path / "graph", "node")
     with own_settings():
-        trainer = make_trainer(make_job(recipe("full", threads=2), graph, tmp_path / "work"))
-        with trainer.validation._all_threads():
+        engine = make_engine(make_job(recipe("full", threads=2), graph, tmp_path / "work"))
+        with engine.validation._all_threads():
             assert torch.get_num_threads() == 2
-        assert trainer.validation.predictor.batch_size == 16384
+        assert engine.validation.predictor.batch_size == 16384
         np.testing.assert_equal(torch.get_num_threads(), 2)
 
 

@@ -27,7 +27,7 @@ from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.ranking import RankingLoader
 from tests.models.relational.test_typed_models import plain_pinsage
 from tests.ranked_shop import MOMENTS, ranked_shop, store_of
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_job, train_here
 
 
 def loader_of(store: Any, **options: Any) -> RankingLoader:
@@ -147,8 +147,7 @@ def test_pinsage_learns_whose_style_is_which(tmp_path: Path, loss: str) -> None:
         "train": {"loader": {"name": "ranking", "batch_size": 64, "negatives": 20, "hard_negatives": 2}, "epochs": 6},
     }
     job = make_job(build_recipe(given, ["train.threads=1", "train.learning_rate=0.02"]), parent, tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     store = store_of(parent)
     popular = dict(RecommendationControls(store).ranked("valid"))[POPULAR_CONTROL]
     metric = json.loads((job.work / RESULT).read_text())["best_metric"]

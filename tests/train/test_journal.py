@@ -53,9 +53,3 @@ def test_what_was_recorded_after_the_checkpoint_is_cut_back_on_machines_with_oth
         Journal(folder, Progress(**saved), total_steps=9, epochs=9, world_size=2, writes=True)
         lines = (folder / METRICS).read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == [1, 2]
-
-
-def test_an_older_checkpoint_says_the_length_only(tmp_path: Path) -> None:
-    (tmp_path / METRICS).write_text('{"step": 1}\n{"step": 2}\n')
-    Journal(tmp_path, Progress(metrics_bytes=12), total_steps=9, epochs=9, world_size=1, writes=True)
-    assert (tmp_path / METRICS).read_text() == '{"step": 1}\n'

@@ -21,11 +21,11 @@ from models.knowledge.base import KnowledgeModel, made_queries
 from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.relations import RelationRows, TripleTask
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, Triples, head_chances
-from tasks.train.tables.objective import Ends
+from tasks.train.tables.objective import BlockEnds
 from tests.knowledge_graphs import planted_triples, triple_graph
-from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, stopped_at, trained
+from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to
 
 SCORERS = ("transe", "distmult", "complex", "simple", "rotate", "quate", "rescal", "pairre")
 # ---- gradients
@@ -101,14 +101,15 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     options = MODELS.config({"dim": 12, **model})
     kind: type[KnowledgeModel] = MODELS.get(options.name)
     triples: Triples = LOADERS.create(LOADERS.config({"name": "triples", **loader}), TripleData(store, 3))
-    relations = Relations(kind, options, graph.manifest.num_relations, UpdateRule("sgd"), 5)
+    relations = RelationRows(kind, options, graph.manifest.num_relations, UpdateRule("sgd"), 5)
     entities = RowTable.zeros(graph.manifest.num_nodes, 12, "float32", UpdateRule("sgd"))
     rows = torch.empty(graph.manifest.num_nodes, 12)
     kind.start_entities(options, rows, torch.Generator().manual_seed(1))
     entities.write(slice(None), rows.numpy())
     drawn = DrawnEntities(np.ones(graph.manifest.num_nodes), 1, 0.0)
     made = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
-    return Tables(TripleLearning(kind, options, triples, made, relations, None, drawn, None, 11), entities)
+    task = TripleTask(kind, options, triples, made, relations, None, 11)
+    return Tables(TripleLearning(task, drawn, None), entities)
 
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], Any]] = [
@@ -142,7 +143,7 @@ def test_a_batch_moves_rows_by_its_gradient(tmp_path: Path, model: Any, loader: 
         tables.plain_loss(entities, relations, columns, (2, 0, 0)), [entities, relations], allow_unused=True
     )
     keep = learning.model.unit_entities
-    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), Ends(0, 0), 1.0)
+    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), BlockEnds(0, 0), 1.0)
     moved = relations.detach() - learning.relations.rows()
     torch.testing.assert_close(moved, wanted[1], atol=2e-5, rtol=1e-3)
     after = torch.from_numpy(tables.entities.read())
@@ -166,11 +167,11 @@ def test_a_batch_moves_rows_by_its_gradient_where_numbers_are_dropped(tmp_path: 
     assert learning.loader.fill(1, *columns) == 21
 
     def loss() -> float:
-        return learning._loss(meeting, columns, (1, 0, 0), Ends(0, 0))
+        return learning._loss(meeting, columns, (1, 0, 0), BlockEnds(0, 0))
 
     learnt = tables.entities, learning.relations.table
     start = [table.read() for table in learnt]
-    learning.learn(meeting, columns, (1, 0, 0), Ends(0, 0), 1.0)
+    learning.learn(meeting, columns, (1, 0, 0), BlockEnds(0, 0), 1.0)
     gradients = [before - table.read() for before, table in zip(start, learnt, strict=True)]
     for table, before in zip(learnt, start, strict=True):
         table.write(slice(None), before)
@@ -265,9 +266,9 @@ def test_little_memory_for_ranking_changes_no_rank(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path / "graph")
     for memory in ("1MB", "1GB"):
         asked = recipe(train={"epochs": 2, "eval_every": 1}, evaluate={"memory": memory})
-        trainer = trained(graph, tmp_path / memory, asked)
-        assert trainer.validation is not None
-        assert trainer.validation.ranker.memory == {"1MB": 10**6, "1GB": 10**9}[memory]
+        engine = trained(graph, tmp_path / memory, asked)
+        assert engine.validation is not None
+        assert engine.validation.ranker.memory == {"1MB": 10**6, "1GB": 10**9}[memory]
     assert best(tmp_path / "1MB")["metric"] == best(tmp_path / "1GB")["metric"]
 
 
@@ -291,7 +292,7 @@ def test_a_training_that_stopped_goes_on_to_the_same_rows(
     asked = recipe(train={"epochs": 6, "eval_every": 2, "strategy": strategy, "checkpoint_minutes": 1e-9})
     trained(graph, tmp_path / "whole", asked)
 
-    stopped_at(3, graph, tmp_path / "halves", asked, monkeypatch)
+    trained_up_to(3, graph, tmp_path / "halves", asked)
     trained(graph, tmp_path / "halves", asked)
     check_same(tmp_path / "whole", tmp_path / "halves")
 
@@ -299,8 +300,8 @@ def test_a_training_that_stopped_goes_on_to_the_same_rows(
 def test_training_stops_where_validation_does_not_get_better(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path / "graph")
     options = {"epochs": 200, "eval_every": 1, "patience": 3, "plateau": {"patience": 1, "factor": 0.5}}
-    trainer = trained(graph, tmp_path / "work", recipe(train=options))
-    assert trainer.progress.epoch < 200
+    engine = trained(graph, tmp_path / "work", recipe(train=options))
+    assert engine.progress.epoch < 200
     lines = [json.loads(line) for line in (tmp_path / "work" / "metrics.jsonl").read_text().splitlines()]
     rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
     assert rates[-1] < rates[0]
@@ -308,11 +309,11 @@ def test_training_stops_where_validation_does_not_get_better(tmp_path: Path) -> 
 
 def test_best_rows_are_kept_and_not_the_last(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path / "graph")
-    trainer = trained(graph, tmp_path / "work", recipe(train={"epochs": 12, "eval_every": 1, "learning_rate": 20.0}))
+    engine = trained(graph, tmp_path / "work", recipe(train={"epochs": 12, "eval_every": 1, "learning_rate": 20.0}))
     lines = [json.loads(line) for line in (tmp_path / "work" / "metrics.jsonl").read_text().splitlines()]
     measured = [line["valid/mrr"] for line in lines if "valid/mrr" in line]
     assert best_mrr(tmp_path / "work") == max(measured)
-    again = trainer.validation
+    again = engine.validation
     assert again is not None
     state = best(tmp_path / "work")
     from tasks.ranking.entities import TableBlocks

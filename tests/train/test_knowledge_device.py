@@ -11,18 +11,18 @@ import torch
 from models.kernels.dense import complex_products, dropout, sigmoid_rows, softmax_rows
 from models.kernels.similarity import rows as similarity
 from tasks.train.knowledge import comparing
-from tasks.train.tables.place import Place
+from tasks.train.tables.place import RankDevice
 from tests.knowledge_graphs import triple_graph
-from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, stopped_at, trained
+from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to
 from tests.train.test_knowledge import SCORERS
 from tests.train.test_knowledge_features import features
 
 CUDA = torch.cuda.is_available()
-DEVICE = Place(torch.device("cuda" if CUDA else "cpu"), 1 << 30)
+DEVICE = RankDevice(torch.device("cuda" if CUDA else "cpu"), 1 << 30)
 SHORT: dict[str, Any] = {"epochs": 2, "eval_every": 2, "learning_rate": 0.05, "optimizer": "sgd"}
 
 
-def on_device(graph: Any, work: Path, asked: Any, place: Place = DEVICE) -> Any:
+def on_device(graph: Any, work: Path, asked: Any, place: RankDevice = DEVICE) -> Any:
     """Train where the CPU's kernels are not taken, whatever the device is."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (complex_products, dropout, sigmoid_rows, softmax_rows, comparing):
@@ -78,7 +78,7 @@ def test_tables_beyond_the_device_s_memory(tmp_path: Path) -> None:
     asked = recipe(model={"dim": 16}, train={**SHORT, "strategy": {"name": "block_grid", "blocks": 6}})
     on_device(graph, tmp_path / "whole", asked)
     # Two blocks of 20 rows have room, and what is drawn at a time.
-    small = Place(DEVICE.device, 8 * 120 + 2 * 20 * 64)
+    small = RankDevice(DEVICE.device, 8 * 120 + 2 * 20 * 64)
     made = on_device(graph, tmp_path / "small", asked, small)
     assert made.settings.num_blocks == 6
     check_near(tmp_path / "whole", tmp_path / "small", 1e-6)
@@ -88,7 +88,7 @@ def test_tables_beyond_the_device_s_memory(tmp_path: Path) -> None:
 def test_a_training_that_was_stopped_goes_on_to_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = triple_graph(tmp_path / "graph", feat=features(120, 3))
     asked = recipe(model={"dim": 16}, train={"epochs": 4, "eval_every": 2, "optimizer": "adam", "learning_rate": 0.01})
-    stopped_at(2, graph, tmp_path / "stopped", asked, monkeypatch, DEVICE)
+    trained_up_to(2, graph, tmp_path / "stopped", asked, DEVICE)
     for work in ("stopped", "whole"):
         trained(graph, tmp_path / work, asked, place=DEVICE)
     check_same(tmp_path / "stopped", tmp_path / "whole")

@@ -14,12 +14,12 @@ from models.kernels.tables.row_layout import UpdateRule
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.triples import TripleRanker
-from tasks.train.knowledge.projection import Projection
-from tasks.train.knowledge.relations import Relations
-from tasks.train.knowledge.trainer import KnowledgeTrainer
-from tasks.train.tables.objective import Ends
+from tasks.train.knowledge.engine import TripleEngine
+from tasks.train.knowledge.relations import RelationRows
+from tasks.train.knowledge.shared import Projection
+from tasks.train.tables.objective import BlockEnds
 from tests.knowledge_graphs import Triples, triple_graph
-from tests.train.knowledge_trainings import best, check_same, recipe, stopped_at, trained
+from tests.train.knowledge_trainings import best, check_same, recipe, trained, trained_up_to
 from tests.train.test_knowledge import batch_of
 
 
@@ -46,7 +46,9 @@ def test_a_batch_moves_maps_by_their_gradients(tmp_path: Path, name: str, invers
     seen = np.ones(graph.manifest.num_nodes)
     learning.projection = Projection(features(len(seen), 5), seen, 12, UpdateRule("sgd"))
     own = features(count, 3, 1)
-    learning.relations = Relations(learning.model, learning.options, count, UpdateRule("sgd"), 5, own, np.ones(count))
+    learning.relations = RelationRows(
+        learning.model, learning.options, count, UpdateRule("sgd"), 5, (own, np.ones(count))
+    )
     of_relations = learning.relations._projection
     assert of_relations is not None
     maps = [learning.projection.rows.table, of_relations.rows.table]
@@ -63,7 +65,7 @@ def test_a_batch_moves_maps_by_their_gradients(tmp_path: Path, name: str, invers
     columns = [column[: learning.loader.fill(2, *columns)] for column in columns]
     wanted = torch.autograd.grad(tables.plain_loss(entities, relations, columns, (2, 0, 0)), [*before, entities])
     rows = torch.from_numpy(tables.entities.read())
-    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), Ends(0, 0), 1.0)
+    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), BlockEnds(0, 0), 1.0)
     for table, start, gradient in zip(maps, before, wanted, strict=False):
         assert float(gradient.abs().max()) > 0
         torch.testing.assert_close(start.detach() - torch.from_numpy(table.read()), gradient, atol=2e-5, rtol=1e-3)
@@ -84,10 +86,10 @@ def ring_of_features(unseen: int = 12, entities: int = 120) -> tuple[dict[str, T
     return {"train": old[50:], "valid": old[:50], "test": triples[new]}, feat.astype(np.float32)
 
 
-def mrr_of_test(trainer: KnowledgeTrainer, work: Path) -> float:
+def mrr_of_test(engine: TripleEngine, work: Path) -> float:
     """Of the model that was written, whose rows are those of the nodes in their order."""
-    state, splits = best(work)["model"], TripleSplits(trainer.store)
-    ranker = TripleRanker(trainer.model, trainer.options, splits.known, memory=10**8)
+    state, splits = best(work)["model"], TripleSplits(engine.store)
+    ranker = TripleRanker(engine.model, engine.options, splits.known, memory=10**8)
     table = TableBlocks(state["encoder.embedding.weight"])
     return float((1 / ranker.ranks(splits.triples("test"), table, state["relations"]).mean).mean())
 
@@ -98,8 +100,8 @@ def test_entities_without_triples_are_known_by_their_features(tmp_path: Path) ->
     found = {}
     for used in (True, False):
         asked = recipe(model={"features": used}, train={"epochs": 60, "eval_every": 30, "learning_rate": 0.1})
-        trainer = trained(graph, tmp_path / str(used), asked)
-        found[used] = mrr_of_test(trainer, tmp_path / str(used))
+        engine = trained(graph, tmp_path / str(used), asked)
+        found[used] = mrr_of_test(engine, tmp_path / str(used))
     assert found[True] > 0.5
     assert found[False] < 0.15
 
@@ -116,10 +118,10 @@ def test_entities_without_triples_are_known_by_their_features(tmp_path: Path) ->
 def test_features_help_in_blocks_and_against_all_entities(tmp_path: Path, train: dict[str, Any]) -> None:
     splits, feat = ring_of_features()
     graph = triple_graph(tmp_path / "graph", splits, feat=feat, relation_feat=features(5, 3))
-    trainer = trained(
+    engine = trained(
         graph, tmp_path / "work", recipe(train={"epochs": 60, "eval_every": 30, "learning_rate": 0.1, **train})
     )
-    assert mrr_of_test(trainer, tmp_path / "work") > 0.4
+    assert mrr_of_test(engine, tmp_path / "work") > 0.4
 
 
 def test_a_training_with_features_that_stopped_goes_on_to_the_same_rows(
@@ -129,6 +131,6 @@ def test_a_training_with_features_that_stopped_goes_on_to_the_same_rows(
     graph = triple_graph(tmp_path / "graph", splits, feat=feat, relation_feat=features(5, 3))
     asked = recipe(train={"epochs": 6, "eval_every": 2, "strategy": {"blocks": 2}, "checkpoint_minutes": 1e-9})
     trained(graph, tmp_path / "whole", asked)
-    stopped_at(3, graph, tmp_path / "halves", asked, monkeypatch)
+    trained_up_to(3, graph, tmp_path / "halves", asked)
     trained(graph, tmp_path / "halves", asked)
     check_same(tmp_path / "whole", tmp_path / "halves")

@@ -26,7 +26,7 @@ from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.stage import STAGE
 from tests.loaders import make_loader
 from tests.support import as_partition, node_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_job, train_here
 from tests.train.test_training import partition, recipe, records
 
 
@@ -132,8 +132,7 @@ def test_a_model_learns_from_its_own_predictions(tmp_path: Path, loader: str) ->
     (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
     options = ("model.label_reuse=true", "model.label_iterations=2", f"train.loader={loader}", "train.epochs=30")
     job = make_job(recipe("node", *options), Parent(manifest, parent.folder), tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     lines = records(job.work)
     losses = [line["train/loss"] for line in lines if "train/loss" in line]
     assert losses[-1] < 0.7 * losses[0]

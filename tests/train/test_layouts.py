@@ -20,14 +20,14 @@ from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import BEST, Job
+from tasks.train.layout.engine import settled_of, with_usual_numbers
 from tasks.train.layout.first_points import first_points, place_among_neighbors
 from tasks.train.layout.in_memory import lay_out
-from tasks.train.layout.trainer import LayoutTrainer, settled_of, with_usual_numbers
 from tasks.train.state.checkpoint import load_model
 from tests.registered import forget_registered, models_of
 from tests.support import node_graph
-from tests.train.in_process import make_job, own_settings
-from tests.train.test_tables import StoppedError, train, written
+from tests.train.in_process import make_job, own_settings, stopped_at
+from tests.train.test_tables import train, written
 
 SAMPLES = 400_000
 
@@ -76,25 +76,14 @@ def test_forces_of_a_users_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("options", [{}, {"strategy": {"blocks": 4}, "threads": 2}, {"strategy": {"memory": 2_500}}])
-def test_an_interrupted_layout_ends_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
+def test_an_interrupted_layout_ends_with_the_same_bits(tmp_path: Path, options: dict[str, Any]) -> None:
     strategy = {"name": "block_grid", "pool": 50_000, **options.pop("strategy", {})}
     asked = recipe(checkpoint_minutes=1e-9, strategy=strategy, **options)
     graph = written(node_graph(tmp_path / "graph"))
     whole, broken = (make_job(asked, graph, tmp_path / name) for name in ("whole", "broken"))
     train(whole)
-    saved = LayoutTrainer.save_last
-
-    def save_and_stop(self: LayoutTrainer) -> None:
-        saved(self)
-        if self.progress.step == 3:
-            raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LayoutTrainer, "save_last", save_and_stop)
-        with pytest.raises(StoppedError):
-            train(broken)
+    with stopped_at(3):
+        train(broken)
     train(broken)
     np.testing.assert_array_equal(points_of(whole), points_of(broken))
 
@@ -214,7 +203,7 @@ def test_a_layout_that_diverges_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     def nowhere(*_: Any) -> Any:
         return np.full((300, 2), np.nan, np.float32)
 
-    monkeypatch.setattr("tasks.train.layout.trainer.first_points", nowhere)
+    monkeypatch.setattr("tasks.train.layout.engine.first_points", nowhere)
     with pytest.raises(RecipeError, match="diverged"):
         train(job)
     assert json.loads((job.work / "progress.json").read_text())

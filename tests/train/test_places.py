@@ -16,14 +16,14 @@ from models.vectors.skipgram import SkipGram
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables import block_trainer, grid, place
+from tasks.train.tables import block_engine, grid, place
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.device import ResidentBlocks
-from tasks.train.tables.grid import Grid, Tables
-from tasks.train.tables.learning_engine import LearningEngine
-from tasks.train.tables.place import Place, choose_place, why_no_gpu
+from tasks.train.tables.grid import Grid, TableSpec
+from tasks.train.tables.pair_engine import PairEngine
+from tasks.train.tables.place import RankDevice, choose_place, why_no_gpu
+from tasks.train.tables.sample_stepper import SampleStepper
 from tasks.train.tables.settings import TableSizes, choose_blocks, choose_device_room
-from tasks.train.tables.trainer import Trainer
 from tests.support import node_graph
 from tests.train.in_process import make_job, own_settings
 from tests.train.test_tables import recipe, written
@@ -50,7 +50,7 @@ def test_a_gpu_is_taken_where_it_is_asked_for() -> None:
     chosen = choose_place(options("cuda"), 1, why_no_gpu(SkipGram))
     assert (chosen.device, chosen.memory, chosen.workers) == (torch.device("cuda", 1), 400, 1)
     for other in ("auto", "cpu"):
-        assert choose_place(options(other), 0) == Place(CPU)
+        assert choose_place(options(other), 0) == RankDevice(CPU)
     with pytest.raises(RecipeError, match=r"num_ranks is above the 2 GPU\(s\)"):
         choose_place(options("cuda"), 2, why_no_gpu(SkipGram))
 
@@ -60,7 +60,7 @@ def test_without_a_gpu_the_cpu_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     with own_settings():
         torch.set_num_threads(3)
         chosen = choose_place(options("auto"), 0, why_no_gpu(SkipGram))
-        assert (chosen, chosen.workers) == (Place(CPU), 3)
+        assert (chosen, chosen.workers) == (RankDevice(CPU), 3)
     with pytest.raises(RecipeError, match="torch sees no GPU"):
         choose_place(options("cuda"), 0, why_no_gpu(SkipGram))
 
@@ -70,11 +70,11 @@ def test_a_gpu_that_cannot_train_the_model_is_left_alone(monkeypatch: pytest.Mon
     class OnCpus(SampledModel):
         """Defines no steps for GPUs."""
 
-    assert choose_place(options("auto"), 0, why_no_gpu(OnCpus)) == Place(CPU)
+    assert choose_place(options("auto"), 0, why_no_gpu(OnCpus)) == RankDevice(CPU)
     with pytest.raises(RecipeError, match=r"device=cuda: this model learns on CPUs only; set train.device=cpu"):
         choose_place(options("cuda"), 0, why_no_gpu(OnCpus))
     monkeypatch.setattr(place, "has_triton", lambda: False)
-    assert choose_place(options("auto"), 0, why_no_gpu(SkipGram)) == Place(CPU)
+    assert choose_place(options("auto"), 0, why_no_gpu(SkipGram)) == RankDevice(CPU)
     with pytest.raises(RecipeError, match=r"device=cuda: .* Triton, which is not installed; set train.device=cpu"):
         choose_place(options("cuda"), 0, why_no_gpu(SkipGram))
 
@@ -82,14 +82,14 @@ def test_a_gpu_that_cannot_train_the_model_is_left_alone(monkeypatch: pytest.Mon
 def test_ranks_agree_on_where_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job: Any = make_job(recipe(), written(node_graph(tmp_path / "graph")), tmp_path / "work")
     with own_settings():
-        made = Trainer(job, Ranks())
-        assert isinstance(made.engine, LearningEngine)
-        made.place = Place(CPU, 10_000)
+        made = PairEngine(job, Ranks())
+        assert isinstance(made.stepper, SampleStepper)
+        made.place = RankDevice(CPU, 10_000)
         assert made._device_memory() == 10_000 - 8 * 300
         for others, expected in (([None], None), ([5000, 3000], 3000)):
-            monkeypatch.setattr(block_trainer, "from_all", lambda own, others=others: others)
+            monkeypatch.setattr(block_engine, "from_all", lambda own, others=others: others)
             assert made._device_memory() == expected
-        monkeypatch.setattr(block_trainer, "from_all", lambda own: [own, None])
+        monkeypatch.setattr(block_engine, "from_all", lambda own: [own, None])
         with pytest.raises(RecipeError, match="some ranks have a GPU to train on and others have none"):
             made._device_memory()
 
@@ -118,7 +118,7 @@ def test_a_devices_memory_decides_how_many_blocks_lie_there() -> None:
 def make_grid(tmp_path: Path, room: int | None = None) -> Grid:
     """Three blocks of two rows, of three tables."""
     pairings = [Pairing("first", 4, shared=True), Pairing("second", 4)]
-    return Grid(Tables(pairings, 6, 3, "float32", UpdateRule(), 1), Ranks(), BlockFiles(tmp_path), room)
+    return Grid(TableSpec(pairings, 6, 3, "float32", UpdateRule(), 1), Ranks(), BlockFiles(tmp_path), room)
 
 
 def change(blocks: ResidentBlocks, row: int, column: int) -> None:

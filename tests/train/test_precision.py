@@ -21,17 +21,16 @@ from tasks.processes.device import choose_device, wait_for
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train import validation
-from tasks.train.gradients.engine import Trainer
-from tasks.train.gradients.model import build_model
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.optimizers import describe_rate
 from tasks.train.gradients.precision import check_precision, set_kernels
 from tasks.train.gradients.steps import Optimization
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
+from tasks.train.state import validation
 from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
-from tests.train.in_process import make_trainer, own_settings
+from tests.train.in_process import build_model, make_engine, own_settings, run_engine
 from tests.train.test_sparse_embeddings import job
 from tests.train.test_training import partition, records
 
@@ -94,19 +93,19 @@ def test_a_batch_without_labels_adds_nothing(tmp_path: Path, graph: Parent) -> N
 
 
 def test_bfloat16_computes_in_half_keeps_weights_and_validates_in_float32(tmp_path: Path, graph: Parent) -> None:
-    made = make_trainer(job(graph, tmp_path / "work", "train.precision=bfloat16", task="node"))
+    made = make_engine(job(graph, tmp_path / "work", "train.precision=bfloat16", task="node"))
     seen: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
 
     def look(module: Any, given: Any, scores: Any) -> None:
         seen[module.training].add(scores.dtype)
 
     made.model.head.linear.register_forward_hook(look)  # type: ignore[union-attr]
-    made.run()
+    run_engine(made)
     assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
     assert {value.dtype for value in made.model.state_dict().values()} == {torch.float32, torch.int64}
     losses = [line["train/loss"] for line in records(tmp_path / "work") if "train/loss" in line]
-    plain = make_trainer(job(graph, tmp_path / "plain", task="node"))
-    plain.run()
+    plain = make_engine(job(graph, tmp_path / "plain", task="node"))
+    run_engine(plain)
     expected = [line["train/loss"] for line in records(tmp_path / "plain") if "train/loss" in line]
     assert losses != expected
     assert losses == pytest.approx(expected, rel=0.05)
@@ -157,7 +156,7 @@ def test_precisions_that_cannot_work_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_deterministic_algorithms_are_an_option(tmp_path: Path, deterministic: bool) -> None:
     made = job(partition(tmp_path / "g", "link"), tmp_path / "work", f"train.deterministic={deterministic}")
-    make_trainer(made)
+    make_engine(made)
     assert torch.are_deterministic_algorithms_enabled() == deterministic
 
 
@@ -175,18 +174,18 @@ def test_triton_computes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_steps_multiply_in_tf32_and_validation_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: dict[str, set[str]] = {"_step": set(), "_validate": set()}
+    found: dict[str, set[str]] = {"_step": set(), "validate": set()}
     for name in found:
-        whole = getattr(Trainer, name)
+        whole = getattr(GradientEngine, name)
 
-        def noted(self: Trainer, *given: Any, name: str = name, whole: Any = whole) -> Any:
+        def noted(self: GradientEngine, *given: Any, name: str = name, whole: Any = whole) -> Any:
             found[name].add(torch.get_float32_matmul_precision())
             return whole(self, *given)
 
-        monkeypatch.setattr(Trainer, name, noted)
+        monkeypatch.setattr(GradientEngine, name, noted)
     made = job(partition(tmp_path / "g", "link"), tmp_path / "work", "train.precision=tf32", "train.epochs=2")
-    make_trainer(made).run()
-    assert found == {"_step": {"high"}, "_validate": {"highest"}}
+    run_engine(make_engine(made))
+    assert found == {"_step": {"high"}, "validate": {"highest"}}
 
 
 def test_a_gpu_measures_larger_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,11 +242,11 @@ def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:
         "train.loader.batch_size=512",
         "train.precision=bfloat16",
     )
-    made = make_trainer(job(partition(tmp_path / "g", "link"), tmp_path / "work", *overrides))
+    made = make_engine(job(partition(tmp_path / "g", "link"), tmp_path / "work", *overrides))
     embedding = made.optimization.embedding
     assert embedding is not None
     before = embedding.weight.clone()
-    made.run()
+    run_engine(made)
     assert embedding.weight.dtype == torch.float32
     assert float((embedding.weight - before).abs().max()) > 1e-3
     losses = [line["train/loss"] for line in records(tmp_path / "work") if "train/loss" in line]

@@ -21,7 +21,7 @@ from tasks.storage.home import Home
 from tasks.train.job import BEST
 from tasks.train.state.checkpoint import load_model
 from tests.ingest.test_edge_ends import purchases, save, turned
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 
 @pytest.mark.parametrize("turn", [False, True])
@@ -40,7 +40,7 @@ def test_a_model_of_random_purchases_is_as_good_as_chance(
         done = run_stage(stage, recipe, {stage.parents[0]: done.parent}, home)
     with own_settings():
         job = make_job(recipe, done.parent, tmp_path / "work")
-        make_trainer(job).run()
+        run_engine(make_engine(job))
     store = GraphStore(done.parent.folder, done.parent.manifest)
     predictor, rule = Predictor(store), DegreeRule(store)
     for split in ("valid", "test"):

@@ -35,7 +35,7 @@ from tasks.train.loaders.ranking_configs import RankingLoaderConfig
 from tasks.train.state.checkpoint import load, load_model
 from tests.ranked_shop import DAY, HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at, train_here
 
 
 def recipe(*changes: str, **model: Any) -> Any:
@@ -254,8 +254,7 @@ def test_nothing_later_than_the_moment_changes_what_is_ranked(tmp_path: Path) ->
 def test_a_model_learns_whose_style_is_which(tmp_path: Path, model: str) -> None:
     parent = ranked_shop(tmp_path / "graph")
     job = make_job(recipe("train.epochs=6", name=model), parent, tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     metrics = json.loads((tmp_path / "work" / RESULT).read_text())
     store = GraphStore.open(parent.folder)
     controls = {
@@ -287,17 +286,17 @@ def test_rows_are_learnt_on_node_tasks_too(tmp_path: Path, kind: str) -> None:
         },
         "train": {"epochs": 1, "threads": 1, "loader": {"batch_size": 4, "fanout": [1, 1]}, "embeddings": kind},
     }
-    trainer = make_trainer(make_job(build_recipe(options), parent, tmp_path / "work"))
-    table = trainer.model.encoder.embedding
+    engine = make_engine(make_job(build_recipe(options), parent, tmp_path / "work"))
+    table = engine.model.encoder.embedding
     assert isinstance(table, SparseEmbedding) == (kind == "sparse")
     assert tuple(table.weight.shape) == (25, 4)
     before = table.weight.detach().clone()
-    batch = trainer.batches.make(0)
+    batch = engine.batches.make(0)
     rows = batch.inputs.types[2].number
     assert len(set(rows.tolist())) < 25
-    trainer.model.train()
-    trainer.optimization.backward(batch, 1.0, last=True)
-    trainer.optimization.step(1)
+    engine.model.train()
+    engine.optimization.backward(batch, 1.0, last=True)
+    engine.optimization.step(1)
     changed = (table.weight.detach() != before).any(1).nonzero().flatten().tolist()
     assert changed
     assert set(changed) <= set(rows.tolist())
@@ -313,18 +312,18 @@ def test_a_table_in_cpu_memory_learns_what_a_parameter_learns(tmp_path: Path) ->
         changes = [f"train.embeddings.name={kind}", "model.id_embedding.types=products", "model.id_embedding.dropout=0"]
         if kind == "sparse":
             changes += ["train.embeddings.optimizer=sparse_adam", "train.embeddings.learning_rate=0.003"]
-        trainer = make_trainer(make_job(recipe(*changes), parent, tmp_path / kind))
-        trainer.model.encoder.embedding.weight.data.copy_(torch.arange(31 * 64).view(31, 64).sin() / 10)
+        engine = make_engine(make_job(recipe(*changes), parent, tmp_path / kind))
+        engine.model.encoder.embedding.weight.data.copy_(torch.arange(31 * 64).view(31, 64).sin() / 10)
         torch.manual_seed(1)
-        for name, parameter in trainer.model.named_parameters():
+        for name, parameter in engine.model.named_parameters():
             if name != "encoder.embedding.weight":
                 with torch.no_grad():
                     parameter.copy_(torch.randn_like(parameter) / 4)
         found = []
         for number in range(6):
-            trainer.model.train()
-            found.append(trainer.optimization.backward(trainer.batches.make(number), 1.0, last=True).item())
-            trainer.optimization.step(number + 1)
+            engine.model.train()
+            found.append(engine.optimization.backward(engine.batches.make(number), 1.0, last=True).item())
+            engine.optimization.step(number + 1)
         losses[kind] = found
     np.testing.assert_allclose(losses["sparse"], losses["dense"], rtol=2e-4)
     assert losses["sparse"][0] != losses["sparse"][1]
@@ -341,8 +340,8 @@ def test_rows_that_come_after_training_have_no_vector(tmp_path: Path, kind: str)
     time[products[0]], time[products[1]], time[products[2]] = last - 1, last, last + 5 * DAY
     np.save(parent.folder / "node_time.npy", time)
     changes = [f"train.embeddings.name={kind}", "model.id_embedding.types=customers,products"]
-    trainer = make_trainer(make_job(recipe(*changes), parent, tmp_path / "work"))
-    weight = trainer.model.encoder.embedding.weight.detach()
+    engine = make_engine(make_job(recipe(*changes), parent, tmp_path / "work"))
+    weight = engine.model.encoder.embedding.weight.detach()
     assert len(weight) == 61 + 31
     assert (weight == 0).all(1).nonzero().flatten().tolist() == [61 + 1, 61 + 2]
 
@@ -431,20 +430,12 @@ def test_a_training_that_was_interrupted_ends_with_the_same_bits(tmp_path: Path)
     for name in ("whole", "interrupted"):
         job = make_job(recipe("train.epochs=2"), parent, tmp_path / name)
         with own_settings():
-            trainer = make_trainer(job)
             if name == "interrupted":
-                finish = trainer._finish_round
-
-                def stop(finish: Any = finish) -> None:
-                    finish()
-                    raise KeyboardInterrupt
-
-                trainer._finish_round = stop  # type: ignore[method-assign]
-                with pytest.raises(KeyboardInterrupt):
-                    trainer.run()
-                trainer = make_trainer(job)
-                assert trainer.progress.epoch == 1
-            trainer.run()
+                with stopped_at(make_engine(job).steps_a_round):
+                    run_engine(make_engine(job))
+            engine = make_engine(job)
+            assert engine.progress.epoch == (name == "interrupted")
+            run_engine(engine)
         states.append(load(tmp_path / name / LAST)["model"])
     assert states[0].keys() == states[1].keys()
     for name, weight in states[0].items():
@@ -456,8 +447,7 @@ def test_a_training_that_was_interrupted_ends_with_the_same_bits(tmp_path: Path)
 def test_other_options_learn_too(tmp_path: Path, change: str) -> None:
     parent = ranked_shop(tmp_path / "graph")
     job = make_job(recipe("train.epochs=6", "train.loader.negatives=9", change), parent, tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     store = GraphStore.open(parent.folder)
     popular = next(measure_ranked(rows, 10)["map@10"] for _, rows in RecommendationControls(store).ranked("valid"))
     assert json.loads((tmp_path / "work" / RESULT).read_text())["best_metric"] > 1.2 * popular

@@ -30,7 +30,7 @@ from tasks.train.state.checkpoint import load_model
 from tests.registered import models_of
 from tests.shop_graph import DAY, ENDS, MOMENTS, shop_graph
 from tests.support import as_partition, node_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine, train_here
 
 
 def store_of(parent: Parent) -> GraphStore:
@@ -168,8 +168,7 @@ def test_graphs_of_one_type_are_typed_graphs_too(tmp_path: Path, model: str) -> 
     parent = as_partition(node_graph(tmp_path / "graph"))
     (parent.folder / "manifest.json").write_text(parent.manifest.model_dump_json())
     job = make_job(recipe(model, "train.epochs=8"), parent, tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     assert json.loads((job.work / RESULT).read_text())["best_metric"] > 0.7
 
 
@@ -184,8 +183,7 @@ def recipe(model: str, *changes: str) -> Any:
 def test_training_learns_what_lies_two_hops_away(tmp_path: Path, model: str) -> None:
     parent = shop_graph(tmp_path / "graph", num_customers=150)
     job = make_job(recipe(model), parent, tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     result = json.loads((job.work / RESULT).read_text())
     assert result["best_metric"] > 0.85
     best = load_model(job.work / BEST)
@@ -203,10 +201,10 @@ def test_scores_do_not_depend_on_batches_and_threads_see_the_same(tmp_path: Path
     store = store_of(shop_graph(tmp_path))
     job = make_job(recipe("heterosage", "train.loader.choose=uniform"), shop_graph(tmp_path / "g"), tmp_path / "work")
     with own_settings():
-        trainer = make_trainer(job)
+        engine = make_engine(job)
     nodes = np.asarray(store["test_idx"], np.int64)
-    whole = Predictor(store).node_scores(trainer.model, nodes)
-    pieces = Predictor(store, batch_size=7).node_scores(trainer.model, nodes[::-1].copy())[::-1]
+    whole = Predictor(store).node_scores(engine.model, nodes)
+    pieces = Predictor(store, batch_size=7).node_scores(engine.model, nodes[::-1].copy())[::-1]
     np.testing.assert_allclose(pieces, whole, rtol=1e-4, atol=1e-5)
 
 
@@ -279,20 +277,20 @@ def test_a_training_that_goes_on_is_the_same(tmp_path: Path) -> None:
         for last in epochs:
             job = make_job(recipe("hgt", "train.epochs=3"), parent, tmp_path / name)
             with own_settings():
-                trainer = make_trainer(job)
+                engine = make_engine(job)
                 if last == 1:
-                    batches = trainer.batches
+                    batches = engine.batches
                     with torch.random.fork_rng(devices=[]):
-                        trainer.model.train()
+                        engine.model.train()
                     for number in range(batches.batches_per_round):
                         torch.manual_seed(batches.dropout_key(number))
-                        trainer.optimization.backward(batches.make(number), 1.0, last=True)
-                        trainer.optimization.step(number + 1)
-                        trainer.progress.step += 1
-                    trainer.progress.epoch = 1
-                    trainer._save_last()
+                        engine.optimization.backward(batches.make(number), 1.0, last=True)
+                        engine.optimization.step(number + 1)
+                        engine.progress.step += 1
+                    engine.progress.epoch = 1
+                    engine._save_last()
                 else:
-                    trainer.run()
+                    run_engine(engine)
         states.append(torch.load(job.work / "last.pt", weights_only=True)["model"])
     for name, value in states[0].items():
         assert torch.equal(value, states[1][name]), name

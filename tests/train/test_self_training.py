@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +21,13 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import ArrayEntry, PartitionManifest
+from tasks.supervise import Launcher
 from tasks.train import stage
-from tasks.train.gradients.self_training import check, trainings
+from tasks.train.gradients.family import check_self_training, trainings
 from tasks.train.job import BEST, RESULT, Job
 from tasks.train.labels.predicted import with_predicted_labels
+from tasks.train.ranks import launch
+from tasks.train.ranks.agreement import STAGE as STAGE_FACT
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
 from tests.support import as_partition, molecule_graph, node_graph
@@ -110,12 +115,12 @@ def test_refusals(graph: tuple[GraphStore, GraphModel, Path], tmp_path: Path) ->
     store, _, _ = graph
     train = TrainConfig(self_training={"rounds": 1})
     assert isinstance(store.manifest, PartitionManifest)
-    check(train, store.manifest)
+    check_self_training(train, store.manifest)
     molecules = as_partition(molecule_graph(tmp_path / "m")).manifest
     assert isinstance(molecules, PartitionManifest)
-    check(TrainConfig(), molecules)
+    check_self_training(TrainConfig(), molecules)
     with pytest.raises(RecipeError, match=r"train\.self_training is for one class a node"):
-        check(train, molecules)
+        check_self_training(train, molecules)
 
 
 def test_rounds_follow_each_other_and_finished_ones_are_kept(tmp_path: Path, home: Home) -> None:
@@ -142,6 +147,20 @@ def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     (first.work / RESULT).write_text("{}")
     stage._run_all([first, second, last], Heard())  # type: ignore[arg-type]
     assert ran == [second.work, last.work]
+
+
+def test_trainings_of_one_job_do_not_meet_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of machines with homes of their own one may have finished the first when both are killed."""
+    stages: list[str] = []
+
+    def launcher(train: Any, place: Any, waiting: int) -> Launcher:
+        stages.append(place.facts[STAGE_FACT])
+        return Launcher(["-c", "pass"], dict(os.environ))
+
+    monkeypatch.setattr(launch, "rank_launcher", launcher)
+    for job in trainings(Job.make(build_recipe(SECTIONS), tmp_path, "graph", tmp_path)):
+        launch.start_ranks(job, tmp_path / "job.json", tmp_path / "log").wait()
+    assert stages == ["train-0", "train-1", "train"]
 
 
 class Heard(Listener):

@@ -36,7 +36,7 @@ from tasks.train.labels.scale import training_facts
 from tasks.train.stage import _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
 from tests.shop_graph import shop_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 HEADS = (
     TaskHead(name="good", task_type="binary", num_classes=2, metric="rocauc"),
@@ -188,7 +188,7 @@ def test_a_model_of_several_tasks_learns_them(tmp_path: Path) -> None:
     store = store_of(parent)
     job = make_job(recipe("train.epochs=12"), parent, tmp_path / "work")
     with own_settings():
-        make_trainer(job).run()
+        run_engine(make_engine(job))
         model = load_model(job.work / BEST)
         with evaluating(model):
             predictor = Predictor(store, scratch=tmp_path)

@@ -17,9 +17,14 @@ from tasks.sizes import Counts
 from tasks.stage import run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home
-from tasks.train.gradients.part_sizes import largest_graph, part_bytes
-from tasks.train.gradients.sizes import model_size, refuse_excess
-from tasks.train.gradients.weights import Weights, count_weights, known_weights, remember_trained
+from tasks.train.gradients.sizes import (
+    Weights,
+    count_weights,
+    known_weights,
+    largest_graph,
+    part_bytes,
+    refuse_excess,
+)
 from tasks.train.loaders.config_base import LoaderConfig
 from tasks.train.ranks.failures import final_error
 from tasks.train.stage import STAGE
@@ -46,9 +51,8 @@ def test_weights_are_counted_without_making_them(tmp_path: Path, name: str, task
     weights = count_weights(config, train, facts)
     assert torch.equal(before, torch.get_rng_state()), "counting must not shift the initial weights"
     assert weights is not None
-    size = model_size(weights, train)
-    assert size.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert size.device_bytes == 4 * 4 * size.parameters  # weights, gradients, and Adam's two
+    assert weights.dense == sum(parameter.numel() for parameter in model.parameters())
+    assert weights.device_bytes(train) == 4 * 4 * weights.dense  # weights, gradients, and Adam's two
 
 
 @pytest.mark.parametrize(("embeddings", "place"), [("dense", "device_bytes"), ("sparse", "host_bytes")])
@@ -58,9 +62,8 @@ def test_a_table_of_embeddings_counts_where_it_lies(tmp_path: Path, embeddings: 
     train = TrainConfig(embeddings=embeddings)  # type: ignore[arg-type]
     weights = count_weights(config, train, facts)
     assert weights is not None
-    size = model_size(weights, train)
-    assert getattr(size, place) >= 4 * 8 * facts.num_nodes
-    assert size.device_bytes < 1e6 or embeddings == "dense"
+    assert getattr(weights, place)(train) >= 4 * 8 * facts.num_nodes
+    assert weights.device_bytes(train) < 1e6 or embeddings == "dense"
 
 
 def test_a_model_that_no_memory_holds_is_refused_at_once(tmp_path: Path, home: Home) -> None:
@@ -85,11 +88,9 @@ def test_weights_are_counted_once_in_a_home(tmp_path: Path, home: Home, monkeypa
     train, wider = TrainConfig(), MODELS.config({"name": "graphsage", "hidden_dim": 16, "num_layers": 2})
     counted = count_weights(config, train, facts)
     assert known_weights(home, config, train, facts) == counted
-    monkeypatch.setattr("tasks.train.gradients.weights.count_weights", lambda *_: None)
+    monkeypatch.setattr("tasks.train.gradients.sizes.count_weights", lambda *_: None)
     assert known_weights(home, config, train, facts) == counted
     assert known_weights(home, wider, train, facts) is None, "another model is another count"
-    remember_trained(home, wider, train, facts, 77)
-    assert known_weights(home, wider, train, facts) == Weights(77)
     for path in (home.cache / "weights").iterdir():
         path.write_text("{")
     assert known_weights(home, config, train, facts) is None, "a damaged record is no count"
@@ -185,12 +186,12 @@ def test_machines_with_parts_hold_more_together() -> None:
     def scaled(machines: int, **options: Any) -> float:
         place = {"num_machines": machines, "rendezvous": "a:1", "threads": 1}
         train = TrainConfig.model_validate({"strategy": {"name": "partitioned", **options}, **place})
-        found = part_bytes(train, facts, weights, 0, counts, 500_000)
+        found = part_bytes(train, facts, weights, counts, 500_000)
         assert found is not None
         return found.scaled
 
     assert scaled(2) > scaled(4) > scaled(16) > 80e6  # numbers of all nodes stay
     assert scaled(4, rows="float16") - scaled(4, rows="int8") == pytest.approx(10e6 / 4 * 128 * 9 / 8)
-    assert part_bytes(TrainConfig(), facts, weights, 0, counts, 500_000) is None
+    assert part_bytes(TrainConfig(), facts, weights, counts, 500_000) is None
     text = largest_graph(30e9, 20e9, 10_000_000, 50_000_000_000)
     assert text.startswith("as many machines like this one hold 20,000,000 nodes")

@@ -30,7 +30,7 @@ from tasks.train.strategies.base import Ranks, Strategy
 from tests.loaders import make_loader
 from tests.registered import strategies_of
 from tests.support import as_partition, link_graph, node_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_job, train_here
 from tests.train.test_training import partition, recipe, records
 
 
@@ -277,8 +277,7 @@ def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> 
     for strategy in strategies_of("gnn"):
         overrides = (f"train.strategy.name={strategy}", f"train.loader={loader}", "train.loader.batch_size=256")
         job = make_job(recipe(task, *overrides, "train.epochs=2"), graph, tmp_path / strategy)
-        with own_settings():
-            make_trainer(job).run()
+        train_here(job)
         told.append(records(job.work))
     assert len(told) == 4
     assert told[0] == told[1] == told[2] == told[3]

@@ -21,7 +21,7 @@ from models.vectors.configs import Pairing
 from tasks.sampling.walks.alias import draw_many
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
-from tasks.train.factors.compute import compute
+from tasks.train.factors.engine import FactorEngine
 from tasks.train.families import family_of
 from tasks.train.job import BEST, RESULT, Job
 from tasks.train.loaders.samples.pairs import PairData
@@ -29,13 +29,12 @@ from tasks.train.state.checkpoint import load_model
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables.negatives import Negatives
+from tasks.train.tables.objective import Negatives
 from tasks.train.tables.pools import PoolDraws
 from tasks.train.tables.settings import TableSizes, choose_blocks, choose_room, make_settings
-from tasks.train.tables.trainer import Trainer
 from tests.registered import models_of
 from tests.support import as_partition, link_graph, node_graph
-from tests.train.in_process import make_job, own_settings
+from tests.train.in_process import make_job, own_settings, run_engine, stopped_at
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
@@ -156,24 +155,15 @@ class StoppedError(Exception):
     ],
 )
 def test_an_interrupted_training_ends_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], options: dict[str, Any]
+    tmp_path: Path, model: dict[str, Any], options: dict[str, Any]
 ) -> None:
     strategy = {"name": "block_grid", "pool": 50_000, **options.pop("strategy", {})}
     asked = recipe(model=model, train={"checkpoint_minutes": 1e-9, "strategy": strategy, **options})
     graph = written(node_graph(tmp_path / "graph"))
     whole, broken = (make_job(asked, graph, tmp_path / name) for name in ("whole", "broken"))
     train(whole)
-    saved, stop = Trainer.save_last, 3
-
-    def save_and_stop(self: Trainer) -> None:
-        saved(self)
-        if self.progress.step == stop:
-            raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "save_last", save_and_stop)
-        with pytest.raises(StoppedError):
-            train(broken)
+    with stopped_at(3):
+        train(broken)
     result = train(broken)
     assert result["best_metric"] > 0.5
     states = [torch.load(job.work / BEST, weights_only=True)["model"] for job in (whole, broken)]
@@ -236,11 +226,11 @@ def test_every_factorisation_tells_classes_and_edges(tmp_path: Path, name: str, 
     graph = written((node_graph if task == "node" else link_graph)(tmp_path / "graph"))
     job: Any = make_job(build_recipe({**sections, **evaluate}), graph, tmp_path / "work")
     with own_settings():
-        compute(job)
+        run_engine(FactorEngine(job, Ranks()))
     assert json.loads((job.work / RESULT).read_text())["best_metric"] > (0.65 if task == "node" else 0.55)
     again: Any = make_job(build_recipe({**sections, **evaluate}), graph, tmp_path / "again")
     with own_settings():
-        compute(again)
+        run_engine(FactorEngine(again, Ranks()))
     models = [load_model(made.work / BEST) for made in (job, again)]
     assert torch.equal(*[model.table for model in models])  # type: ignore[arg-type]
 
@@ -249,7 +239,7 @@ def test_a_width_beyond_the_nodes_is_refused(tmp_path: Path) -> None:
     sections = {"name": "demo", "dataset": "synthetic", "model": {"name": "prone", "dim": 1000}}
     job: Any = make_job(build_recipe(sections), written(node_graph(tmp_path / "graph")), tmp_path / "work")
     with own_settings(), pytest.raises(RecipeError, match=r"model.dim=1000 is more than the 300 nodes"):
-        compute(job)
+        run_engine(FactorEngine(job, Ranks()))
 
 
 @pytest.mark.parametrize(
@@ -307,19 +297,11 @@ def test_options_without_a_name_are_those_of_the_usual_component() -> None:
     assert (made.schedule.name, made.schedule.warmup_steps) == ("linear", 2)
 
 
-def test_a_block_that_was_damaged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_was_damaged_is_named(tmp_path: Path) -> None:
     asked = recipe(train={"checkpoint_minutes": 1e-9, "strategy": {"blocks": 2, "pool": 100_000}})
     job = make_job(asked, written(node_graph(tmp_path / "graph")), tmp_path / "work")
-    saved = Trainer.save_last
-
-    def save_and_stop(self: Trainer) -> None:
-        saved(self)
-        raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "save_last", save_and_stop)
-        with pytest.raises(StoppedError):
-            train(job)
+    with stopped_at(1):
+        train(job)
     (file,) = (job.work / "blocks").glob("second.contexts.1.*")
     content = file.read_bytes()
     file.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])

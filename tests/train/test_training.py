@@ -21,14 +21,14 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.home import Home
-from tasks.train.gradients.engine import train
+from tasks.train.gradients.family import train
 from tasks.train.job import BEST, LAST, RESULT
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.preprocess.ears import Ears
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at, train_here
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 MODEL = {"node": "graphsage", "link": "gcn", "graph": "gin"}
@@ -110,8 +110,7 @@ def test_a_best_epoch_that_is_the_last_one_is_told(tmp_path: Path, home: Home) -
 @pytest.mark.parametrize("task", ["link", "graph"])
 def test_other_tasks_train(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
     job = make_job(recipe(task), partition(tmp_path / "g", task), tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     assert "learning rate 0.01 x 1 (lr_scaling=none, ranks: 1) = 0.01; no warm-up, constant" in capsys.readouterr().out
     losses = [line["train/loss"] for line in records(job.work) if "train/loss" in line]
     assert len(losses) == 4
@@ -228,9 +227,9 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
     first = make_job(recipe("node", "train.epochs=1"), graph, tmp_path / "work")
     other = make_job(recipe("node", "train.epochs=1", "seed=1"), graph, tmp_path / "work")
     with own_settings():
-        make_trainer(first).run()
+        run_engine(make_engine(first))
         with pytest.raises(IntegrityError, match="another configuration"):
-            make_trainer(other)
+            make_engine(other)
 
 
 @pytest.mark.parametrize(
@@ -297,19 +296,12 @@ def test_a_run_that_ends_before_its_round_does_goes_on_exactly(tmp_path: Path, s
         make_job(recipe("node", "train.accumulate_steps=2"), graph, tmp_path / name) for name in ("calm", "stopped")
     )
     with own_settings():
-        make_trainer(calm).run()
-        first = make_trainer(stopped)
-        assert (first.steps, first.batches.batches_per_round) == (3, 5)
-
-        def stop() -> None:
-            if first.progress.step == 3 + step:
-                first._save_last()
-                raise KeyboardInterrupt
-
-        first._save_in_between = stop  # type: ignore[method-assign]
-        with pytest.raises(KeyboardInterrupt):
-            first.run()
-        make_trainer(stopped).run()
+        run_engine(make_engine(calm))
+        first = make_engine(stopped)
+        assert (first.steps_a_round, first.batches.batches_per_round) == (3, 5)
+        with stopped_at(3 + step):
+            run_engine(first)
+        run_engine(make_engine(stopped))
     assert records(stopped.work) == records(calm.work)
     ours, theirs = weights(stopped.work), weights(calm.work)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
@@ -322,16 +314,14 @@ def test_batches_of_one_row_are_normalised(tmp_path: Path, options: tuple[str, .
     manifest = graph.manifest.model_copy(update={"num_parts": 3, "part_offsets": (0, 1, n // 2, n)})
     (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
     job = make_job(recipe("node", "train.epochs=1", *options), Parent(manifest, graph.folder), tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     assert all(value.isfinite().all() for value in weights(job.work).values())
 
 
 def test_patience_stops_early(tmp_path: Path) -> None:
     overrides = ("train.epochs=200", "train.patience=2", "train.learning_rate=1e-9")
     job = make_job(recipe("node", *overrides), partition(tmp_path / "g"), tmp_path / "work")
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     result = json.loads((job.work / RESULT).read_text())
     assert result["epochs_run"] < 20
     assert result["best_epoch"] == result["epochs_run"] - 2

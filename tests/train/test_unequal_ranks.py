@@ -15,7 +15,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.job import LAST, Job
 from tasks.train.state import checkpoint
 from tests.support import as_partition, node_graph
-from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.in_process import make_job, train_here
 from tests.train.test_training import records
 from tests.train.two_processes import run_two_ranks
 
@@ -50,8 +50,7 @@ def weights(job: Job) -> torch.Tensor:
 
 
 def alone(job: Job) -> Job:
-    with own_settings():
-        make_trainer(job).run()
+    train_here(job)
     return job
 
 

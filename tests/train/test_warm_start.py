@@ -27,14 +27,15 @@ from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import RunResult
 from tasks.storage.snapshots import earlier_snapshots
-from tasks.train.job import BEST, LAST, Job
+from tasks.train import stage
+from tasks.train.job import BEST, LAST, Job, WarmStart
 from tasks.train.ranks.agreement import difference
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
-from tasks.train.warm.warm_weights import DoesNotFitError, begin_warm, refuse_held_out_knowledge
+from tasks.train.warm.earlier import DoesNotFitError, begin_warm, refuse_held_out_knowledge
+from tasks.train.warm.start import PARENT, earlier_training, warm_start
 from tests.support import link_graph
-from tests.train.in_process import make_trainer, own_settings, run_job
+from tests.train.in_process import make_engine, own_settings, run_engine, run_job
 
 STILL = "train.learning_rate=1e-12"  # what training begins with is what it ends with
 EARLIER = ("ingest", "preprocess", "components", "partition", "train")
@@ -224,19 +225,19 @@ def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: P
     warm = warm_start(chosen, home, parent)
     assert warm.as_of == "1"
     assert warm.weights == file_digest(warm.checkpoint)
-    job = Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work", warm)
-    assert job.digest != Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work").digest
+    job = Job.make(chosen, Path(graph.folder), graph.digest, tmp_path / "work", warm)
+    assert job.digest != Job.make(chosen, Path(graph.folder), graph.digest, tmp_path / "work").digest
     job.work.mkdir()
     assert Job.load(job.save()).warm == warm
     with own_settings():
-        trainer = make_trainer(job)
-        for name, tensor in trainer.model.state_dict().items():
+        engine = make_engine(job)
+        for name, tensor in engine.model.state_dict().items():
             assert torch.equal(tensor, earlier.weights[name])
-        assert trainer.progress.cold_because == ""
-        trainer.run()
+        assert engine.progress.cold_because == ""
+        run_engine(engine)
         last = checkpoint.load(job.work / LAST)["model"]
         assert not any(torch.equal(last[name], earlier.weights[name]) for name in last)
-        resumed = make_trainer(job)
+        resumed = make_engine(job)
         for name, tensor in resumed.model.state_dict().items():
             assert torch.equal(tensor, last[name])
         assert resumed.progress.cold_because == ""
@@ -255,11 +256,11 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     graph, parent = made.stages["partition"], earlier_training(later, home, graph_of(home, made))
     assert parent is not None
     assert parent.manifest.key == earlier.key
-    job = Job.make(later, Path(graph["folder"]), graph["digest"], tmp_path, warm_start(later, home, parent))
+    job = Job.make(later, Path(graph.folder), graph.digest, tmp_path, warm_start(later, home, parent))
     with own_settings():
-        trainer = make_trainer(dataclasses.replace(job, warm=None))
+        engine = make_engine(dataclasses.replace(job, warm=None))
         assert job.warm is not None
-        why = begin_warm(trainer.model, job.warm, GraphStore.open(job.graph), Ranks())
+        why = begin_warm(engine.model, job.warm, GraphStore.open(job.graph), Ranks())
     assert why.startswith("classes are other ones")
 
 
@@ -282,8 +283,9 @@ def test_a_training_is_the_same_where_it_begins_with_the_same_weights(tmp_path: 
     there, other = dataclasses.replace(first, key="of another home"), dataclasses.replace(first, weights="bbbb")
     jobs = [Job.make(recipe(2), tmp_path, "graph", tmp_path, warm) for warm in (first, there, other)]
     assert jobs[0].digest == jobs[1].digest != jobs[2].digest
-    assert jobs[0].facts == jobs[1].facts
-    said = difference(jobs[0].facts, jobs[2].facts, 1)
+    facts = [stage._facts(recipe(2), job, "graph") for job in jobs]
+    assert facts[0] == facts[1]
+    said = difference(facts[0], facts[2], 1)
     assert said is not None
     assert "the weights that training begins with is 'aaaa' on machine 0 and 'bbbb' on machine 1" in said
 

@@ -14,9 +14,9 @@ from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.schema import Recipe
 from models.layers.layer import BatchNorm
-from tasks.train.gradients.engine import Trainer
-from tests.train.device_trainings import make_device_trainer as make_trainer
-from tests.train.in_process import make_job, own_settings
+from tasks.train.gradients.engine import GradientEngine
+from tests.train.device_trainings import make_device_engine as make_engine
+from tests.train.in_process import make_job, own_settings, run_engine, stopped_at
 from tests.train.test_equal_bits import partition
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
@@ -39,12 +39,12 @@ def recipe(train: dict[str, Any] | None = None, **model: Any) -> Recipe:
     )
 
 
-def train(made: Recipe, graph: Any, work: Path) -> tuple[Trainer, list[dict[str, float]]]:
+def train(made: Recipe, graph: Any, work: Path) -> tuple[GradientEngine, list[dict[str, float]]]:
     with own_settings():
-        trainer = make_trainer(make_job(made, graph, work))
-        trainer.run()
+        engine = make_engine(make_job(made, graph, work))
+        run_engine(engine)
     lines = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
-    return trainer, [line for line in lines if "train/loss" in line]
+    return engine, [line for line in lines if "train/loss" in line]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_padding_changes_nothing_but_roundings(tmp_path: Path, model: dict[str, 
         assert line["learning_rate"] == other["learning_rate"]
     assert whole.progress.run_totals[:2] == plain.progress.run_totals[:2]  # seeds and edges
     assert whole.progress.run_totals[1] > 0
-    first = make_trainer(make_job(recipe(options, **model), graph, tmp_path / "first")).model.state_dict()
+    first = make_engine(make_job(recipe(options, **model), graph, tmp_path / "first")).model.state_dict()
     for name, value in plain.model.state_dict().items():
         moved = float((value - first[name]).float().norm())
         assert float((whole.model.state_dict()[name] - value).float().norm()) <= 0.02 * moved + 1e-5, name
@@ -82,20 +82,12 @@ def test_the_interrupted_training_goes_on(tmp_path: Path) -> None:
     once, _ = train(recipe({"cuda_graph": True, "epochs": 3}), graph, tmp_path / "once")
     job = make_job(recipe({"cuda_graph": True, "epochs": 3}), graph, tmp_path / "twice")
     with own_settings():
-        first = make_trainer(job)
-        monitored = first._finish_round
-
-        def stop() -> None:
-            monitored()
-            if first.progress.epoch == 2:
-                raise KeyboardInterrupt
-
-        first._finish_round = stop  # type: ignore[method-assign]
-        with pytest.raises(KeyboardInterrupt):
-            first.run()
-        second = make_trainer(job)
+        first = make_engine(job)
+        with stopped_at(2 * first.steps_a_round):
+            run_engine(first)
+        second = make_engine(job)
         assert second.progress.epoch == 2
-        second.run()
+        run_engine(second)
     for name, value in once.model.state_dict().items():
         assert torch.equal(second.model.state_dict()[name], value), name
     assert second.progress.run_totals[:2] == once.progress.run_totals[:2]
@@ -151,7 +143,7 @@ def test_what_no_graph_holds_is_refused(options: dict[str, Any], message: str) -
 def test_models_that_count_all_rows_are_refused(tmp_path: Path, model: dict[str, Any], message: str) -> None:
     graph = partition(tmp_path / "graph", "node")
     with own_settings(), pytest.raises(RecipeError, match=f"{message}.*set train.cuda_graph=false"):
-        make_trainer(make_job(recipe({"cuda_graph": True}, **model), graph, tmp_path / "work"))
+        make_engine(make_job(recipe({"cuda_graph": True}, **model), graph, tmp_path / "work"))
 
 
 class FakeCuda:
@@ -199,8 +191,8 @@ def test_the_fourth_step_is_recorded_and_all_later_ones_replayed(tmp_path: Path)
 
     graph, notes = partition(tmp_path / "graph", "node"), []  # type: ignore[var-annotated]
     with own_settings():
-        trainer = make_trainer(make_job(recipe(), graph, tmp_path / "work"))
-        whole = WholeStep(trainer.model, trainer.batches.loader, trainer.optimization, FakeCuda(notes))
+        engine = make_engine(make_job(recipe(), graph, tmp_path / "work"))
+        whole = WholeStep(engine.model, engine.batches.loader, engine.optimization, FakeCuda(notes))
         whole.side = FakeCuda(notes).Stream(None)
         launched = whole._compute
 
@@ -209,7 +201,7 @@ def test_the_fourth_step_is_recorded_and_all_later_ones_replayed(tmp_path: Path)
             return launched()
 
         whole._compute = compute  # type: ignore[method-assign]
-        losses = [whole.take(*trainer.batches.request(number), number) for number in range(6)]
+        losses = [whole.take(*engine.batches.request(number), number) for number in range(6)]
     alone = ["side waits for current", "on side", "compute", "off", "current waits for side"]
     record = ["record on side, thread_local", "compute", "recorded"]
     assert notes == [*alone * 3, *record, *["replay"] * 3]

@@ -18,15 +18,14 @@ from tasks.train.embeddings.configs import DenseConfig, SparseConfig
 from tasks.train.embeddings.host_tables import sparse_embedding, take_tables
 from tasks.train.embeddings.row_optimizers import RowAdagrad
 from tasks.train.gradients.batches import Batches
-from tasks.train.gradients.model import build_model
 from tasks.train.gradients.steps import Optimization
 from tasks.train.job import Job
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.ranks.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
 from tasks.train.state import checkpoint
-from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.data_parallel import DataParallel
+from tasks.train.strategies.base import DataParallel, Ranks
+from tests.train.in_process import build_model
 from tests.train.two_processes import end
 
 TABLE = "encoder.embedding.weight"

@@ -5,36 +5,19 @@ Trains each job in turn. One whose folder is called `stopped` ends within its fi
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from pathlib import Path
 
 import torch
 
-from tasks.train.gradients.engine import Trainer
+from tasks.train.gradients.engine import GradientEngine
 from tasks.train.job import Job
 from tasks.train.ranks.collectives import joined
+from tasks.train.run import run
 from tasks.train.strategies.base import Ranks
+from tests.train.in_process import run_engine, stopped_at
 from tests.train.two_processes import end
-
-
-class StoppedError(Exception):
-    """The training ends here."""
-
-
-def stop_at(trainer: Trainer, step: int) -> None:
-    """Leave a checkpoint after a step and end."""
-
-    def save() -> None:
-        if trainer.progress.step == step:
-            trainer._save_last()
-            raise StoppedError
-
-    trainer._save_in_between = save  # type: ignore[method-assign]
-    with contextlib.suppress(StoppedError):
-        trainer.run()
-    assert trainer.progress.step == step
 
 
 def main(paths: list[str]) -> None:
@@ -45,8 +28,9 @@ def main(paths: list[str]) -> None:
         for path in paths:
             job = Job.load(Path(path))
             if job.work.name == "stopped":
-                stop_at(Trainer(job, ranks, cpu), 3)
-            Trainer(job, ranks, cpu).run()
+                with stopped_at(3):
+                    run(GradientEngine(job, ranks, cpu))
+            run_engine(GradientEngine(job, ranks, cpu))
 
 
 if __name__ == "__main__":

@@ -132,9 +132,9 @@ def _forward(  # type: ignore[no-untyped-def]
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
     at, columns = row * H + head, tl.arange(0, WIDTH)
     if V2:
-        vector, own = _load_row(source, head, D, WIDTH), _load_row(target, at, D, WIDTH)
+        vector, target_row = _load_row(source, head, D, WIDTH), _load_row(target, at, D, WIDTH)
     else:
-        own = tl.load(target + at)
+        target_row = tl.load(target + at)
     acc = tl.zeros([WIDTH], tl.float32)
     weights, largest = 0.0, -float("inf")
     for start in range(begin, end, EDGES):
@@ -142,9 +142,9 @@ def _forward(  # type: ignore[no-untyped-def]
         u = tl.load(indices + e, mask=e < end, other=0).to(tl.int64) * H + head
         rows = _load_rows(x, u, e < end, D, WIDTH)
         if V2:
-            score = tl.sum(vector[None, :] * _leaky(rows + own[None, :], slope), 1)
+            score = tl.sum(vector[None, :] * _leaky(rows + target_row[None, :], slope), 1)
         else:
-            score = _leaky(tl.load(source + u, mask=e < end, other=0.0) + own, slope)
+            score = _leaky(tl.load(source + u, mask=e < end, other=0.0) + target_row, slope)
         score = tl.where(e < end, score, -float("inf"))
         top = tl.maximum(largest, tl.max(score, 0))
         shrunk, weight = tl.exp(largest - top), tl.exp(score - top)
@@ -174,19 +174,19 @@ def _backward_targets(  # type: ignore[no-untyped-def]
         dot_y, log_sum = tl.sum(gradient * _load_row(y, at, D, WIDTH), 0), tl.load(log_sums + at)
         tl.store(dots + at, dot_y)
         if V2:
-            own, acc = _load_row(target, at, D, WIDTH), tl.zeros([WIDTH], tl.float32)
+            target_row, acc = _load_row(target, at, D, WIDTH), tl.zeros([WIDTH], tl.float32)
         else:
-            own, acc = tl.load(target + at), 0.0
+            target_row, acc = tl.load(target + at), 0.0
         end = tl.load(indptr + row + 1)
         for start in range(tl.load(indptr + row), end, EDGES):
             e = start + tl.arange(0, EDGES)
             u = tl.load(indices + e, mask=e < end, other=0).to(tl.int64) * H + head
             rows = _load_rows(x, u, e < end, D, WIDTH)
             if V2:
-                joined = rows + own[None, :]
+                joined = rows + target_row[None, :]
                 score = tl.sum(vector[None, :] * _leaky(joined, slope), 1)
             else:
-                joined = tl.load(source + u, mask=e < end, other=0.0) + own
+                joined = tl.load(source + u, mask=e < end, other=0.0) + target_row
                 score = _leaky(joined, slope)
             weight = tl.where(e < end, tl.exp(score - log_sum), 0.0)
             dot = tl.sum(rows * gradient[None, :], 1)
@@ -218,7 +218,7 @@ def _backward_sources(  # type: ignore[no-untyped-def]
     if V2:
         vector, changes = _load_row(source, head, D, WIDTH), tl.zeros([WIDTH], tl.float32)
     else:
-        own, changes = tl.load(source + at), 0.0
+        source_row, changes = tl.load(source + at), 0.0
     for start in range(begin, end, EDGES):
         e = start + tl.arange(0, EDGES)
         v = tl.load(indices + e, mask=e < end, other=0).to(tl.int64) * H + head
@@ -227,7 +227,7 @@ def _backward_sources(  # type: ignore[no-untyped-def]
             joined = value[None, :] + _load_rows(target, v, e < end, D, WIDTH)
             score = tl.sum(vector[None, :] * _leaky(joined, slope), 1)
         else:
-            joined = tl.load(target + v, mask=e < end, other=0.0) + own
+            joined = tl.load(target + v, mask=e < end, other=0.0) + source_row
             score = _leaky(joined, slope)
         log_sum = tl.load(log_sums + v, mask=e < end, other=0.0)
         weight = tl.where(e < end, tl.exp(score - log_sum), 0.0)

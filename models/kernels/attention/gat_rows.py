@@ -19,6 +19,7 @@ from models.kernels.simd.vector import (
     FAR,
     NEAR,
     Lanes,
+    ask_ahead,
     load,
     maximum,
     prefetch,
@@ -144,15 +145,10 @@ def _backward_rows(  # type: ignore[no-untyped-def]
         value = load(lanes, x, row * stride + column, width)
         acc, slopes = zeros(lanes), zeros(numbers)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                ahead = np.int64(indices[e + FAR])
-                prefetch_far(lanes, grad, ahead * stride + column)
-                prefetch_far(fact_lanes, facts, 4 * ahead * count)
+            ask_ahead(lanes, grad, indices, e, last, stride, column)
+            ask_ahead(fact_lanes, facts, indices, e, last, 4 * count, 0)
             if e + NEAR < last:
-                ahead = np.int64(indices[e + NEAR])
-                prefetch(lanes, grad, ahead * stride + column)
-                prefetch(fact_lanes, facts, 4 * ahead * count)
-                prefetch_item(sums, base + ahead * count)
+                prefetch_item(sums, base + np.int64(indices[e + NEAR]) * count)
             v = np.int64(indices[e])
             score = source + load(numbers, facts, 4 * v * count, count)
             largest = load(numbers, facts, (4 * v + 1) * count, count)

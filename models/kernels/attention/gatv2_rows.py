@@ -16,13 +16,10 @@ from models.kernels.attention.heads import HeadTile, head_tiles, leaky, leaky_gr
 from models.kernels.memory import empty
 from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import (
-    FAR,
-    NEAR,
     Lanes,
+    ask_ahead,
     load,
     maximum,
-    prefetch,
-    prefetch_far,
     splat,
     storage,
     store,
@@ -135,10 +132,7 @@ def _forward_rows(  # type: ignore[no-untyped-def]
         acc, weights = zeros(lanes), zeros(numbers)
         largest = splat(numbers, np.float32(-np.inf))
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, x_src, np.int64(indices[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                prefetch(lanes, x_src, np.int64(indices[e + NEAR]) * stride + column)
+            ask_ahead(lanes, x_src, indices, e, last, stride, column)
             source = load(lanes, x_src, np.int64(indices[e]) * stride + column, width)
             score = sum_heads(heads, vector * leaky(source + target, slope))
             before, largest = largest, maximum(largest, score)
@@ -163,10 +157,7 @@ def _score_rows(  # type: ignore[no-untyped-def]
     for row in range(low, high):
         target = load(lanes, x_dst, row * stride + column, width)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, x_src, np.int64(indices[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                prefetch(lanes, x_src, np.int64(indices[e + NEAR]) * stride + column)
+            ask_ahead(lanes, x_src, indices, e, last, stride, column)
             source = load(lanes, x_src, np.int64(indices[e]) * stride + column, width)
             score = sum_heads(heads, vector * leaky(source + target, slope))
             store(numbers, scores, e * num_heads + first, score, count)
@@ -198,10 +189,7 @@ def _backward_targets(  # type: ignore[no-untyped-def]
             store(numbers, facts, (3 * row + 2) * count, dot_y, count)
         acc, share = zeros(lanes), zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, x_src, np.int64(indices[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                prefetch(lanes, x_src, np.int64(indices[e + NEAR]) * stride + column)
+            ask_ahead(lanes, x_src, indices, e, last, stride, column)
             source = load(lanes, x_src, np.int64(indices[e]) * stride + column, width)
             joined = source + target
             active = leaky(joined, slope)
@@ -233,18 +221,10 @@ def _backward_sources(  # type: ignore[no-untyped-def]
         source = load(lanes, x_src, row * stride + column, width)
         acc, changes = zeros(lanes), zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                ahead = np.int64(indices[e + FAR])
-                prefetch_far(lanes, x_dst, ahead * stride + column)
-                if facts is not None:
-                    prefetch_far(lanes, grad, ahead * stride + column)
-                    prefetch_far(fact_lanes, facts, 3 * ahead * count)
-            if e + NEAR < last:
-                ahead = np.int64(indices[e + NEAR])
-                prefetch(lanes, x_dst, ahead * stride + column)
-                if facts is not None:
-                    prefetch(lanes, grad, ahead * stride + column)
-                    prefetch(fact_lanes, facts, 3 * ahead * count)
+            ask_ahead(lanes, x_dst, indices, e, last, stride, column)
+            if facts is not None:
+                ask_ahead(lanes, grad, indices, e, last, stride, column)
+                ask_ahead(fact_lanes, facts, indices, e, last, 3 * count, 0)
             v = np.int64(indices[e])
             joined = source + load(lanes, x_dst, v * stride + column, width)
             if grad_scores is not None:

@@ -24,12 +24,12 @@ def complex_products(a: Tensor, b: Tensor, *, conjugate: bool = False) -> Tensor
     assert a.shape[1] % 2 == 0, "a complex number takes two columns"
     if not (has_kernels(a) and a.dtype == b.dtype == torch.float32) or a.requires_grad or b.requires_grad:
         return _plain(a, b, conjugate)
-    found = torch.empty(a.shape)
+    products = torch.empty(a.shape)
     half, ways = a.shape[1] // 2, True if conjugate else None
-    arrays = storage(a), storage(b), storage(found)
+    arrays = storage(a), storage(b), storage(products)
     for column, lanes, count in tiles(half, _WIDEST):
         _multiply(lanes, half, column, count, len(a), ways, *arrays)
-    return found
+    return products
 
 
 def _plain(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:

@@ -109,13 +109,13 @@ def _false_loss(low, high, lanes, width, scores, weight, margin, sharp, losses):
         summed = zeros(lanes)
         for k in range(at, at + whole, _LANES):
             x = load(lanes, scores, k, _LANES)
-            found, slopes = _slopes(lanes, x + margin, _counted(lanes, x, most, sharp) * share)
+            costs, slopes = _slopes(lanes, x + margin, _counted(lanes, x, most, sharp) * share)
             store(lanes, scores, k, slopes, _LANES)
-            summed = summed + found
+            summed = summed + costs
         if left:
-            found, slopes = _slopes(lanes, last + margin, _counted(lanes, last, most, sharp) * share)
+            costs, slopes = _slopes(lanes, last + margin, _counted(lanes, last, most, sharp) * share)
             store(lanes, room, _LANES, slopes, _LANES)
             for k in range(left):
                 scores[at + whole + k] = room[_LANES + k]
-            summed = summed + found
+            summed = summed + costs
         losses[i] = total(summed)

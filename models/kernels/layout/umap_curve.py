@@ -27,8 +27,8 @@ def umap_curve(min_dist: float, spread: float = 1.0) -> tuple[float, float]:
 
     x = np.linspace(0, _REACH, _PLACES)[1:]  # in units of spread; every curve is 1 at 0
     near = min_dist / spread
-    wanted = np.where(x < near, 1, np.exp(near - x))
-    (log_a, log_b), _ = curve_fit(_curve, x, wanted, p0=(0, 0))
+    target = np.where(x < near, 1, np.exp(near - x))
+    (log_a, log_b), _ = curve_fit(_curve, x, target, p0=(0, 0))
     a, b = np.exp((log_a, log_b))
     return float(a / spread ** (2 * b)), float(b)
 

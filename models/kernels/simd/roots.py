@@ -19,15 +19,15 @@ REGISTER = 16
 def guess_reciprocal_root(builder: Any, vector: Any) -> Any:
     """Return 1 / sqrt(x) of normal x > 0 to 14 bits; of registers of AVX-512 only."""
     undefined = ir.Constant(vector.type, ir.Undefined)
-    found = []
+    parts = []
     for first in range(0, vector.type.count, REGISTER):
         places = ir.Constant(ir.VectorType(INT, REGISTER), list(range(first, first + REGISTER)))
-        found.append(_guess(builder, builder.shuffle_vector(vector, undefined, places)))
-    while len(found) > 1:
-        size = 2 * found[0].type.count
+        parts.append(_guess(builder, builder.shuffle_vector(vector, undefined, places)))
+    while len(parts) > 1:
+        size = 2 * parts[0].type.count
         places = ir.Constant(ir.VectorType(INT, size), list(range(size)))
-        found = [builder.shuffle_vector(a, b, places) for a, b in zip(found[::2], found[1::2], strict=True)]
-    return found[0]
+        parts = [builder.shuffle_vector(a, b, places) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 def _guess(builder: Any, register: Any) -> Any:

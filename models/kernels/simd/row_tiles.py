@@ -161,10 +161,10 @@ def sum_of_products(typing, tile, a, b, first):  # type: ignore[no-untyped-def]
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         rows = (_cut(builder, value, signature.args[0]) for value in args[1:3])
-        found = args[3]
+        sums = args[3]
         for one, other in zip(*rows, strict=True):
-            found = _fused(builder, one, other, found)
-        return found
+            sums = _fused(builder, one, other, sums)
+        return sums
 
     vector = VectorType(tile.lanes)
     return vector(tile, _vector(tile), _vector(tile), vector), generate

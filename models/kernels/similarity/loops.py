@@ -61,19 +61,19 @@ def _less(tile, queries, scales, at, width, candidate):  # type: ignore[no-untyp
 @njit(inline="always")
 def _score(tile, lanes, size, squares, half, width, queries, scales, at, columns):  # type: ignore[no-untyped-def]
     """Return a tile's scores; of squares their sum."""
-    found = zero_rows(tile)
+    sums = zero_rows(tile)
     if half is not None:
         for j in range(half):
             d = _less(tile, queries, scales, at + j, width, load(lanes, columns, j * size, size))
             e = _less(tile, queries, scales, at + half + j, width, load(lanes, columns, (half + j) * size, size))
-            found = found + lengths(squares, d, e)
-        return found * _MINUS_HALF
+            sums = sums + lengths(squares, d, e)
+        return sums * _MINUS_HALF
     for j in range(width):
         d = _less(tile, queries, scales, at + j, width, load(lanes, columns, j * size, size))
-        found = found + lengths(squares, d, None)
+        sums = sums + lengths(squares, d, None)
     if squares is not None:
-        return found
-    return found * _MINUS_ONE
+        return sums
+    return sums * _MINUS_ONE
 
 
 @njit(cache=True, nogil=True)
@@ -95,8 +95,8 @@ def score_pairs(  # type: ignore[no-untyped-def]
             columns[:] = np.float32(0)
         lay_out(square, side, candidates, first, number, columns, 0, size)
         for i in range(0, len(scores) // count, height):
-            found = _score(tile, lanes, size, squares, half, width, queries, scales, i * width, columns)
-            store_rows(tile, scores, i * count + first, count, found, number)
+            sums = _score(tile, lanes, size, squares, half, width, queries, scales, i * width, columns)
+            store_rows(tile, scores, i * count + first, count, sums, number)
 
 
 @njit(inline="always")

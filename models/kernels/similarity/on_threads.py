@@ -49,20 +49,20 @@ def all_similarity_gradients(
     if kind == "dot":
         return *_products(queries, candidates, slopes, by_queries), None
     by_candidates = empty((len(candidates), candidates.shape[1]), candidates.dtype)
-    found = [torch.empty(0)] * len(parts)
+    by_query_parts = [torch.empty(0)] * len(parts)
     stretches: list[Tensor | None] = [None] * len(parts)
 
     def pull(number: int) -> None:
         rows = parts[number]
-        own = None if scores is None else scores[:, rows]
-        found[number], by_candidates[rows], stretches[number] = similarity_gradients(
-            kind, queries, candidates[rows], slopes[:, rows], scale, own
+        part_scores = None if scores is None else scores[:, rows]
+        by_query_parts[number], by_candidates[rows], stretches[number] = similarity_gradients(
+            kind, queries, candidates[rows], slopes[:, rows], scale, part_scores
         )
 
     run_parts(pull, len(parts))
-    for part in found[1:]:
-        found[0] += part
-    total = found[0] if by_queries is None else by_queries.add_(found[0])
+    for part in by_query_parts[1:]:
+        by_query_parts[0] += part
+    total = by_query_parts[0] if by_queries is None else by_queries.add_(by_query_parts[0])
     moved = [stretch for stretch in stretches if stretch is not None]
     return total, by_candidates, torch.stack(moved).sum(0) if moved else None
 

@@ -56,12 +56,12 @@ def _scores(lanes, used, half, queries, others, at):  # type: ignore[no-untyped-
 def _score(lanes, partly, size, half, queries, others, scores):  # type: ignore[no-untyped-def]
     whole = half - half % size
     for i in range(len(scores)):
-        begin, found = 2 * i * half, zeros(lanes)
+        begin, sums = 2 * i * half, zeros(lanes)
         for at in range(begin, begin + whole, size):
-            found = found + _scores(lanes, size, half, queries, others, at)
+            sums = sums + _scores(lanes, size, half, queries, others, at)
         if whole < half:
-            found = found + _scores(partly, half - whole, half, queries, others, begin + whole)
-        scores[i] = -total(found)
+            sums = sums + _scores(partly, half - whole, half, queries, others, begin + whole)
+        scores[i] = -total(sums)
 
 
 @njit(inline="always")

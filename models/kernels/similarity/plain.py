@@ -15,8 +15,8 @@ def plain_similarities(kind: str, queries: Tensor, candidates: Tensor, scale: Te
         return torch.mm(queries, candidates.T)
     scores = queries.new_empty(len(queries), len(candidates))
     for part in _parts(queries, candidates):
-        own = None if scale is None else scale[part, None]
-        scores[part] = plain_pairs(kind, queries[part, None], candidates, own)
+        part_scale = None if scale is None else scale[part, None]
+        scores[part] = plain_pairs(kind, queries[part, None], candidates, part_scale)
     return scores
 
 
@@ -29,12 +29,12 @@ def plain_gradients(
     by_queries, by_candidates = torch.empty_like(queries), torch.zeros_like(candidates)
     by_scale = None if scale is None else torch.empty_like(scale)
     for part in _parts(queries, candidates):
-        own = None if scale is None else scale[part, None]
-        found = plain_pair_gradients(kind, queries[part, None], candidates, slopes[part], own)
-        by_queries[part] = found[0].sum(1)
-        by_candidates += found[1].sum(0)
-        if by_scale is not None and found[2] is not None:
-            by_scale[part] = found[2].sum(1)
+        part_scale = None if scale is None else scale[part, None]
+        gradients = plain_pair_gradients(kind, queries[part, None], candidates, slopes[part], part_scale)
+        by_queries[part] = gradients[0].sum(1)
+        by_candidates += gradients[1].sum(0)
+        if by_scale is not None and gradients[2] is not None:
+            by_scale[part] = gradients[2].sum(1)
     return by_queries, by_candidates, by_scale
 
 

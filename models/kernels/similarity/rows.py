@@ -106,15 +106,15 @@ def similarity_gradients(
     assert slopes.shape == (len(queries), len(candidates)), "a slope for each score"
     assert scores is None or scores.shape == slopes.shape, "scores and slopes go together"
     if kind == "dot" or not _has_kernel(queries):
-        found, by_others, stretch = plain_gradients(kind, queries, candidates, slopes, scale)
-        return found if by_queries is None else by_queries.add_(found), by_others, stretch
+        by_rows, by_others, stretch = plain_gradients(kind, queries, candidates, slopes, scale)
+        return by_rows if by_queries is None else by_queries.add_(by_rows), by_others, stretch
     (count, width), size = candidates.shape, _COLUMNS
     square, half, height = kind == "l2" or None, None, _HEIGHT
     if kind == "complex" or scale is not None:
         height //= 2  # each query takes twice the registers
     if kind == "l2":
-        known = similarities(kind, queries, candidates, scale) if scores is None else scores
-        weights = _over_distances(slopes, known, height)
+        distances = similarities(kind, queries, candidates, scale) if scores is None else scores
+        weights = _over_distances(slopes, distances, height)
     elif kind == "complex":
         weights, half = _tiles(slopes * 0.5, height), width // 2
     else:
@@ -128,11 +128,11 @@ def similarity_gradients(
     shape = _tile(height, size), height, _WHOLE, _PART, size, _BLOCK
     numbers = rows, storage(candidates.contiguous()), scales, weights, near, moved
     pull_pairs(*shape, square, half, width, *numbers, summed, by_candidates, by_scale)
-    own = torch.from_numpy(summed).view(-1, width)[: len(queries)]
+    total = torch.from_numpy(summed).view(-1, width)[: len(queries)]
     if by_queries is not None and not fits:
-        own = by_queries.add_(own)
+        total = by_queries.add_(total)
     stretch = None if by_scale is None else torch.from_numpy(by_scale).view(-1, width)[: len(queries)]
-    return own, torch.from_numpy(by_candidates).view(count, width), stretch
+    return total, torch.from_numpy(by_candidates).view(count, width), stretch
 
 
 def pair_similarities(kind: SimilarityKind, queries: Tensor, others: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -195,6 +195,6 @@ def _tiles(rows: Tensor, height: int) -> NDArray[Any]:
 
 def _over_distances(slopes: Tensor, scores: Tensor, height: int) -> NDArray[Any]:
     """Return slopes over minus the scores, as `_tiles` returns rows."""
-    found = _room(-(-len(slopes) // height) * height * slopes.shape[1])
-    divide_slopes(storage(slopes.contiguous()), storage(scores.contiguous()), found)
-    return found
+    ratios = _room(-(-len(slopes) // height) * height * slopes.shape[1])
+    divide_slopes(storage(slopes.contiguous()), storage(scores.contiguous()), ratios)
+    return ratios

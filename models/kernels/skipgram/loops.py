@@ -38,10 +38,10 @@ def _chance(x):  # type: ignore[no-untyped-def]
 @njit(inline="always")
 def _product(lanes, tile, parts, a, at, b, other):  # type: ignore[no-untyped-def]
     """Return the dot product of two rows."""
-    found = zeros(lanes)
+    sums = zeros(lanes)
     for part in range(parts):
-        found = found + load(lanes, a, at + part * tile, tile) * load(lanes, b, other + part * tile, tile)
-    return total(found)
+        sums = sums + load(lanes, a, at + part * tile, tile) * load(lanes, b, other + part * tile, tile)
+    return total(sums)
 
 
 @njit(inline="always")
@@ -85,8 +85,8 @@ def train_whole_rows(  # type: ignore[no-untyped-def]
             later = min(i + far, count - 1)
             prefetch_far(lanes, vertex, np.int64(centres[later]) * width)
         prefetch(lanes, vertex, np.int64(centres[soon]) * width)
-        own = np.int64(centres[i]) * width
-        centre, change = load(lanes, vertex, own, width), zeros(lanes)
+        centre_at = np.int64(centres[i]) * width
+        centre, change = load(lanes, vertex, centre_at, width), zeros(lanes)
         for k in range(-1, num_negatives):
             if k < 0:
                 at, next_at, far_at = np.int64(contexts[i]), np.int64(contexts[soon]), np.int64(contexts[later])
@@ -107,7 +107,7 @@ def train_whole_rows(  # type: ignore[no-untyped-def]
         if noise is not None:
             state = following(state)
         # Read again: one of the contexts may have been this very row.
-        put(lanes, vertex, own, load(lanes, vertex, own, width) + change, state * SCRAMBLE)
+        put(lanes, vertex, centre_at, load(lanes, vertex, centre_at, width) + change, state * SCRAMBLE)
 
 
 @njit(cache=True, nogil=True)
@@ -127,7 +127,7 @@ def train_parts(  # type: ignore[no-untyped-def]
     if noise is not None:
         state = noise
     for i in range(count):
-        own = np.int64(centres[i]) * stride
+        centre_at = np.int64(centres[i]) * stride
         soon = min(i + ahead, count - 1)
         ask_for(lanes, tile, parts, vertex, np.int64(centres[soon]) * stride)
         for k in range(num_negatives + 1):
@@ -136,12 +136,12 @@ def train_parts(  # type: ignore[no-untyped-def]
             else:
                 row, next_row = np.int64(negatives[i, k - 1]), np.int64(negatives[soon, k - 1])
             rows[k] = row
-            slopes[k] = _product(lanes, tile, parts, vertex, own, context, row * stride)
+            slopes[k] = _product(lanes, tile, parts, vertex, centre_at, context, row * stride)
             ask_for(lanes, tile, parts, context, next_row * stride)
         _set_slopes(slots, slopes, num_negatives + 1, 1, rate, weight)
         for part in range(parts):
             column = part * tile
-            centre, change = load(lanes, vertex, own + column, tile), zeros(lanes)
+            centre, change = load(lanes, vertex, centre_at + column, tile), zeros(lanes)
             for k in range(num_negatives + 1):
                 at = rows[k] * stride + column
                 columns = load(lanes, context, at, tile)
@@ -152,7 +152,13 @@ def train_parts(  # type: ignore[no-untyped-def]
             if noise is not None:
                 state = following(state)
             # Read again: one of the contexts may have been this very row.
-            put(lanes, vertex, own + column, load(lanes, vertex, own + column, tile) + change, state * SCRAMBLE)
+            put(
+                lanes,
+                vertex,
+                centre_at + column,
+                load(lanes, vertex, centre_at + column, tile) + change,
+                state * SCRAMBLE,
+            )
 
 
 @njit(cache=True, nogil=True)

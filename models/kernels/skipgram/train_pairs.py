@@ -95,9 +95,9 @@ def pair_loss(
     negative_weight: float = 1.0,
 ) -> float:
     """Return the mean of -log s(U_u . C_v) - w sum_k log s(-U_u . C_{n_k}) over pairs, given as to `train_pairs`."""
-    own = vertex.read(centres)
-    positive = np.einsum("nd,nd->n", own, context.read(contexts))
-    negative = np.einsum("nd,nkd->nk", own, context.read(negatives))
+    centre_rows = vertex.read(centres)
+    positive = np.einsum("nd,nd->n", centre_rows, context.read(contexts))
+    negative = np.einsum("nd,nkd->nk", centre_rows, context.read(negatives))
     losses = np.logaddexp(0, -positive) + negative_weight * np.logaddexp(0, negative).sum(1)
     return float(losses.mean())
 

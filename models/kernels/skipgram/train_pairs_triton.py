@@ -156,12 +156,12 @@ def reference_train_groups(
         others = negatives[low // group]
         rows, moved = context[others], np.zeros((len(others), vertex.shape[1]))
         for u, v in pairs[low : low + group]:
-            own, row = vertex[u].copy(), context[v].copy()
-            slope = rate / (1 + np.exp(own @ row))
-            slopes = -rate * negative_weight / (1 + np.exp(-rows @ own))
-            context[v] += slope * own
+            centre, row = vertex[u].copy(), context[v].copy()
+            slope = rate / (1 + np.exp(centre @ row))
+            slopes = -rate * negative_weight / (1 + np.exp(-rows @ centre))
+            context[v] += slope * centre
             vertex[u] += slope * row + slopes @ rows
-            moved += np.outer(slopes, own)
+            moved += np.outer(slopes, centre)
         np.add.at(context, others, moved)
 
 
@@ -190,20 +190,20 @@ def _take_step(  # type: ignore[no-untyped-def]
     counts. Returns the two rows' numbers, the centre as it was (WIDTH,) and the negatives' slopes (SLOTS,).
     """
     u, v = tl.load(centres + i).to(tl.int64), tl.load(contexts + i).to(tl.int64)
-    own_places, row_places = vertex + u * STRIDE + columns, context + v * STRIDE + columns
-    own = tl.load(own_places, mask=inside, other=0.0, cache_modifier=".cg").to(tl.float32)
+    centre_places, row_places = vertex + u * STRIDE + columns, context + v * STRIDE + columns
+    centre = tl.load(centre_places, mask=inside, other=0.0, cache_modifier=".cg").to(tl.float32)
     row = tl.load(row_places, mask=inside, other=0.0, cache_modifier=".cg").to(tl.float32)
-    slope = rate * (1 - tl.sigmoid(tl.sum(own * row, 0)))
-    slopes = -rate * weight * copies * tl.sigmoid(tl.sum(others * own[None, :], 1))
+    slope = rate * (1 - tl.sigmoid(tl.sum(centre * row, 0)))
+    slopes = -rate * weight * copies * tl.sigmoid(tl.sum(others * centre[None, :], 1))
     change = row * slope + tl.sum(others * slopes[:, None], 0)
-    state, before = noise + (i * (SLOTS + 2)).to(tl.uint64), own
-    _change(row_places, row, own * slope, inside, mix(state), columns, ADDS, BY_CHANCE)
+    state, before = noise + (i * (SLOTS + 2)).to(tl.uint64), centre
+    _change(row_places, row, centre * slope, inside, mix(state), columns, ADDS, BY_CHANCE)
     if SHARED and not ADDS:
-        before += tl.where(u == v, slope, 0.0) * own  # the row has just moved as a context
+        before += tl.where(u == v, slope, 0.0) * centre  # the row has just moved as a context
         tl.debug_barrier()
-    _change(own_places, before, change, inside, mix(state + 1), columns, ADDS, BY_CHANCE)
+    _change(centre_places, before, change, inside, mix(state + 1), columns, ADDS, BY_CHANCE)
     tl.debug_barrier()
-    return u, v, own, slopes
+    return u, v, centre, slopes
 
 
 @triton.jit(do_not_specialize=["room", "groups", "num_negatives", "num_parts", "noise"])
@@ -229,18 +229,18 @@ def _walk_groups(  # type: ignore[no-untyped-def]
             places = context + n[:, None] * STRIDE + columns[None, :]
             others = tl.load(places, mask=there, other=0.0, cache_modifier=".cg").to(tl.float32)
             first = chunk * room + low
-            u, v, own, slopes = _take_step(
+            u, v, centre, slopes = _take_step(
                 vertex, context, centres, contexts, first, others, copies, rate, weight, noise, columns, inside,
                 STRIDE, SLOTS, SHARED, ADDS, BY_CHANCE,
             )  # fmt: skip
-            moved = own[None, :] * slopes[:, None]
+            moved = centre[None, :] * slopes[:, None]
             if GROUP > 1:
                 for number in range(1, tl.minimum(GROUP, end - low)):
-                    u, v, own, slopes = _take_step(
+                    u, v, centre, slopes = _take_step(
                         vertex, context, centres, contexts, first + number, others, copies, rate, weight, noise,
                         columns, inside, STRIDE, SLOTS, SHARED, ADDS, BY_CHANCE,
                     )  # fmt: skip
-                    moved += own[None, :] * slopes[:, None]
+                    moved += centre[None, :] * slopes[:, None]
             if not ADDS:
                 is_stale = GROUP > 1
                 if GROUP == 1:  # the pair's own rows have just moved

@@ -110,8 +110,10 @@ def split_rows(indptr: NDArray[np.int64], threads: int) -> NDArray[np.int64]:
 def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
     """Return the edges by source, by counting: stable, so destinations ascend."""
     if indptr.is_cuda and len(indices) >= _MOST_SORTED:
-        found = transpose(indptr.cpu(), indices.cpu(), num_src)
-        return Transposed(*(part.to(indptr.device) for part in (found.indptr, found.indices, found.edges)))
+        transposed = transpose(indptr.cpu(), indices.cpu(), num_src)
+        return Transposed(
+            *(part.to(indptr.device) for part in (transposed.indptr, transposed.indices, transposed.edges))
+        )
     if indptr.is_cuda:
         return transpose_by_sorting(indptr, indices, num_src)
     targets = torch.empty_like(indices)

@@ -111,8 +111,8 @@ def _check(adj: Adjacency, x: Tensor, edge: EdgeTerm) -> None:
         return
     rows = adj.num_edges if codes is None else len(term)
     if term.shape != (rows, x.shape[1]) or term.dtype != x.dtype:
-        wanted, given = f"{x.dtype} ({rows}, {x.shape[1]})", f"{term.dtype} {tuple(term.shape)}"
-        raise ValueError(f"the edges' rows must be {wanted}, not {given}")
+        expected, given = f"{x.dtype} ({rows}, {x.shape[1]})", f"{term.dtype} {tuple(term.shape)}"
+        raise ValueError(f"the edges' rows must be {expected}, not {given}")
 
 
 def _parts(edge: EdgeTerm) -> tuple[Tensor | None, Tensor | None]:

@@ -11,12 +11,9 @@ from numba import njit
 
 from models.kernels.simd.exponentials import exp, log
 from models.kernels.simd.vector import (
-    FAR,
-    NEAR,
+    ask_ahead,
     load,
     maximum,
-    prefetch,
-    prefetch_far,
     splat,
     store,
     where_positive,
@@ -36,10 +33,7 @@ def sum_rows(low, high, lanes, count, column, stride, indptr, indices, x, term, 
     for row in range(low, high):
         acc = zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
+            ask_ahead(lanes, x, indices, e, last, stride, column)
             value = load(lanes, x, np.int64(indices[e]) * stride + column, count)
             if term is not None:
                 at = np.int64(e if codes is None else codes[e])
@@ -60,14 +54,9 @@ def sum_rows_backward(  # type: ignore[no-untyped-def]
         source = load(lanes, x, row * stride + column, count)
         acc = zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, grad, np.int64(indices[e + FAR]) * stride + column)
-                if codes is None and term is not None:
-                    prefetch_far(lanes, term, np.int64(edges[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                prefetch(lanes, grad, np.int64(indices[e + NEAR]) * stride + column)
-                if codes is None and term is not None:
-                    prefetch(lanes, term, np.int64(edges[e + NEAR]) * stride + column)
+            ask_ahead(lanes, grad, indices, e, last, stride, column)
+            if codes is None and term is not None:
+                ask_ahead(lanes, term, edges, e, last, stride, column)
             change = load(lanes, grad, np.int64(indices[e]) * stride + column, count)
             if term is not None:
                 at = np.int64(edges[e] if codes is None else codes[edges[e]]) * stride + column
@@ -95,10 +84,7 @@ def mean_rows(  # type: ignore[no-untyped-def]
             stop = min(start + _CHUNK, end)
             extreme = splat(lanes, np.float32(-np.inf))  # of sign * message: exponents grow with it
             for e in range(start, stop):
-                if e + FAR < last:
-                    prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
-                if e + NEAR < last:
-                    prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
+                ask_ahead(lanes, x, indices, e, last, stride, column)
                 value = load(lanes, x, np.int64(indices[e]) * stride + column, count)
                 if term is not None:
                     at = np.int64(e if codes is None else codes[e])
@@ -138,20 +124,11 @@ def mean_rows_backward(  # type: ignore[no-untyped-def]
         source = load(lanes, x, row * stride + column, count)
         acc, share = zeros(lanes), zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                ahead = np.int64(indices[e + FAR]) * stride + column
-                prefetch_far(lanes, grad, ahead)
-                prefetch_far(lanes, y, ahead)
-                prefetch_far(lanes, log_sums, ahead)
-                if codes is None and term is not None:
-                    prefetch_far(lanes, term, np.int64(edges[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                ahead = np.int64(indices[e + NEAR]) * stride + column
-                prefetch(lanes, grad, ahead)
-                prefetch(lanes, y, ahead)
-                prefetch(lanes, log_sums, ahead)
-                if codes is None and term is not None:
-                    prefetch(lanes, term, np.int64(edges[e + NEAR]) * stride + column)
+            ask_ahead(lanes, grad, indices, e, last, stride, column)
+            ask_ahead(lanes, y, indices, e, last, stride, column)
+            ask_ahead(lanes, log_sums, indices, e, last, stride, column)
+            if codes is None and term is not None:
+                ask_ahead(lanes, term, edges, e, last, stride, column)
             target = np.int64(indices[e]) * stride + column
             position = np.int64(0)
             value = source

@@ -57,8 +57,8 @@ def _check(x: Tensor, pairs: Tensor) -> None:
         return
     rows = pairs.numpy()
     if _largest(rows) >= len(x):
-        wanted = f"from 0 to below {len(x)}, the rows of x"
-        raise ValueError(f"pairs must be {wanted}, not from {rows.min()} to {rows.max()}")
+        expected = f"from 0 to below {len(x)}, the rows of x"
+        raise ValueError(f"pairs must be {expected}, not from {rows.min()} to {rows.max()}")
 
 
 @njit(cache=True, nogil=True)

@@ -12,7 +12,14 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.backends import widen
 from models.kernels.shapes import check_like, check_rows, check_shape
-from models.kernels.simd.vector import FAR, NEAR, has_kernels, load, prefetch, prefetch_far, storage, tiles, total
+from models.kernels.simd.vector import (
+    ask_ahead,
+    has_kernels,
+    load,
+    storage,
+    tiles,
+    total,
+)
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.product import factor, multiply
 from models.kernels.threads import run_rows
@@ -91,16 +98,13 @@ def _dot_rows(  # type: ignore[no-untyped-def]
 ):
     last = indptr[high]
     for row in range(low, high):
-        own = load(lanes, b, row * stride + column, count)
+        target_row = load(lanes, b, row * stride + column, count)
         if target_scale is not None:
-            own = own * target_scale[row]
+            target_row = target_row * target_scale[row]
         for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, a, np.int64(indices[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                prefetch(lanes, a, np.int64(indices[e + NEAR]) * stride + column)
+            ask_ahead(lanes, a, indices, e, last, stride, column)
             u = np.int64(indices[e])
-            dot = total(own * load(lanes, a, u * stride + column, count))
+            dot = total(target_row * load(lanes, a, u * stride + column, count))
             if source_scale is not None:
                 dot *= source_scale[u]
             s[e * heads + head] += dot

@@ -59,9 +59,7 @@ def segment_broadcast(x: Tensor, offsets: Tensor, count: int | None = None) -> T
     """
     _check(offsets, count)
     check_shape("x", x, len(offsets) - 1, "D")
-    if not has_kernels(x):
-        return reference_segment_broadcast(widen(x), offsets, count).to(x.dtype)
-    return _SegmentBroadcast.apply(x, offsets)  # type: ignore[no-untyped-call]
+    return widen(x).repeat_interleave(offsets.diff(), dim=0, output_size=count).to(x.dtype)
 
 
 def _check(offsets: Tensor, count: int | None = None) -> None:
@@ -92,47 +90,21 @@ def reference_segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
     return y if reduce == "sum" else y / counts.clamp(min=1).unsqueeze(1).to(x.dtype)
 
 
-def reference_segment_broadcast(x: Tensor, offsets: Tensor, count: int | None = None) -> Tensor:
-    """Do `segment_broadcast` by repeating. Not yet run on a GPU."""
-    return x.repeat_interleave(offsets[1:] - offsets[:-1], dim=0, output_size=count)
-
-
-def _sum_segments(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
-    """Sum groups of rows, times scale (G,) float32, without gradients."""
-    y = torch.empty(len(offsets) - 1, x.shape[1], dtype=x.dtype)
-    bounds = split_rows(offsets.numpy(), num_threads())
-    factors = (None, None, None, None if scale is None else scale.numpy())
-    for column, lanes, count in tiles(x.shape[1]):
-        place = (lanes, count, x.shape[1], column, 1, 0)
-        run_rows(sum_rows, bounds, *place, offsets.numpy(), None, storage(x.contiguous()), *factors, storage(y))
-    return y
-
-
-def _spread(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
-    """Copy each group's row, times scale (G,) float32, to the group's members, without gradients."""
-    rows = x if scale is None else (x.float() * scale.unsqueeze(1)).to(x.dtype)
-    return rows.repeat_interleave(offsets.diff(), 0, output_size=int(offsets[-1]))
-
-
 class _SegmentSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, offsets: Tensor, scale: Tensor | None) -> Tensor:
         ctx.save_for_backward(offsets, scale)
-        return _sum_segments(x, offsets, scale)
+        y = torch.empty(len(offsets) - 1, x.shape[1], dtype=x.dtype)
+        bounds = split_rows(offsets.numpy(), num_threads())
+        factors = (None, None, None, None if scale is None else scale.numpy())
+        for column, lanes, count in tiles(x.shape[1]):
+            place = (lanes, count, x.shape[1], column, 1, 0)
+            run_rows(sum_rows, bounds, *place, offsets.numpy(), None, storage(x.contiguous()), *factors, storage(y))
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _spread(grad, *ctx.saved_tensors), None, None
-
-
-class _SegmentBroadcast(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, offsets: Tensor) -> Tensor:
-        ctx.save_for_backward(offsets)
-        return _spread(x, offsets)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _sum_segments(grad, *ctx.saved_tensors), None
+        offsets, scale = ctx.saved_tensors
+        rows = grad if scale is None else (grad.float() * scale.unsqueeze(1)).to(grad.dtype)
+        return rows.repeat_interleave(offsets.diff(), 0, output_size=int(offsets[-1])), None, None

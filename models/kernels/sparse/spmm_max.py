@@ -16,14 +16,11 @@ from models.kernels.shapes import check_shape
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import INT
 from models.kernels.simd.vector import (
-    FAR,
-    NEAR,
     WIDEST,
+    ask_ahead,
     has_kernels,
     instruction,
     load,
-    prefetch,
-    prefetch_far,
     storage,
     store,
     tiles,
@@ -142,10 +139,7 @@ def _max_of_rows(low, high, lanes, count, stride, column, indptr, indices, x, y,
         if first < indptr[row + 1]:
             best = load(lanes, x, np.int64(indices[first]) * stride + column, count)
         for e in range(first, indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
+            ask_ahead(lanes, x, indices, e, last, stride, column)
             value = load(lanes, x, np.int64(indices[e]) * stride + column, count)
             which = _rank_of_larger(best, value, np.int32(e - first), which)
             best = _larger(best, value)
@@ -161,16 +155,10 @@ def _gather_rows(  # type: ignore[no-untyped-def]
     for row in range(low, high):
         acc = zeros(lanes)
         for e in range(out_indptr[row], out_indptr[row + 1]):
-            if e + FAR < last:
-                ahead = np.int64(out_indices[e + FAR]) * stride + column
-                prefetch_far(lanes, grad, ahead)
-                prefetch_far(lanes, rank, ahead)
-            if e + NEAR < last:
-                ahead = np.int64(out_indices[e + NEAR]) * stride + column
-                prefetch(lanes, grad, ahead)
-                prefetch(lanes, rank, ahead)
+            ask_ahead(lanes, grad, out_indices, e, last, stride, column)
+            ask_ahead(lanes, rank, out_indices, e, last, stride, column)
             v = np.int64(out_indices[e])
             at = v * stride + column
-            own = np.int32(out_edges[e] - indptr[v])
-            acc = acc + _where_rank(load(lanes, rank, at, count), own, load(lanes, grad, at, count))
+            edge_rank = np.int32(out_edges[e] - indptr[v])
+            acc = acc + _where_rank(load(lanes, rank, at, count), edge_rank, load(lanes, grad, at, count))
         store(lanes, grad_x, row * stride + column, acc, count)

@@ -31,8 +31,8 @@ def move_device_rows(table: DeviceTable, rows: NDArray[Any], gradients: Tensor, 
     count = len(table.values)
     if len(rows) == count and np.array_equal(rows, np.arange(count)):
         for low in range(0, count, _ROWS_AT_ONCE):
-            own = slice(low, min(count, low + _ROWS_AT_ONCE))
-            _move(table, own, _padded(table, gradients[own]), rate, noise + 2 * low)
+            part = slice(low, min(count, low + _ROWS_AT_ONCE))
+            _move(table, part, _padded(table, gradients[part]), rate, noise + 2 * low)
         return
     distinct, places = np.unique(rows, return_inverse=True)
     summed = _padded(table, gradients.new_zeros(len(distinct), table.width))
@@ -94,10 +94,10 @@ def _rounded(numbers: Tensor, dtype: torch.dtype, noise: int) -> Tensor:
 
 def set_device_lengths(table: DeviceTable, rows: NDArray[Any]) -> None:
     """Give rows the length 1; rows of zeros stay."""
-    own = _on(table, np.unique(rows))
-    found = table.values[own].float()
-    lengths = found.norm(dim=1, keepdim=True)
-    table.values[own] = torch.where(lengths > 0, found / lengths, found).to(table.values.dtype)
+    distinct = _on(table, np.unique(rows))
+    before = table.values[distinct].float()
+    lengths = before.norm(dim=1, keepdim=True)
+    table.values[distinct] = torch.where(lengths > 0, before / lengths, before).to(table.values.dtype)
 
 
 def _on(table: DeviceTable, numbers: NDArray[Any]) -> Tensor:

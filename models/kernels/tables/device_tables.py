@@ -37,16 +37,16 @@ class DeviceTable:
 
     def copy_to(self, table: RowTable) -> None:
         """Write the rows into the table that they came from."""
-        own = {"values": self.values, "moment": self.moment, "scalars": self.scalars}
+        arrays = {"values": self.values, "moment": self.moment, "scalars": self.scalars}
         for name, array in table.arrays().items():
-            part = own[name]
+            part = arrays[name]
             assert part is not None
             _tensor(array).copy_(part.view(-1))
 
     def read(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """Return rows, as `RowTable.read` does: float32 (..., width) on the CPU."""
-        found = self.values[torch.from_numpy(rows.astype(np.int64)).to(self.values.device)]
-        return np.asarray(found[..., : self.width].float().cpu().numpy())
+        values = self.values[torch.from_numpy(rows.astype(np.int64)).to(self.values.device)]
+        return np.asarray(values[..., : self.width].float().cpu().numpy())
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

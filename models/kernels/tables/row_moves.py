@@ -42,10 +42,10 @@ def gather_rows(table: RowTable | DeviceTable, rows: NDArray[Any]) -> Tensor:
     assert rows.ndim == 1, "row numbers"
     if isinstance(table, DeviceTable):
         return device_rows(table, rows)
-    found = empty((len(rows), table.width), torch.float32)
+    gathered = empty((len(rows), table.width), torch.float32)
     for column, lanes, count in tiles(table.width):
-        _gather(lanes, table.stride, table.width, column, count, table.values, rows, found.view(-1).numpy())
-    return found
+        _gather(lanes, table.stride, table.width, column, count, table.values, rows, gathered.view(-1).numpy())
+    return gathered
 
 
 @njit(cache=True, nogil=True)

@@ -60,8 +60,8 @@ class RowTable:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that makes up the table, flat, by name."""
-        found = {"values": self.values, "moment": self.moment, "scalars": self.scalars}
-        return {name: array for name, array in found.items() if array is not None}
+        by_name = {"values": self.values, "moment": self.moment, "scalars": self.scalars}
+        return {name: array for name, array in by_name.items() if array is not None}
 
     def set_uniform(self, seed: int) -> None:
         """Draw numbers between -1/2 and 1/2 over `width`, as word2vec does."""
@@ -77,10 +77,10 @@ class RowTable:
 
     def read(self, rows: slice | NDArray[Any] = slice(None)) -> NDArray[np.float32]:
         """Return a copy of rows: float32 (n, width), for an array of row numbers (..., width)."""
-        found = self.rows[rows]
+        values = self.rows[rows]
         if self.precision == "float32":
-            return np.array(found)
-        return (found.astype(np.uint32) << np.uint32(16)).view(np.float32)
+            return np.array(values)
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def large_array(count: int, dtype: Any) -> NDArray[Any]:

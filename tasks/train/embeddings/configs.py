@@ -10,14 +10,14 @@ from configs.base import ComponentConfig
 from configs.registry import EMBEDDINGS
 
 
-@EMBEDDINGS.options("dense", "dense")
+@EMBEDDINGS.options("dense", "build")
 class DenseConfig(ComponentConfig):
     """A parameter of the model on its device, as any other."""
 
     name: str = "dense"
 
 
-@EMBEDDINGS.options("sparse", "sparse")
+@EMBEDDINGS.options("sparse", "build")
 class SparseConfig(ComponentConfig):
     """A table in CPU memory, of which a step touches the batch's rows: for tables larger than the device's memory."""
 

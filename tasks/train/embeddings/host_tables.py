@@ -75,15 +75,12 @@ class SparseEmbedding(HostEmbedding):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, config: SparseConfig, ranks: Ranks, seed: int) -> None:
         """Make the table (uniform, as Glorot and Bengio); all ranks call this together."""
-        self.ranks = ranks
-        self.num_embeddings = num_embeddings
-        first, end = self.own
-        weight = self.make_zeros((end - first, embedding_dim))
-        super().__init__(weight)
-        self.num_embeddings = num_embeddings
-        self.seed, self.bound = seed, np.float32(math.sqrt(6 / (num_embeddings + embedding_dim)))
-        if self.begins_rows:
-            draw_rows(weight.numpy(), first, self.bound, seed)
+        self.ranks, self.seed = ranks, seed
+        self.bound = np.float32(math.sqrt(6 / (num_embeddings + embedding_dim)))
+        super().__init__(self.begin_rows(num_embeddings, embedding_dim))
+        self.num_embeddings, weight = num_embeddings, self.weight
+        self.copies = ranks.world_size // ranks.local_size
+        """On how many machines each row is held."""
         self.learning_rate = config.learning_rate
         kind = RowAdagrad if config.optimizer == "row_adagrad" else SparseAdam
         self.optimizer = kind(weight, self.make_zeros)
@@ -93,20 +90,12 @@ class SparseEmbedding(HostEmbedding):
 
     # ---- what a table in shards does in its own way
 
-    @property
-    def own(self) -> tuple[int, int]:
-        """First row that this rank holds, and the one after its last."""
-        return 0, self.num_embeddings
-
-    @property
-    def copies(self) -> int:
-        """On how many machines each row is held."""
-        return self.ranks.world_size // self.ranks.local_size
-
-    @property
-    def begins_rows(self) -> bool:
-        """Whether this rank draws what the rows begin with."""
-        return self.ranks.local_rank == 0
+    def begin_rows(self, num_rows: int, dim: int) -> Tensor:
+        """Return the rows that this rank holds, as they begin."""
+        weight = self.make_zeros((num_rows, dim))
+        if self.ranks.local_rank == 0:
+            draw_rows(weight.numpy(), 0, self.bound, self.seed)
+        return weight
 
     def make_zeros(self, shape: tuple[int, ...]) -> Tensor:
         """Return memory that the machine's ranks share."""

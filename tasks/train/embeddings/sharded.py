@@ -34,21 +34,14 @@ class ShardedEmbedding(SparseEmbedding):
         """Make this rank's rows; `ranges` says which those are."""
         self.ranges = ranges
         super().__init__(num_embeddings, embedding_dim, config, ranks, seed)
+        self.copies = 1
 
-    @property
-    def own(self) -> tuple[int, int]:
-        """This rank's own."""
-        return self.ranges.own
-
-    @property
-    def copies(self) -> int:
-        """One: no row is held twice."""
-        return 1
-
-    @property
-    def begins_rows(self) -> bool:
-        """Every rank its own."""
-        return True
+    def begin_rows(self, num_rows: int, dim: int) -> Tensor:
+        """Return this rank's own rows, as they begin."""
+        first, end = self.ranges.own
+        weight = torch.zeros(end - first, dim)
+        draw_rows(weight.numpy(), first, self.bound, self.seed)
+        return weight
 
     def make_zeros(self, shape: tuple[int, ...]) -> Tensor:
         """Return memory of this rank's own."""
@@ -57,7 +50,7 @@ class ShardedEmbedding(SparseEmbedding):
     def look_up(self, node_ids: Tensor) -> Tensor:
         """Return rows, float32 (n, dim), of nodes on the CPU."""
         if not torch.is_grad_enabled():
-            return self.weight.index_select(0, node_ids - self.own[0])
+            return self.weight.index_select(0, node_ids - self.ranges.own[0])
         return torch.from_numpy(self.ranges.fetch_any(self.weight.numpy(), node_ids.numpy()))
 
     def share_gradients(self, ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,7 +63,7 @@ class ShardedEmbedding(SparseEmbedding):
         sent = np.empty_like(rows.numpy())
         sent[~place] = rows.numpy()
         back = exchange.counts(counts[:, None])[:, 0].tolist()
-        own = exchange.send(order, counts.tolist(), back) - self.own[0]
+        own = exchange.send(order, counts.tolist(), back) - self.ranges.own[0]
         grads = exchange.send(sent, counts.tolist(), back)
         grads /= np.float32(self.ranks.world_size)
         count = coalesce(own, grads, self._slots, 0, 1)
@@ -98,7 +91,7 @@ class ShardedEmbedding(SparseEmbedding):
 
     def _take(self, own: Tensor, table: Tensor | None) -> None:
         """Fill this rank's rows, (own, ...), from rank 0's `table` (N, ...), a piece at a time."""
-        first, end = self.own
+        first, end = self.ranges.own
         for start in range(0, self.num_embeddings, SPREAD_ROWS):
             stop = min(start + SPREAD_ROWS, self.num_embeddings)
             piece = torch.empty(stop - start, *own.shape[1:]) if table is None else table[start:stop].clone()

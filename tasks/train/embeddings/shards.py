@@ -31,16 +31,10 @@ _CHUNK_ROWS = 1 << 16
 
 
 def write_shards(work: Path, name: str, tables: dict[str, Tensor], ranges: Ranges, *, writes: bool) -> dict[str, Any]:
-    """Write this rank's rows of tables; all ranks together.
+    """Write this rank's rows of tables, float32 (own rows, ...) by name, into a folder in `work`; all ranks together.
 
-    Args:
-        work: the training's folder.
-        name: of the checkpoint.
-        tables: float32 (own rows, ...) by name.
-        ranges: which rank has which rows.
-        writes: whether this rank makes the files: one rank of each home.
-
-    Returns what `NAME.pt` has to say of them, the same on all ranks.
+    `name`: of the checkpoint; `writes`: whether this rank makes the files, as one rank of each home does. Returns what
+    `NAME.pt` has to say of them, the same on all ranks.
     """
     # Never the folder of the checkpoint that is there: it holds until the new one is whole.
     number = from_main(1 + max((_number(path) for path in work.glob(f"{name}-*.tables")), default=0))
@@ -104,7 +98,7 @@ def read_shards(work: Path, described: dict[str, Any], ranges: Ranges) -> dict[s
     Raises IntegrityError: a file is not as it was written, or not on this machine.
     """
     first, end = ranges.own
-    found = {}
+    tables = {}
     for table, shape in described["tables"].items():
         path = work / file_name(described["folder"]) / f"{file_name(table)}.npy"
         entry = ArrayEntry(path=path.name, dtype="float32", shape=tuple(shape))
@@ -112,8 +106,8 @@ def read_shards(work: Path, described: dict[str, Any], ranges: Ranges) -> dict[s
             start, stop = shard["rows"]
             if start < end and first < stop:
                 _check(path, entry, start, stop, shard["crc32"][table])
-        found[table] = torch.from_numpy(np.array(open_rows(path, entry, first, end)))
-    return found
+        tables[table] = torch.from_numpy(np.array(open_rows(path, entry, first, end)))
+    return tables
 
 
 def _check(path: Path, entry: ArrayEntry, start: int, stop: int, expected: int) -> None:
@@ -123,10 +117,10 @@ def _check(path: Path, entry: ArrayEntry, start: int, stop: int, expected: int) 
         raise IntegrityError(
             f"{path} cannot be read: {error}; remove the checkpoint beside it to train anew"
         ) from error
-    found = 0
+    checksum = 0
     for part in slices(stop - start, _CHUNK_ROWS):
-        found = zlib.crc32(np.ascontiguousarray(rows[part]).data, found)
-    if found != expected:
+        checksum = zlib.crc32(np.ascontiguousarray(rows[part]).data, checksum)
+    if checksum != expected:
         raise IntegrityError(
             f"{path}: rows {start:,} to {stop - 1:,} are not as they were written, or were written on another machine; "
             "remove the checkpoint beside it to train anew"

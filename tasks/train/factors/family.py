@@ -13,7 +13,7 @@ from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import AnyJob, Job
+from tasks.train.job import Job
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
@@ -32,16 +32,12 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     context.message(f"{recipe.model.name}, at once")
 
 
-def trainings(job: Job[FactorTrainConfig]) -> list[AnyJob]:
-    """Return the one training that makes up a job."""
-    return [job]
-
-
 def train(job: Job[FactorTrainConfig], ranks: Ranks) -> None:
     """Compute the vectors. Raises RecipeError."""
-    from tasks.train.factors.compute import compute
+    from tasks.train import run
+    from tasks.train.factors.engine import FactorEngine
 
-    compute(job)
+    run.train(lambda: FactorEngine(job, ranks), ranks)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:

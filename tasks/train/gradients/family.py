@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
@@ -13,8 +15,7 @@ from tasks.sizes import Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.gradients import row_probes, self_training
-from tasks.train.job import GnnJob
+from tasks.train.job import BEST, GnnJob
 from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
 from tasks.train.loaders.configs import AutoConfig
 
@@ -54,7 +55,7 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     loader = resolve_loader(train, recipe.model, manifest).name
     world_size = train.num_ranks * train.num_machines
     _strategy(train).check(train, loader, manifest)
-    self_training.check(train, manifest)
+    check_self_training(train, manifest)
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
     if world_size > 1 and loader in _WHOLE_GRAPH and train.strategy.name == "data_parallel":
         context.warn(
@@ -69,22 +70,22 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
         )
 
 
-def trainings(job: GnnJob) -> list[GnnJob]:
-    """Return the trainings that make up a job, in order: several with self-training."""
-    return row_probes.trainings(job) or self_training.trainings(job)
-
-
 def train(job: GnnJob, ranks: Ranks) -> None:
     """Train one rank to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    from tasks.train.gradients.engine import train as run
+    from tasks.processes.device import choose_device, use_threads
+    from tasks.train import run
+    from tasks.train.gradients.engine import GradientEngine
+    from tasks.train.gradients.precision import check_precision
 
-    run(job, ranks)
+    use_threads(job.train.threads)
+    device = choose_device(job.train.device, ranks.local_rank, share=job.train.share_gpu)
+    check_precision(job.train, device)
+    run.train(lambda: GradientEngine(job, ranks, device), ranks, device, share_gpu=job.train.share_gpu)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
     """Return the model's weights, in words, and a training's peak memory on this machine's CPU in bytes."""
-    from tasks.train.gradients.sizes import training_bytes
-    from tasks.train.gradients.weights import known_weights
+    from tasks.train.gradients.sizes import known_weights, training_bytes
 
     assert isinstance(recipe.train, TrainConfig)
     weights = known_weights(home, recipe.model, recipe.train, facts)
@@ -92,3 +93,31 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
         return None
     needed, held = training_bytes(recipe.model, recipe.train, facts, weights, counts, num_parts)
     return f"{weights.dense + weights.table:,} weights" + (f"; {held}" if held else ""), needed
+
+
+def check_self_training(train: TrainConfig, manifest: PartitionManifest) -> None:
+    """Raise RecipeError where self-training is asked for and the task is not one class a node."""
+    task = (manifest.task, manifest.task_type, manifest.num_tasks)
+    if train.self_training is not None and task != ("node", "multiclass", 1):
+        raise RecipeError(
+            f"train.self_training is for one class a node, and {manifest.dataset} is a {manifest.task} task "
+            f"({manifest.task_type}); remove it"
+        )
+
+
+def trainings(job: GnnJob) -> list[GnnJob]:
+    """Return the trainings that make up a job, in order; the last one works in the job's own folder.
+
+    Each of the others has a folder and a digest of its own, and each but the first learns from the one before it.
+    """
+    rounds = job.train.self_training.rounds if job.train.self_training else 0
+    folders = [job.work / f"round-{number}" for number in range(rounds)]
+    jobs = [
+        replace(job, work=folder, digest=f"{job.digest}-{number}", teacher=_teacher(folders, number))
+        for number, folder in enumerate(folders)
+    ]
+    return [*jobs, replace(job, teacher=_teacher(folders, rounds))]
+
+
+def _teacher(folders: list[Path], number: int) -> Path | None:
+    return folders[number - 1] / BEST if number else None

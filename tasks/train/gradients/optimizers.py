@@ -52,13 +52,7 @@ def make_scheduler(
             f"train.schedule.warmup_steps={warmup} leaves nothing of the run's {total_steps} steps; lower it or raise "
             "train.epochs"
         )
-
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        return schedule.factor((step - warmup) / max(1, total_steps - warmup))
-
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule.share(step, total_steps, warmup))
 
 
 def describe_rate(train: TrainConfig, world_size: int, total_steps: int) -> str:

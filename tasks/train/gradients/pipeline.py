@@ -31,9 +31,8 @@ def pipeline_sizes(train: TrainConfig, device: torch.device, *, alone: bool = Fa
     """
     threads, ahead = train.sampling_threads, train.prefetch
     if threads is None:
-        busy = (
-            device.type == "cuda" and train.sampling == "cpu" and not alone
-        )  # else the CPU's cores train, or the GPU samples
+        # Else the CPU's cores train, or the GPU samples.
+        busy = device.type == "cuda" and train.sampling == "cpu" and not alone
         threads = min(_MOST_THREADS, max(1, cores() // train.num_ranks - _OTHER_CORES)) if busy else 1
         threads = threads if ahead is None else max(1, min(threads, ahead))
     if ahead is None:
@@ -64,13 +63,9 @@ class Pipeline:
         """Start nothing yet.
 
         Args:
-            make: makes a batch, in CPU memory or on the device; called by several threads at once, with ascending
-                numbers.
-            first: number of the first batch.
-            stop: number after the last one.
+            make: makes a batch, in CPU memory or on the device; called by several threads at once, in ascending order.
+            first: number of the first batch; `stop`: after the last one.
             ahead: batches ready or in the making beyond the caller's; on a GPU they lie in its memory.
-            threads: threads that make them.
-            device: where the caller wants them.
             agree: where ranks make batches together, in one thread each: returns the largest of all ranks' numbers.
                 A rank that stops early makes what another one has begun.
         """

@@ -37,12 +37,12 @@ def check_precision(train: TrainConfig, device: torch.device) -> None:
 
 def set_kernels(train: TrainConfig, device: torch.device) -> None:
     """Have the recipe's kernels pass messages. Raises RecipeError: Triton's are wanted and cannot be had."""
-    wanted = train.kernels == "triton"
-    if wanted and device.type != "cuda":
+    by_triton = train.kernels == "triton"
+    if by_triton and device.type != "cuda":
         raise RecipeError("train.kernels=triton needs a GPU, and this rank computes on the CPU; set train.kernels=auto")
-    if wanted and not has_triton():
+    if by_triton and not has_triton():
         raise RecipeError("train.kernels=triton needs Triton, which is not installed; set train.kernels=auto")
-    take_triton(wanted)
+    take_triton(by_triton)
 
 
 def feature_dtype(train: TrainConfig) -> torch.dtype:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from models.base import GraphModel
 from tasks.sampling.parts.ranges import Ranges
-from tasks.train.embeddings.host_tables import TABLE, take_tables
+from tasks.train.embeddings.host_tables import TABLE
 from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.embeddings.shards import read_shards, remove_others, whole_tables, write_shards
 from tasks.train.gradients.steps import Optimization
@@ -22,78 +23,62 @@ _SHARDS = "shards"
 """In a checkpoint: where tables lie whose rows several ranks wrote (see `embeddings.shards`)."""
 
 
-class Checkpoints:
-    """Writes and reads the checkpoints of one rank; all ranks call it together.
+class ModelFiles:
+    """Writes and reads a model and what optimizes it, on one rank; all ranks call it together.
 
     While a table's rows lie on several ranks, each writes its own; `finish` brings them together, so that what a
     training leaves is the same whoever trained it.
     """
 
     def __init__(
-        self, job: GnnJob, model: GraphModel, optimization: Optimization, ranks: Ranks, ranges: Ranges | None
+        self,
+        job: GnnJob,
+        model: GraphModel,
+        optimization: Optimization,
+        ranks: Ranks,
+        ranges: Ranges | None,
+        *,
+        writes: bool,
     ) -> None:
         """`ranges`: which rank has which rows of a sparse embedding; None: every machine has all."""
-        self.job, self.model, self.optimization, self.ranks = job, model, optimization, ranks
+        self.job, self.model, self.optimization, self.ranks, self.writes = job, model, optimization, ranks, writes
         self._ranges = ranges if optimization.embedding is not None else None
-        # One rank writes into each home: machines that do not share one keep a copy each.
-        self.writes = ranks.is_main if job.train.shared_home else ranks.local_rank == 0
 
     def save_best(self, progress: Progress) -> None:
         """Keep the model as it is."""
-        shards = self._write_shards("best", {}) if self._ranges else None
+        shards = {_SHARDS: self._write_shards("best", {})} if self._ranges else {}
         if self.writes:
             state = checkpoint.best_state(self.model, self.job.digest, progress.epoch, progress.best_metric)
-            checkpoint.save_atomic(state if shards is None else {**state, _SHARDS: shards}, self.job.work / BEST)
-        self._remove_others("best", shards)
+            checkpoint.save_atomic({**state, **shards}, self.job.work / BEST)
+        self.remove_others("best", shards)
 
-    def save_last(self, progress: Progress, totals: list[float]) -> None:
-        """Keep all that a run needs to go on; `totals` are the present epoch's of all ranks."""
-        embedding = self.optimization.embedding
-        tables = {} if embedding is None else embedding.tensors()
-        shards = self._write_shards("last", tables) if self._ranges else None
-        if self.writes:
-            self._write_last(progress, totals, shards)
-        self._remove_others("last", shards)
-
-    def _write_last(self, progress: Progress, totals: list[float], shards: dict[str, Any] | None) -> None:
+    def last_state(self) -> dict[str, Any]:
+        """Return all that a run needs to go on, but for rows that ranks have written apart."""
         state = {
-            "config_digest": self.job.digest,
-            "progress": {**dataclasses.asdict(progress), "epoch_totals": totals},
             "model": self.model.state_dict(),
             "label_scale": self.model.label_units,
             **self.optimization.state_dict(),
             "rng": checkpoint.rng_state(),
         }
-        if shards is not None:
-            del state["embedding"]
-            state[_SHARDS] = shards
-        checkpoint.save_atomic(state, self.job.work / LAST)
+        if self._ranges is not None:
+            state[_SHARDS] = self._write_shards("last", state.pop("embedding"))
+        return state
 
-    def _remove_others(self, name: str, shards: dict[str, Any] | None) -> None:
-        """Remove the tables of the checkpoint before; all ranks together."""
+    def remove_others(self, name: str, state: dict[str, Any]) -> None:
+        """Remove the tables of the checkpoint before the one that holds `state`; all ranks together."""
         if self._ranges is not None and not self.job.train.shared_home:
             wait_for_all()  # the job goes on from rank 0's checkpoint: until that is written, the one before holds
         if self.writes:
-            remove_others(self.job.work, name, shards)
+            remove_others(self.job.work, name, state.get(_SHARDS))
 
-    def restore(self) -> Progress | None:
-        """Go on from the last checkpoint of rank 0's machine: only one is sure to be there. None: there is none."""
-        path = self.job.work / LAST
+    def restore(self, path: Path, state: dict[str, Any], tables: dict[str, Tensor] | None) -> None:
+        """Take over what `last_state` returned, read from `path`; `tables`: of sparse embeddings, on rank 0."""
         embedding = self.optimization.embedding
-        state: dict[str, Any] | None = None
-        if self.ranks.is_main and path.exists():
-            state = checkpoint.load(path, self.job.digest, mapped=embedding is not None)
-        with checkpoint.going_on_from(path):
-            tables = take_tables(state) if state else None
-        state = from_main(state)
-        if state is None:
-            return None
         with checkpoint.going_on_from(path):
             self.model.load_state_dict(state["model"])
             if state["label_scale"]:  # a warm start's is that of the weights that it began with
                 self.model.scale_labels(*state["label_scale"])
             self.optimization.load_state_dict(state)
-            progress = Progress(**state["progress"])
             checkpoint.set_rng_state(state["rng"])
             if _SHARDS in state:
                 assert self._ranges is not None
@@ -104,9 +89,6 @@ class Checkpoints:
             embedding.restore_own(tables)
         elif embedding is not None:  # also where a training in shards was killed when all was written
             embedding.restore(tables)
-        if not self.ranks.is_main:
-            progress.epoch_totals = [0.0] * 4  # rank 0 has what all counted, and they are summed again
-        return progress
 
     def finish(self) -> None:
         """Bring the rows of several ranks together in the checkpoints that stay."""
@@ -125,7 +107,7 @@ class Checkpoints:
                 if name == "last":
                     state["embedding"] = whole
             self._replace(path, state)
-            self._remove_others(name, None)
+            self.remove_others(name, {})
 
     def _replace(self, path: Path, state: dict[str, Any] | None) -> None:
         """Write a whole checkpoint in the place of one in shards (None: this rank writes none); all ranks together.

@@ -1,18 +1,25 @@
-"""How much memory a training takes: counted before it is asked for."""
+"""How many weights a model has, and how much memory its training takes: counted before it is asked for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from configs.base import ComponentConfig
-from configs.errors import RecipeError
+from configs.errors import GraphmillError, IntegrityError, RecipeError
+from configs.registry import MODELS
 from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
-from tasks.train.gradients.part_sizes import largest_graph, part_bytes
-from tasks.train.gradients.weights import Weights, count_weights
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.file_names import file_name
+from tasks.storage.home import Home
+from tasks.storage.stored import of_kind, read_json
 from tasks.train.loaders.config_base import LoaderConfig
 from tasks.train.loaders.configs import AutoConfig
 from tasks.train.strategies.configs import PartitionedConfig
@@ -20,32 +27,87 @@ from tasks.train.strategies.configs import PartitionedConfig
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
 
+_TABLE = "encoder.embedding.weight"
+_MODELS = Path(__file__).resolve().parents[3] / "models"
 _STATES = {"adam": 2, "adamw": 2, "sgd": 1, "sparse_adam": 2, "row_adagrad": 0, "": 0}
 """Numbers that an optimizer keeps for each weight (Adagrad by row: one a row, which is nothing beside it)."""
 # Arrays kept for gradients, each of the size of a layer's output: sum over neighbours, output, norm, activation.
 _ARRAYS_A_LAYER = 4
+_NUMBERING_BYTES = 8
+"""A node of the whole graph and rank: local numbers, and once as many where validation finds what borders on a part."""
+_OFFSET_BYTES = 8 + 4
+"""A node of a machine and rank: where its in-edges begin, and their number as a float."""
+_NUMBER_BYTES = {"stored": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_CACHE_SHARE = 1 / 8
 
 
 @dataclass(frozen=True)
-class ModelSize:
-    """Memory of a model in training, in bytes."""
+class Weights:
+    """Numbers that a model learns."""
 
-    parameters: int
-    """Weights, a table of sparse embeddings included."""
-    device_bytes: int
-    """Weights, gradients and optimizer state where the model computes."""
-    host_bytes: int
-    """Table of sparse embeddings and its optimizer's state, in CPU memory."""
+    dense: int
+    """Where the model computes."""
+    table: int = 0
+    """Of a table of sparse node embeddings, in CPU memory."""
+
+    def device_bytes(self, train: TrainConfig) -> int:
+        """Return what weights, gradients and optimizer state take where the model computes."""
+        return 4 * self.dense * (2 + _STATES[train.optimizer])
+
+    def host_bytes(self, train: TrainConfig) -> int:
+        """Return what the table of sparse embeddings and its optimizer's state take in CPU memory."""
+        return 4 * self.table * (1 + _table_states(train))
 
 
-def model_size(weights: Weights, train: TrainConfig) -> ModelSize:
-    """Return what a model of so many weights takes in training."""
-    rows = getattr(train.embeddings, "optimizer", "")  # that of a table in CPU memory
-    return ModelSize(
-        weights.dense + weights.table,
-        4 * weights.dense * (2 + _STATES[train.optimizer]),
-        4 * weights.table * (1 + _STATES[rows]),
-    )
+def count_weights(model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Weights | None:
+    """Count a model's weights without making them; None for a model of the user's own that torch cannot build so.
+
+    Raises RecipeError: as the model itself does.
+    """
+    import torch
+
+    try:
+        # Tensors on the device "meta" have shapes and no memory. Drawing initial weights must not shift other draws.
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            made = MODELS.create(model, facts)
+    except GraphmillError:
+        raise
+    except Exception:
+        return None
+    sizes = {name: parameter.numel() for name, parameter in made.named_parameters()}
+    table = sizes.pop(_TABLE, 0) if _has_table(train) else 0
+    return Weights(sum(sizes.values()), table)
+
+
+def known_weights(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Weights | None:
+    """Return what `count_weights` does, counted once in a home."""
+    path = _path(home, model, train, facts)
+    with suppress(FileNotFoundError, IntegrityError):
+        remembered: Weights = of_kind(Weights, read_json(path), path)
+        return remembered
+    weights = count_weights(model, train, facts)
+    if weights is not None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(path, json.dumps(asdict(weights)).encode())
+    return weights
+
+
+def _has_table(train: TrainConfig) -> bool:
+    return hasattr(train.embeddings, "optimizer")
+
+
+def _table_states(train: TrainConfig) -> int:
+    """Return how many numbers a table's optimizer keeps for each of its own."""
+    return _STATES[getattr(train.embeddings, "optimizer", "")]
+
+
+def _path(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Path:
+    """Name a count by all that it depends on: options, graph, and the code of the models."""
+    code = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_MODELS.rglob("*.py")))).hexdigest()
+    # A training knows these, a plan does not.
+    graph = asdict(replace(facts, label_mean=(), label_scale=(), fanouts=(), newest=False))
+    content = json.dumps([model.model_dump(mode="json"), _has_table(train), graph, code], sort_keys=True)
+    return home.cache / "weights" / file_name(f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.json")
 
 
 def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts, ranks: Ranks) -> None:
@@ -60,22 +122,21 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
 
     from tasks.processes.device import choose_device
 
-    size = model_size(weights, train)
     device, local_ranks = choose_device(train.device, ranks.local_rank, share=train.share_gpu), ranks.local_size
     in_shards = isinstance(train.strategy, PartitionedConfig)
-    host = size.host_bytes * local_ranks // ranks.world_size if in_shards else size.host_bytes
-    host += size.device_bytes * local_ranks if device.type == "cpu" else 0
+    host = weights.host_bytes(train) * local_ranks // ranks.world_size if in_shards else weights.host_bytes(train)
+    host += weights.device_bytes(train) * local_ranks if device.type == "cpu" else 0
     places = [("this machine", host, available_bytes())]
     if device.type == "cuda":
         sharing = -(-local_ranks // torch.cuda.device_count())
-        places.append((str(device), size.device_bytes * sharing, torch.cuda.mem_get_info(device)[0]))
+        places.append((str(device), weights.device_bytes(train) * sharing, torch.cuda.mem_get_info(device)[0]))
     for place, needed, free in places:
         if needed > free:
             each = f", {local_ranks} ranks of it" if local_ranks > 1 and device.type == "cpu" else ""
             raise RecipeError(
-                f"model.name={config.name} has {size.parameters:,} weights: with gradients and the optimizer's state "
-                f"{needed / 1e9:,.1f} GB{each}, and {place} has {free / 1e9:,.1f} GB free; take a smaller "
-                "model.hidden_dim or model.num_layers"
+                f"model.name={config.name} has {weights.dense + weights.table:,} weights: with gradients and the "
+                f"optimizer's state {needed / 1e9:,.1f} GB{each}, and {place} has {free / 1e9:,.1f} GB free; take a "
+                "smaller model.hidden_dim or model.num_layers"
                 + ("" if facts.feature_dim else ", or a smaller model.embedding_dim")
             )
 
@@ -87,7 +148,6 @@ def training_bytes(
 
     Rows of a step are the loader's estimate. Beside it: what there is to say of machines that hold parts.
     """
-    size = model_size(weights, train)
     width = max(getattr(config, "hidden_dim", 0), facts.out_dim)
     loader = train.loader
     assert isinstance(loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
@@ -95,11 +155,47 @@ def training_bytes(
         loader = loader.of_task(facts.task, counts.num_edges)
     rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
-    each = PROCESS_BYTES + size.device_bytes + activations
+    each = PROCESS_BYTES + weights.device_bytes(train) + activations
     needed = PROCESS_BYTES + each * train.num_ranks
-    states = _STATES[getattr(train.embeddings, "optimizer", "")]
-    parts = part_bytes(train, facts, weights, states, counts, rows[-1])
+    parts = part_bytes(train, facts, weights, counts, rows[-1])
     if parts is None:
-        return needed + size.host_bytes, ""
+        return needed + weights.host_bytes(train), ""
     needed += int(parts.fixed + parts.scaled)
     return needed, largest_graph(needed, parts.scaled, counts.num_nodes, available_bytes())
+
+
+class PartBytes(NamedTuple):
+    """Memory of one machine's ranks, in bytes, beside what any training takes; mapped files apart."""
+
+    fixed: float
+    scaled: float
+    """What grows with the nodes of the graph."""
+
+
+def part_bytes(
+    train: TrainConfig, facts: GraphFacts, weights: Weights, counts: Counts, rows_read: int
+) -> PartBytes | None:
+    """Return what strategy `partitioned` takes; None with another one. `rows_read`: nodes that a batch reads."""
+    options = train.strategy
+    if not isinstance(options, PartitionedConfig):
+        return None
+    machines, ranks = train.num_machines, train.num_ranks
+    num_nodes, world_size = counts.num_nodes, machines * ranks
+    row_bytes = facts.feature_dim * _NUMBER_BYTES[options.rows]
+    copied = row_bytes if options.rows != "stored" else 2 * facts.feature_dim * (train.precision == "bfloat16")
+    remote_rows = min(num_nodes, rows_read * options.exchange_batches) * (1 - 1 / machines)
+    fixed = ranks * (remote_rows * row_bytes + (options.cache or 0))
+    scaled = ranks * num_nodes * (_NUMBERING_BYTES + (_OFFSET_BYTES + copied) / machines)
+    if options.cache is None and machines > 1:
+        scaled += ranks * num_nodes / world_size * row_bytes * _CACHE_SHARE
+    scaled += ranks * 4 * (weights.table * (1 + _table_states(train)) + num_nodes * (weights.table > 0)) / world_size
+    return PartBytes(fixed, scaled)
+
+
+def largest_graph(needed: float, scaled: float, num_nodes: int, free_bytes: int) -> str:
+    """Say how many nodes of such a graph machines like this one would hold.
+
+    `needed` bytes are all that a machine takes for `num_nodes`, of which `scaled` grow with them.
+    """
+    most = num_nodes * max(0.0, free_bytes - (needed - scaled)) / max(scaled, 1.0)
+    return f"as many machines like this one hold {most:,.0f} nodes of such a graph, if their disks do"

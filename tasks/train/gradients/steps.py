@@ -101,8 +101,10 @@ class Optimization:
     def step(self, number: int, divisor: float = 1.0) -> None:
         """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""
         rows = None if self.embedding is None else self.embedding.take_gradients()
-        if divisor != 1:
-            self._divide(divisor, rows)
+        if divisor != 1:  # without any label the gradient is zero, and stays
+            grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+            for grad in [*grads, *([] if rows is None else [rows[1]])]:
+                grad.mul_(1 / divisor if divisor else 1.0)
         if self.train.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             self.clip(self.train.clip_norm, rows)
@@ -117,18 +119,6 @@ class Optimization:
             self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         average_(self._statistics)
-
-    def advance(self) -> None:
-        """Move on in the schedule after a step that was taken elsewhere (`whole_step`)."""
-        self.scheduler.step()
-
-    def _divide(self, divisor: float, rows: tuple[Tensor, Tensor] | None) -> None:
-        """Divide the whole gradient; without any label it is zero, and stays."""
-        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
-        grads += [] if rows is None else [rows[1]]
-        factor = 1 / divisor if divisor else 1.0
-        for grad in grads:
-            grad.mul_(factor)
 
     def clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
         """Clip the norm of the whole gradient, rows of sparse embeddings included."""

@@ -56,11 +56,11 @@ class WholeStep:
 
     def _padded(self, seeds: Array) -> Tensor:
         """Return the seeds' labels, and none in the room behind them."""
-        known = targets(self.loader.manifest, np.asarray(self.loader.labels[seeds]))
+        labels = targets(self.loader.manifest, np.asarray(self.loader.labels[seeds]))
         room = self.near.on_device.room.nodes[0]
-        missing = torch.nan if known.is_floating_point() else -1
-        padded = known.new_full((room, *known.shape[1:]), missing)
-        padded[: len(known)] = known
+        missing = torch.nan if labels.is_floating_point() else -1
+        padded = labels.new_full((room, *labels.shape[1:]), missing)
+        padded[: len(labels)] = labels
         return padded.pin_memory() if self.device.type == "cuda" else padded
 
     def take(self, positions: Array, key: int, dropout_key: int) -> Tensor:

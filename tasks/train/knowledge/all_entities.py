@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,17 +13,16 @@ from models.kernels.similarity.on_threads import all_similarities, all_similarit
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_moves import all_rows, move_rows, set_lengths
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge.base import KnowledgeModel, relation_rows
-from models.triple_losses.base import Targets, TripleLoss
+from models.knowledge.base import relation_rows
+from models.triple_losses.base import Targets
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.train.knowledge.projection import Projection
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.relations import TripleTask
 from tasks.train.loaders.samples.all_entities import AllEntities, Asked
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
-from tasks.train.tables.learning_engine import Meet
 from tasks.train.tables.pools import Pool
+from tasks.train.tables.sample_stepper import Meet
 
 _ROUNDING, _DROPOUT = 3, 4
 _MOST_SCORES = 1 << 28
@@ -35,25 +32,20 @@ _COPIES, _SCORES = 4, 4
 them, some rows that move) and as many times a batch's scores."""
 
 
-class AllEntitiesEngine:
-    """Trains batch after batch; a batch's gradients move every entity's row: see `Engine`."""
+class AllEntitiesStepper:
+    """Trains batch after batch; a batch's gradients move every entity's row: see `Stepper`."""
 
     def __init__(
-        self,
-        model: type[KnowledgeModel],
-        options: Any,
-        loader: AllEntities,
-        loss: TripleLoss,
-        relations: Relations,
-        projection: Projection | None,
-        grid: Grid,
-        seed: int,
-        meet: Meet | None = None,
-        device_memory: int | None = None,
+        self, task: TripleTask, grid: Grid, meet: Meet | None = None, device_memory: int | None = None
     ) -> None:
-        """Arguments as of `TripleLearning` and `LearningEngine`. Raises RecipeError: a batch's scores have no room."""
-        self.model, self.options, self.loader, self.loss = model, options, loader, loss
-        self.relations, self.projection, self.seed, self.meet = relations, projection, seed, meet or grid.meeting
+        """`task`: its loader is of `AllEntities`; others see `SampleStepper`. Raises RecipeError: scores have no room.
+
+        `device_memory`: bytes that there are on the device; None: steps are taken on the CPU.
+        """
+        self.model, self.options, self.loss = task.model, task.options, task.loss
+        loader: AllEntities = task.loader
+        self.loader, self.relations, self.projection, self.seed = loader, task.relations, task.projection, task.seed
+        self.meet = meet or grid.meeting
         count = grid.tables.num_nodes
         if loader.room * count > _MOST_SCORES or grid.room is not None or grid.tables.num_blocks > 1:
             raise RecipeError(
@@ -105,8 +97,8 @@ class AllEntitiesEngine:
         loss, rows, gradients = 0.0, [], []
         for number, some in enumerate(asked, 1):
             dropped = derive_key(self.seed, _DROPOUT, chunk, number)
-            found, numbers, by_relations = self._ask(some, entities, by_entities, count, dropped)
-            loss += found
+            part_loss, numbers, by_relations = self._ask(some, entities, by_entities, count, dropped)
+            loss += part_loss
             rows.append(numbers)
             gradients.append(by_relations)
         if share:
@@ -146,8 +138,8 @@ class AllEntitiesEngine:
         own = scores.clone() if kind == "l2" else None
         loss, by_scores = self.loss.of_all(scores, targets)
         by_scores *= share
-        by_vectors, found, by_scale = all_similarity_gradients(kind, vectors, entities, by_scores, scale, own)
-        by_entities += found
+        by_vectors, more, by_scale = all_similarity_gradients(kind, vectors, entities, by_scores, scale, own)
+        by_entities += more
         by_known, by_relations = model.query_gradients(
             options, entities[known], relations, asked_of, by_vectors, by_scale
         )
@@ -178,14 +170,14 @@ class AllEntitiesEngine:
             return loss, by_known, by_relations
         known, true = (torch.from_numpy(one).to(entities.device) for one in (asked.known, asked.columns))
         if weight := options.entity_penalty / count:
-            found, gradient = model.penalty(options, entities[known])
+            penalty, gradient = model.penalty(options, entities[known])
             by_known = by_known + gradient * weight
-            loss += float(found.sum()) * weight
-            found, gradient = model.penalty(options, entities[true])
+            loss += float(penalty.sum()) * weight
+            penalty, gradient = model.penalty(options, entities[true])
             by_entities.index_add_(0, true, gradient * weight)
-            loss += float(found.sum()) * weight
+            loss += float(penalty.sum()) * weight
         if weight := options.relation_penalty / count:
-            found, gradient = model.penalty(options, relations)
+            penalty, gradient = model.penalty(options, relations)
             by_relations = by_relations + gradient * weight
-            loss += float(found.sum()) * weight
+            loss += float(penalty.sum()) * weight
         return loss, by_known, by_relations

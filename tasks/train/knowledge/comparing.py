@@ -1,4 +1,4 @@
-"""EntityQueries beside what they are compared with: scores, and the gradients of all that made them."""
+"""Queries beside what they are compared with: scores, and the gradients of all that made them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tasks.train.loaders.samples.triples import hide_drawn
 class Gradients:
     """What comes for the rows that a batch reads of a table, one behind another.
 
-    It holds no `Rows`: these hold it, and in a circle both would stay until Python's collector comes by.
+    It holds no `ReadRows`: these hold it, and in a circle both would stay until Python's collector comes by.
     """
 
     def __init__(self, table: RowTable | DeviceTable) -> None:
@@ -39,7 +39,7 @@ class Gradients:
         self._values, self._used = torch.empty(0, table.width, device=device), 0
 
     def place(self, numbers: Array, share: float, key: int) -> slice:
-        """Return where those of rows lie that have none yet; see `Rows`."""
+        """Return where those of rows lie that have none yet; see `ReadRows`."""
         start, self._used = self._used, self._used + len(numbers)
         if self._used > len(self._values):
             # What was read is of one end; the other needs as much.
@@ -65,7 +65,7 @@ class Gradients:
 
 
 @dataclass
-class Rows:
+class ReadRows:
     """Rows that were read, some of their numbers dropped."""
 
     gradients: Gradients
@@ -91,20 +91,20 @@ class Rows:
 
 @dataclass
 class Comparison:
-    """EntityQueries (n, w), each with its true entity, and with those that its group drew."""
+    """Queries (n, w), each with its true entity, and with those that its group drew."""
 
     kind: SimilarityKind
     queries: EntityQueries
-    true: Rows
+    true: ReadRows
     """Row i is that of query i."""
-    groups: list[tuple[slice, Rows]]
-    """EntityQueries, and the entities (K, w) that all of these are compared with."""
+    groups: list[tuple[slice, ReadRows]]
+    """Queries, and the entities (K, w) that all of these are compared with."""
     with_true: bool
     """Whether a query's true entity may be among the drawn ones: they are of one block."""
-    known: Rows | None
+    known: ReadRows | None
     """Row i is compared with query i, too."""
     is_true: Array | None
-    """EntityQueries whose known end is the true one, bool (n,); None: the two are of different blocks."""
+    """Queries whose known end is the true one, bool (n,); None: the two are of different blocks."""
     _scores: list[Tensor] = field(default_factory=list)
 
     def scores(self) -> tuple[Tensor, Tensor]:
@@ -113,10 +113,10 @@ class Comparison:
         for part, others in self.groups:
             own = None if scale is None else scale[part]
             self._scores.append(all_similarities(kind, vectors[part], others.values, own))
-        found = self._beside_known() if self.known is not None else self._drawn()
+        of_others = self._beside_known() if self.known is not None else self._drawn()
         for part, others in self.groups if self.with_true else ():
-            _hide(found[part], self.true.numbers[part], others.numbers)
-        return pair_similarities(kind, vectors, self.true.values, scale), found
+            _hide(of_others[part], self.true.numbers[part], others.numbers)
+        return pair_similarities(kind, vectors, self.true.values, scale), of_others
 
     def _drawn(self) -> Tensor:
         # Euclid's distances are asked for once more, and the loss puts gradients in the place of scores.
@@ -125,13 +125,13 @@ class Comparison:
     def _beside_known(self) -> Tensor:
         assert self.known is not None
         vectors = self.queries.vectors
-        found = vectors.new_empty(len(vectors), self._scores[0].shape[1] + 1)
+        with_known = vectors.new_empty(len(vectors), self._scores[0].shape[1] + 1)
         for (part, _), scores in zip(self.groups, self._scores, strict=True):
-            found[part, :-1] = scores
-        found[:, -1] = pair_similarities(self.kind, vectors, self.known.values, self.queries.scale)
+            with_known[part, :-1] = scores
+        with_known[:, -1] = pair_similarities(self.kind, vectors, self.known.values, self.queries.scale)
         if self.is_true is not None:
-            found[:, -1].masked_fill_(torch.from_numpy(self.is_true).to(found.device), -torch.inf)
-        return found
+            with_known[:, -1].masked_fill_(torch.from_numpy(self.is_true).to(with_known.device), -torch.inf)
+        return with_known
 
     def gradients(self, by_true: Tensor, by_others: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the gradients by queries and scales, of those by the scores; entities' rows get theirs."""
@@ -140,18 +140,18 @@ class Comparison:
         self.true.add(by_entity)
         if self.known is not None:
             slopes, by_others = by_others[:, -1].contiguous(), by_others[:, :-1]
-            found = pair_similarity_gradients(kind, vectors, self.known.values, slopes, scale)
-            self.known.add(found[1])
-            by_query += found[0]
-            by_scale = None if by_scale is None or found[2] is None else by_scale + found[2]
+            more = pair_similarity_gradients(kind, vectors, self.known.values, slopes, scale)
+            self.known.add(more[1])
+            by_query += more[0]
+            by_scale = None if by_scale is None or more[2] is None else by_scale + more[2]
         for (part, others), scores in zip(self.groups, self._scores, strict=True):
             own = None if scale is None else scale[part]
-            found = all_similarity_gradients(
+            more = all_similarity_gradients(
                 kind, vectors[part], others.values, by_others[part], own, scores, by_query[part]
             )
-            others.add(found[1])
-            if by_scale is not None and found[2] is not None:
-                by_scale[part] += found[2]
+            others.add(more[1])
+            if by_scale is not None and more[2] is not None:
+                by_scale[part] += more[2]
         return by_query, by_scale
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array, blocks, offsets
-from tasks.train.knowledge.projection import Projection
+from tasks.train.knowledge.shared import Projection
 from tasks.train.tables.grid import Grid, Saved, block_rows
 
 _ROWS = 1 << 16
@@ -23,21 +23,15 @@ def numbers(nodes: Array, num_nodes: int, num_blocks: int) -> NDArray[np.int64]:
     """Return the numbers that nodes, of any shape, have in the order of the blocks."""
     starts = offsets([block_rows(num_nodes, num_blocks, block) for block in range(num_blocks)])
     own = np.asarray(nodes, np.int64)
-    found: NDArray[np.int64] = starts[own % num_blocks] + own // num_blocks
-    return found
+    places: NDArray[np.int64] = starts[own % num_blocks] + own // num_blocks
+    return places
 
 
 class GridEntities:
     """Blocks of a grid, one after the other: see `tasks.ranking.entities.EntityBlocks`."""
 
     def __init__(self, grid: Grid, files: Saved | None = None, projection: Projection | None = None) -> None:
-        """Know where rows lie.
-
-        Args:
-            grid: of the training.
-            files: of a checkpoint, of all ranks; None: the blocks of this rank's memory as they are.
-            projection: what features add to rows; None: nothing.
-        """
+        """`files`: of a checkpoint, of all ranks; None: the blocks of this rank's memory as they are."""
         self._grid, self._files, self._projection = grid, files, projection
         self.num_entities = grid.tables.num_nodes
         (self._name,) = grid.tables.widths()
@@ -52,12 +46,12 @@ class GridEntities:
                 yield first + part.start, self._rows(table, block, part)
             first += table.num_rows
 
-    def copy_to(self, found: Array) -> None:
+    def copy_to(self, out: Array) -> None:
         """Write the rows of all nodes into float32 (N, width), by their own numbers."""
         count = self._grid.tables.num_blocks
         for block in range(count):
             table = self._block(block)
-            own = found[block::count]
+            own = out[block::count]
             for part in blocks(table.num_rows, _ROWS):
                 own[part] = self._rows(table, block, part)
 

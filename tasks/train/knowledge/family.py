@@ -14,8 +14,8 @@ from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import AnyJob, Job
-from tasks.train.tables.checks import check_grid
+from tasks.train.job import Job
+from tasks.train.tables.family import check_grid
 from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:
@@ -38,26 +38,12 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.loss.name} loss, {train.strategy.name}")
 
 
-def trainings(job: Job[KnowledgeTrainConfig]) -> list[AnyJob]:
-    """Return the one training that makes up a job."""
-    return [job]
-
-
 def train(job: Job[KnowledgeTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    import torch
+    from tasks.train.knowledge.engine import TripleEngine
+    from tasks.train.tables.family import train_blocks
 
-    from tasks.train.knowledge.trainer import KnowledgeTrainer
-    from tasks.train.ranks.collectives import joined
-    from tasks.train.tables import place
-
-    chosen = place.choose_place(job.train, ranks.local_rank)
-    # Whatever the place: blocks and samples travel between ranks through the CPUs' memory.
-    with joined(ranks, torch.device("cpu")):
-        trainer = KnowledgeTrainer(job, ranks, chosen)
-        trainer.run()
-    if ranks.is_main:
-        trainer.finish()
+    train_blocks(TripleEngine, job, ranks)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:

@@ -23,16 +23,14 @@ from models.kernels.dense.dropout import dropout
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_moves import gather_rows, move_rows, set_lengths
 from models.kernels.tables.row_tables import RowTable
-from models.knowledge.base import KnowledgeModel, Side, relation_rows
-from models.triple_losses.base import TripleLoss
+from models.knowledge.base import Side, relation_rows
 from models.vectors.base import AnyMeeting
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.train.knowledge.comparing import Comparison, Gradients, Rows
-from tasks.train.knowledge.projection import Projection
-from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.comparing import Comparison, Gradients, ReadRows
+from tasks.train.knowledge.relations import TripleTask
 from tasks.train.loaders.samples.triples import DrawnEntities, Triples, negatives_shape
-from tasks.train.tables.objective import Ends, Number, Part
+from tasks.train.tables.objective import BlockEnds, Number, Part
 from tasks.train.tables.pools import Pool, drawn_chunk
 
 _NEGATIVES, _ROUNDING, _DROPOUT, _SIDES, _BLOCKS = 2, 3, 4, 5, 7
@@ -42,48 +40,26 @@ _NEGATIVES, _ROUNDING, _DROPOUT, _SIDES, _BLOCKS = 2, 3, 4, 5, 7
 class TripleLearning:
     """Learns from triples; see `Learning`."""
 
-    def __init__(
-        self,
-        model: type[KnowledgeModel],
-        options: Any,
-        loader: Triples,
-        loss: TripleLoss,
-        relations: Relations,
-        projection: Projection | None,
-        drawn: DrawnEntities,
-        head_chances: Tensor | None,
-        seed: int,
-    ) -> None:
-        """Remember what is learnt.
-
-        Args:
-            model: makes queries.
-            options: the model's.
-            loader: makes batches.
-            loss: of scores.
-            relations: the rows of relations, which are learnt too.
-            projection: what entities' features add to their rows; None: nothing.
-            drawn: draws entities to compare with.
-            head_chances: how often the head is asked for, float32 (R,); None: as the loader's `sides` say.
-            seed: of all that is drawn.
-        """
-        self.model, self.options, self.loader, self.loss = model, options, loader, loss
-        self.relations, self.projection = relations, projection
-        self.drawn, self.head_chances, self.seed = drawn, head_chances, seed
-        self.id_type: Any = loader.data.store["csc_indices"].dtype
+    def __init__(self, task: TripleTask, drawn: DrawnEntities, head_chances: Tensor | None) -> None:
+        """`head_chances`: how often the head is asked for, float32 (R,); None: as the loader's `sides` say."""
+        self.model, self.options, self.loss = task.model, task.options, task.loss
+        self.loader: Triples = task.loader
+        self.relations, self.projection, self.seed = task.relations, task.projection, task.seed
+        self.drawn, self.head_chances = drawn, head_chances
+        self.id_type: Any = self.loader.data.store["csc_indices"].dtype
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the batches of a bucket lie, all about as large; those within block `row` come last."""
-        found, room = [], self.loader.room
+        parts_of_bucket, room = [], self.loader.room
         for beside, place in enumerate((column, pool.num_blocks + column)):
             size = int((pool.ends[:, row, place] - pool.starts[:, row, place]).sum())
             parts = pool.parts(row, place, -(-size // -(-size // room))) if size else []
-            found += [(part, Ends(row, column, bool(beside))) for part in parts]
-        return found
+            parts_of_bucket += [(part, BlockEnds(row, column, bool(beside))) for part in parts]
+        return parts_of_bucket
 
     def chunk_loss(self, tables: AnyMeeting, chunk: int) -> float:
         """Return the mean loss of a batch, in a grid of one block."""
-        return self._loss(tables, drawn_chunk(self.loader, chunk, self.id_type), (chunk, -1, 0), Ends(0, 0))
+        return self._loss(tables, drawn_chunk(self.loader, chunk, self.id_type), (chunk, -1, 0), BlockEnds(0, 0))
 
     def bucket_loss(self, tables: AnyMeeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first batch; 0: it has none."""
@@ -91,10 +67,10 @@ class TripleLearning:
             return self._loss(tables, pool.part(part), (first_chunk, -1, row * pool.num_blocks + column), ends)
         return 0.0
 
-    def _loss(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends) -> float:
+    def _loss(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds) -> float:
         return float(_Batch(self, tables, columns, number, ends).loss)
 
-    def learn(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
+    def learn(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
         """Take the steps of a batch: see `Learning.learn`."""
         if not len(columns[0]):
             return
@@ -121,7 +97,7 @@ class _Batch:
     """The loss of a batch, and the gradients of all rows that it read."""
 
     def __init__(
-        self, learning: TripleLearning, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends
+        self, learning: TripleLearning, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds
     ) -> None:
         self.learning, self.number = learning, number
         self.config, self.options = learning.loader.config, learning.options
@@ -132,14 +108,14 @@ class _Batch:
         self.gradients: dict[int, Gradients] = {}
         """Of the blocks' rows."""
         self.of_relations = learning.relations.gradients()
-        self.relation_rows: Rows | None = None
+        self.relation_rows: ReadRows | None = None
         """Where both ends ask with the same."""
         self.dropped = 0
         heads, tails, self.relation = columns
         # A triple moves its rows as far in a smaller batch as in a whole one. With the mean of a few, Adagrad would see
         # gradients of many times the size, and hardly move those rows again.
         self.share = len(self.relation) / learning.loader.room
-        self.ends: dict[Side, Rows] = {
+        self.ends: dict[Side, ReadRows] = {
             "head": self._read(self.blocks["head"], heads),
             "tail": self._read(self.blocks["tail"], tails),
         }
@@ -150,7 +126,7 @@ class _Batch:
             for rows in self.ends.values():
                 self._hold_back(rows, self.options.entity_penalty / len(self.relation))
 
-    def _read(self, block: int, numbers: Array) -> Rows:
+    def _read(self, block: int, numbers: Array) -> ReadRows:
         """Read rows of a block."""
         table = self.tables[block]
         if block not in self.gradients:
@@ -160,17 +136,17 @@ class _Batch:
             self.learning.projection.add_to(rows, self.learning.nodes(block, numbers))
         return self._dropped(self.gradients[block], numbers, rows, self.options.entity_dropout)
 
-    def _ends(self, end: Side, some: Tensor | None) -> Rows:
+    def _ends(self, end: Side, some: Tensor | None) -> ReadRows:
         """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
         rows = self.ends[end]
         return rows if some is None else self._read(self.blocks[end], rows.numbers[some.numpy()])
 
-    def _dropped(self, gradients: Gradients, numbers: Array, rows: Tensor, share: float) -> Rows:
+    def _dropped(self, gradients: Gradients, numbers: Array, rows: Tensor, share: float) -> ReadRows:
         if not share:
-            return Rows(gradients, numbers, rows)
+            return ReadRows(gradients, numbers, rows)
         self.dropped += 1
         key = derive_key(self.learning.seed, _DROPOUT, *self.number, self.dropped)
-        return Rows(gradients, numbers, dropout(rows, share, key=key, inplace=True), share, key)
+        return ReadRows(gradients, numbers, dropout(rows, share, key=key, inplace=True), share, key)
 
     def _sides(self) -> list[tuple[Side, Tensor | None, float]]:
         """Return the ends that are asked for, of which triples (None: of all), and how much their mean loss counts."""
@@ -183,8 +159,8 @@ class _Batch:
         chances = self.learning.head_chances[torch.from_numpy(self.relation.astype(np.int64))]
         generator = torch.Generator().manual_seed(derive_key(self.learning.seed, _SIDES, *self.number))
         of_head = torch.rand(len(chances), generator=generator) < chances
-        found: list[tuple[Side, Tensor]] = [("tail", ~of_head), ("head", of_head)]
-        return [(side, some.nonzero()[:, 0], float(some.float().mean())) for side, some in found if some.any()]
+        sides_asked: list[tuple[Side, Tensor]] = [("tail", ~of_head), ("head", of_head)]
+        return [(side, some.nonzero()[:, 0], float(some.float().mean())) for side, some in sides_asked if some.any()]
 
     def _ask(self, side: Side, some: Tensor | None, weight: float) -> None:
         """Ask for one end of some triples."""
@@ -212,7 +188,7 @@ class _Batch:
         if options.relation_penalty:
             self._hold_back(relation, weight * options.relation_penalty / len(relation.numbers))
 
-    def _relation(self, side: Side, some: Tensor | None) -> tuple[Rows, Side]:
+    def _relation(self, side: Side, some: Tensor | None) -> tuple[ReadRows, Side]:
         """Return the rows of some triples' relations for queries of an end, and the end that they are asked for.
 
         Both ends may ask with the same rows: these are read once, unless other numbers are dropped each time.
@@ -231,8 +207,8 @@ class _Batch:
             self.relation_rows = relation
         return relation, asked_of
 
-    def _block_of_drawn(self, side: Side, known: int) -> int:
-        """Choose the block that entities are drawn from, for queries whose known ends lie in block `known`.
+    def _block_of_drawn(self, side: Side, known_block: int) -> int:
+        """Choose the block that entities are drawn from, for queries whose known ends lie in block `known_block`.
 
         It is one of the two that meet: the known end's in one of n batches, n being the number of blocks. Over all
         pairs of blocks a query then meets each block's entities equally often. Were it every other batch, those of its
@@ -242,12 +218,12 @@ class _Batch:
         """
         row, column = self.met.row, self.met.column
         if row == column:
-            return known
+            return known_block
         key = derive_key(self.learning.seed, _BLOCKS, *self.number, 0 if side == "tail" else 1)
         is_own = key % len(self.learning.drawn.sizes) == 0
-        return known if is_own else row + column - known
+        return known_block if is_own else row + column - known_block
 
-    def _drawn(self, side: Side, block: int, count: int) -> list[tuple[slice, Rows]]:
+    def _drawn(self, side: Side, block: int, count: int) -> list[tuple[slice, ReadRows]]:
         """Draw entities of a block; return them with the queries that share them."""
         groups, each = negatives_shape(self.config, count)
         numbers = np.empty((groups, each), self.learning.id_type)
@@ -259,7 +235,7 @@ class _Batch:
             for number in range(groups)
         ]
 
-    def _hold_back(self, rows: Rows, weight: float) -> None:
+    def _hold_back(self, rows: ReadRows, weight: float) -> None:
         """Add so much of the rows' penalty."""
         penalty, gradient = self.learning.model.penalty(self.options, rows.values)
         self.loss += weight * penalty.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_moves import gather_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge.base import KnowledgeModel
+from models.triple_losses.base import TripleLoss
 from tasks.arrays import Array
 from tasks.train.knowledge.comparing import Gradients
-from tasks.train.knowledge.projection import Projection
-from tasks.train.knowledge.shared_rows import SharedRows
+from tasks.train.knowledge.shared import Projection, SharedRows
 
 
-class Relations:
+class RelationRows:
     """A float32 row for each relation, and with inverse relations one for its way back, behind the others."""
 
     def __init__(
@@ -28,21 +29,13 @@ class Relations:
         num_relations: int,
         rule: UpdateRule,
         seed: int,
-        features: Array | None = None,
-        uses: Array | None = None,
+        features: tuple[Array, Array] | None = None,
         device: torch.device | None = None,
     ) -> None:
         """Draw the rows as they begin.
 
-        Args:
-            model: says how.
-            config: the model's options.
-            num_relations: of the data.
-            rule: of the steps.
-            seed: of what is drawn.
-            features: float32 (num_relations, F), which add to the rows; None: there are none.
-            uses: with features, training triples of each relation, (num_relations,).
-            device: where steps are taken; None: on the CPU.
+        `features`: float32 (num_relations, F), which add to the rows, and how many training triples each relation has;
+        `device`: where steps are taken, None: on the CPU.
         """
         self.table = RowTable.zeros(config.relation_rows(num_relations), config.relation_width, "float32", rule)
         rows = torch.empty(self.table.num_rows, self.table.width)
@@ -51,11 +44,11 @@ class Relations:
         self._device = device
         self._own = SharedRows(self.table, device)
         self._projection: Projection | None = None
-        if features is not None and uses is not None:
+        if features is not None:
             # A way back takes another map: the other half of the columns.
             ways = self.table.num_rows // num_relations
-            found = np.kron(np.eye(ways, dtype=np.float32), features)
-            self._projection = Projection(found, np.tile(uses, ways), self.table.width, rule, device)
+            columns = np.kron(np.eye(ways, dtype=np.float32), features[0])
+            self._projection = Projection(columns, np.tile(features[1], ways), self.table.width, rule, device)
 
     def begin_with(self, rows: Tensor, places: Array) -> None:
         """Replace rows by others, float32 (m, width); `places` (m,) says which, -1: none."""
@@ -106,3 +99,23 @@ class Relations:
         """Take over what `state` returned."""
         for name, part in self._parts().items():
             part.restore(state[name])
+
+
+@dataclass(frozen=True)
+class TripleTask:
+    """What is learnt from triples, and by what."""
+
+    model: type[KnowledgeModel]
+    """Makes queries."""
+    options: Any
+    """The model's."""
+    loader: Any
+    """Makes batches."""
+    loss: TripleLoss
+    """Of scores."""
+    relations: RelationRows
+    """Their rows, which are learnt too."""
+    projection: Projection | None
+    """What entities' features add to their rows; None: nothing."""
+    seed: int
+    """Of all that is drawn."""

@@ -25,7 +25,7 @@ _CALIBRATED = 5000
 """Validation triples that probabilities are fitted to."""
 
 
-class Validation:
+class TripleValidation:
     """Ranks validation triples against all entities."""
 
     def __init__(self, job: AnyJob, store: GraphStore, model: type[KnowledgeModel], num_blocks: int) -> None:

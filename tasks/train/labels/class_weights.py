@@ -51,14 +51,18 @@ def class_weights(
     heads = head_views(manifest)
     tasks: list[TaskManifest | TaskHead] = [view.head for view in heads] or [manifest]
     _refuse_others(option, manifest, tasks)
-    counts = _count(graph, heads, [_nothing(task) for task in tasks])
+    counts = _count(graph, heads, tasks)
     if isinstance(option, Mapping):
-        words = _class_names(tasks[0], names)
-        weights: ClassWeights = ((_as_named(option, words),),)
+        weights: ClassWeights = ((_as_named(option, _class_names(tasks[0], names)),),)
     else:
         weights = tuple(tuple(map(_balanced, columns)) for columns in counts)
-    for task, columns, own in zip(tasks, counts, weights, strict=True):
-        _report(task, columns, own, names, say)
+    for task, columns, of_columns in zip(tasks, counts, weights, strict=True):
+        of = f" of {task.name}" if isinstance(task, TaskHead) else ""
+        lacking = [str(number) for number, count in enumerate(columns) if not count.all()]
+        if len(columns) > 1 and lacking:
+            say(f"train.class_weight: label columns{of} with one value in training stay as they are: {listed(lacking)}")
+        elif len(columns) == 1:
+            _say_weights(_class_names(task, None if of else names), columns[0], of_columns[0], of, say)
     return weights
 
 
@@ -115,48 +119,29 @@ def _balanced(counts: Array) -> tuple[float, ...]:
     return tuple(np.where(there, rows / (kinds * np.maximum(counts, 1)), 1.0).tolist())
 
 
-def _count(graph: GraphStore, heads: Sequence[HeadView], counts: list[list[Array]]) -> list[list[Array]]:
-    """Count the training rows of each class of each label column of each task."""
+def _count(graph: GraphStore, heads: Sequence[HeadView], tasks: Sequence[TaskManifest | TaskHead]) -> list[list[Array]]:
+    """Count the training rows of each class of each label column of each task; a regression has no column."""
+    counts = []
+    for task in tasks:
+        is_one = task.label_type.one_of_many
+        columns = 1 if is_one else task.num_tasks if task.label_type.has_classes else 0
+        counts.append([np.zeros(task.num_classes if is_one else 2, np.int64) for _ in range(columns)])
     labels, rows = graph[graph.manifest.split_rows.labels], graph.training_rows()
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = np.asarray(labels[rows[start : start + _CHUNK_ROWS]])
-        for number, columns in enumerate(counts):
-            own = heads[number].label_of(part) if heads else part
-            own = own.reshape(len(own), -1)
-            for column, count in enumerate(columns):
-                values = own[:, column]
-                codes = values[values >= 0].astype(np.int64)  # NaN and -1: no label
+        for number, of_task in enumerate(counts):
+            values = heads[number].label_of(part) if heads else part
+            for column, count in zip(values.reshape(len(values), -1).T, of_task, strict=False):
+                codes = column[column >= 0].astype(np.int64)  # NaN and -1: no label
                 count += np.bincount(codes, minlength=len(count))[: len(count)]
     return counts
 
 
-def _nothing(task: TaskManifest | TaskHead) -> list[Array]:
-    """Return a count of 0 for each class of each label column; no column of a regression."""
-    if task.label_type.one_of_many:
-        return [np.zeros(task.num_classes, np.int64)]
-    columns = task.num_tasks if task.label_type.has_classes else 0
-    return [np.zeros(2, np.int64) for _ in range(columns)]
-
-
-def _report(
-    task: TaskManifest | TaskHead,
-    counts: Sequence[Array],
-    weights: Sequence[tuple[float, ...]],
-    names: Sequence[str] | None,
-    say: Callable[[str], None],
+def _say_weights(
+    words: list[str], counts: Array, weights: tuple[float, ...], of: str, say: Callable[[str], None]
 ) -> None:
-    """Say the weights, and which classes no training row has."""
-    if not counts:
-        return
-    of = f" of {task.name}" if isinstance(task, TaskHead) else ""
-    if len(counts) > 1:
-        lacking = [str(column) for column, count in enumerate(counts) if not count.all()]
-        if lacking:
-            say(f"train.class_weight: label columns{of} with one value in training stay as they are: {listed(lacking)}")
-        return
-    words = _class_names(task, names if not of else None)
-    said = [f"{word} = {weight:.4g}" for word, weight in zip(words, weights[0], strict=True)]
+    said = [f"{word} = {weight:.4g}" for word, weight in zip(words, weights, strict=True)]
     say(f"class weights{of}: {listed(said, _SHOWN)}")
-    lacking = [word for word, count in zip(words, counts[0].tolist(), strict=True) if not count]
+    lacking = [word for word, count in zip(words, counts.tolist(), strict=True) if not count]
     if lacking:
         say(f"train.class_weight: the training split has no row of {listed(lacking, _SHOWN)}: no weight teaches that")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
 from configs.families.row_training import LayoutTrainConfig
+from configs.registry import MODELS
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.layout.configs import LayoutConfig
@@ -13,9 +14,8 @@ from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import AnyJob, Job
-from tasks.train.tables.checks import check_grid
-from tasks.train.tables.family import train_blocks
+from tasks.train.job import Job
+from tasks.train.tables.family import check_grid, train_blocks
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
@@ -50,16 +50,12 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     context.message(f"{recipe.model.name}, {getattr(recipe.model, 'dim', 2)} dimensions, {recipe.train.strategy.name}")
 
 
-def trainings(job: Job[LayoutTrainConfig]) -> list[AnyJob]:
-    """Return the one training that makes up a job."""
-    return [job]
-
-
 def train(job: Job[LayoutTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    from tasks.train.layout.trainer import LayoutTrainer
+    from tasks.train.layout.engine import LayoutEngine
+    from tasks.train.tables.place import why_no_gpu
 
-    train_blocks(LayoutTrainer, job, ranks)
+    train_blocks(LayoutEngine, job, ranks, why_no_gpu(MODELS.get(job.model.name)))
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:

@@ -15,9 +15,9 @@ from tasks.layout.rim import put_around
 from tasks.layout.start import pca_start, spectral_start
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import TABLE
+from tasks.train.job import WarmStart
 from tasks.train.state import checkpoint
-from tasks.train.warm.warm_start import WarmStart
-from tasks.train.warm.warm_weights import DoesNotFitError, earlier_graph, same_nodes
+from tasks.train.warm.earlier import DoesNotFitError, earlier_graph, same_nodes
 
 _ROUNDS = 10
 """Steps along edges in which new points find their place among earlier ones."""
@@ -42,10 +42,10 @@ def scaled(points: Array, settled: Settled, edges: EdgeList) -> NDArray[np.float
     """Return points with their mean at 0, and the size at which the model begins: float32 (N, dim)."""
     centred = points - points.mean(0)
     if settled.edge_length is None:
-        size, wanted = float(centred.std(0).max()), settled.options.start_size
+        size, size_at_start = float(centred.std(0).max()), settled.options.start_size
     else:
-        size, wanted = edges.edge_length(centred), settled.edge_length
-    return np.asarray(centred * (wanted / size if size > 0 else 1.0), np.float32)
+        size, size_at_start = edges.edge_length(centred), settled.edge_length
+    return np.asarray(centred * (size_at_start / size if size > 0 else 1.0), np.float32)
 
 
 def earlier_points(warm: WarmStart, store: GraphStore, options: LayoutConfig, seed: int) -> Array:
@@ -61,14 +61,14 @@ def earlier_points(warm: WarmStart, store: GraphStore, options: LayoutConfig, se
         raise DoesNotFitError(f"it has {points.shape[1]} dimensions, here there are {options.dim}")
     before = earlier_graph(warm)
     nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, known = same_nodes(warm, before, store, others, nodes)
+    rows, earlier_rows = same_nodes(warm, before, store, others, nodes)
     if not len(rows):
         raise DoesNotFitError("none of its points is here")
-    found = np.zeros((len(nodes), options.dim), np.float32)
+    placed = np.zeros((len(nodes), options.dim), np.float32)
     is_placed = np.zeros(len(nodes), bool)
-    found[rows], is_placed[rows] = points[known], True
-    place_among_neighbors(found, is_placed, store, seed)
-    return found
+    placed[rows], is_placed[rows] = points[earlier_rows], True
+    place_among_neighbors(placed, is_placed, store, seed)
+    return placed
 
 
 def place_among_neighbors(

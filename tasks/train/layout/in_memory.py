@@ -26,10 +26,9 @@ from tasks.train.loaders.samples.pair_configs import EdgePassesConfig
 from tasks.train.loaders.samples.pairs import PairData
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_files import BlockFiles, Key
-from tasks.train.tables.grid import Grid, Tables
-from tasks.train.tables.learning_engine import LearningEngine
-from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.objective import PAIRS, Objective
+from tasks.train.tables.grid import Grid, TableSpec
+from tasks.train.tables.objective import PAIRS, Negatives, PairLearning
+from tasks.train.tables.sample_stepper import SampleStepper
 
 _STEPS = 100
 """Of a layout: how often it tells how far it is."""
@@ -64,7 +63,7 @@ def lay_out(
     options, peak = settled.options, rate or settled.rate
     begins = scaled(start, settled, edges)
     with tempfile.TemporaryDirectory() as folder:
-        tables = Tables(options.pairings(), edges.num_nodes, 1, "float32", UpdateRule("sgd"), seed)
+        tables = TableSpec(options.pairings(), edges.num_nodes, 1, "float32", UpdateRule("sgd"), seed)
 
         def begin(key: Key, table: RowTable) -> None:
             table.write(slice(None), begins)
@@ -72,7 +71,7 @@ def lay_out(
         grid = Grid(tables, Ranks(), BlockFiles(Path(folder)), start=begin)
         loader = EdgePassPairs(EdgePassesConfig(), PairData(edges.drawn_from(), derive_key(seed, PAIRS)))
         negatives = Negatives(np.diff(edges.indptr), 1, options.negative_power)
-        engine = LearningEngine(Objective(model, options, loader, negatives, seed), grid)
+        engine = SampleStepper(PairLearning(model, options, loader, negatives, seed), grid)
         total = max(1, math.ceil((samples or settled.samples) / loader.expected))
         schedule = SCHEDULES.create(SCHEDULES.config("linear"))
         rates = np.array([peak * schedule.factor(chunk / total) for chunk in range(total)])

@@ -14,7 +14,7 @@ from tasks.stage import StageContext
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import AnyJob, Job
+from tasks.train.job import Job
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
@@ -38,16 +38,12 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     context.message(f"{model.name}, walks within each of {len(names)} relations: {', '.join(names[:10])}")
 
 
-def trainings(job: Job[MultiplexTrainConfig]) -> list[AnyJob]:
-    """Return the one training that makes up a job."""
-    return [job]
-
-
 def train(job: Job[MultiplexTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError and DataError."""
-    from tasks.train.multiplex.trainer import MultiplexTrainer
+    from tasks.train import run
+    from tasks.train.multiplex.engine import RelationEngine
 
-    MultiplexTrainer(job).run()
+    run.train(lambda: RelationEngine(job, ranks), ranks)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:

@@ -65,13 +65,8 @@ class RelationVectors:
     ) -> float:
         """Take a step for a batch of pairs; return their mean loss before it, by a few of them.
 
-        Args:
-            centres: nodes (n,).
-            relations: of the pairs (n,).
-            contexts: nodes (n,).
-            negatives: nodes (n, K).
-            random: draws neighbours.
-            pair_rate: rate of the steps from pair to pair.
+        `centres`, `relations` and `contexts` are (n,), `negatives` nodes (n, K); `random` draws neighbours, and
+        `pair_rate` is that of the steps from pair to pair.
         """
         keys, place = np.unique(relations.astype(np.int64) * self.num_nodes + centres, return_inverse=True)
         nodes = keys % self.num_nodes
@@ -121,12 +116,12 @@ class RelationVectors:
         first = graph.indptr[start : stop + 1]
         neighbors = graph.indices[first[0] : first[-1]].astype(np.int64)
         rows = torch.from_numpy(neighbors * self.num_relations + number)
-        found = torch.nn.functional.embedding_bag(
+        means = torch.nn.functional.embedding_bag(
             rows, self.lent, torch.from_numpy(first - first[0]), mode="mean", include_last_offset=True
         )
         alone = torch.from_numpy(np.diff(first) == 0)
-        found[alone] = self.lent[number :: self.num_relations][start:stop][alone]
-        return found
+        means[alone] = self.lent[number :: self.num_relations][start:stop][alone]
+        return means
 
     def state(self) -> dict[str, Any]:
         """Return all that a training goes on from."""

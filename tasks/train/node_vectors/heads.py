@@ -46,8 +46,7 @@ def fit_head(
         score: of the validation split; None: there is none, and 1 is taken.
         for_f1: whether scores of several label columns are moved; needs a validation split.
 
-    Returns:
-        The strength that was taken; None: the head has none.
+    Returns the strength that was taken; None: the head has none.
     """
     if isinstance(model.head, LinkHead):
         if model.head.mlp is None:
@@ -60,8 +59,10 @@ def fit_head(
     else:
         x, y = _nodes(model, store)
         linear = model.head.linear
-    fit = _fit_numbers if store.manifest.label_type.is_number else _fit_members
-    held_out = _nodes(model, store, "valid", _MOST_SCORES // y.shape[1]) if for_f1 and _has_columns(store) else None
+    label = store.manifest.label_type
+    fit = _fit_numbers if label.is_number else _fit_members
+    has_columns = label.is_yes_or_no and not label.one_column
+    held_out = _nodes(model, store, "valid", _MOST_SCORES // y.shape[1]) if for_f1 and has_columns else None
 
     def set_head(chosen: float) -> None:
         weight, bias = fit(x, y, chosen)
@@ -86,25 +87,21 @@ def _best(set_head: Callable[[float], None], score: Score) -> float:
     return STRENGTHS[int(np.nanargmax(scores))] if np.isfinite(scores).any() else 1.0
 
 
-def _has_columns(store: GraphStore) -> bool:
-    return store.manifest.label_type.is_yes_or_no and not store.manifest.label_type.one_column
-
-
 def best_threshold(scores: Tensor, truth: Tensor) -> float:
     """Return the number above which scores are to be called positive so that micro-F1 is best; both (n, C).
 
     Labels are 0 or 1, NaN where none is known. Halfway between two scores; of equally good ones the highest.
     """
-    known = ~truth.isnan()
-    found, order = scores[known].double().sort(descending=True)
-    right = (truth[known] > 0.5)[order].double().cumsum(0)
+    labelled = ~truth.isnan()
+    by_score, order = scores[labelled].double().sort(descending=True)
+    right = (truth[labelled] > 0.5)[order].double().cumsum(0)
     if not len(right) or not right[-1]:
         return 0.0
     f1 = 2 * right / (torch.arange(1, len(right) + 1) + right[-1])
-    last_of_score = torch.cat([found[1:] != found[:-1], torch.tensor([True])])
+    last_of_score = torch.cat([by_score[1:] != by_score[:-1], torch.tensor([True])])
     place = int(torch.where(last_of_score, f1, -1.0).argmax())
-    following = found[min(place + 1, len(found) - 1)]
-    return float((found[place] + following) / 2) - (1e-6 if place + 1 == len(found) else 0.0)
+    following = by_score[min(place + 1, len(by_score) - 1)]
+    return float((by_score[place] + following) / 2) - (1e-6 if place + 1 == len(by_score) else 0.0)
 
 
 def _nodes(
@@ -115,8 +112,8 @@ def _nodes(
     nodes = sample_rows(np.asarray(store[f"{split}_idx"]), max(1, min(most, _most_rows(model, 1))))
     label = targets(store.manifest, np.asarray(store["label"][nodes]))
     if label.dim() == 1:
-        known = label >= 0
-        nodes, label = nodes[known.numpy()], label[known]
+        labelled = label >= 0
+        nodes, label = nodes[labelled.numpy()], label[labelled]
         label = torch.nn.functional.one_hot(label, model.facts.out_dim).float()
     return _rows(model, nodes), label
 
@@ -141,11 +138,11 @@ def _most_rows(model: VectorModel, vectors_each: int) -> int:
 def _rows(model: VectorModel, nodes: Array) -> Tensor:
     """Return a copy of nodes' vectors, float32 (n, D); read in the order of the table, which may lie in a file."""
     order = np.argsort(nodes, kind="stable")
-    found = torch.empty(len(nodes), model.table.shape[1])
+    vectors = torch.empty(len(nodes), model.table.shape[1])
     for part in blocks(len(nodes), _ROWS_A_READ):
         place = order[part]
-        found[torch.from_numpy(place)] = model.table[torch.from_numpy(nodes[place].astype(np.int64))].float()
-    return found
+        vectors[torch.from_numpy(place)] = model.table[torch.from_numpy(nodes[place].astype(np.int64))].float()
+    return vectors
 
 
 def _fit_members(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]:
@@ -156,9 +153,9 @@ def _fit_members(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]
         return fitted.weight, fitted.bias
     weights, biases = x.new_zeros(x.shape[1], y.shape[1]), x.new_zeros(y.shape[1])
     for column in range(y.shape[1]):
-        known = ~missing[:, column]
-        if known.any():
-            fitted = fit_logistic(x[known], y[known, column : column + 1] > 0.5, strength)
+        labelled = ~missing[:, column]
+        if labelled.any():
+            fitted = fit_logistic(x[labelled], y[labelled, column : column + 1] > 0.5, strength)
             weights[:, column], biases[column] = fitted.weight[:, 0], fitted.bias[0]
     return weights, biases
 
@@ -167,9 +164,9 @@ def _fit_numbers(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]
     """Return weights (D, C) and bias (C,) of least squares with an L2 penalty of 1 / C, in units of the spread of y."""
     weights, biases = x.new_zeros(x.shape[1], y.shape[1]), x.new_zeros(y.shape[1])
     for column in range(y.shape[1]):
-        known = ~y[:, column].isnan()
-        if known.any():
-            rows, numbers = x[known].double(), y[known, column].double()
+        labelled = ~y[:, column].isnan()
+        if labelled.any():
+            rows, numbers = x[labelled].double(), y[labelled, column].double()
             mean = rows.mean(0)
             centred = rows - mean
             penalty = torch.eye(x.shape[1], dtype=torch.float64) / strength

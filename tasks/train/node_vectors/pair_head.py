@@ -49,7 +49,7 @@ def fit_pair_mlp(model: VectorModel, store: GraphStore, score: Callable[[], floa
     optimizer = torch.optim.Adam(learnt.parameters(), lr=_RATE)
     steps = num_epochs * -(-min(len(edges), _MOST_EDGES) // _BATCH)
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps)
-    best, found = -np.inf, learnt.state_dict()
+    best, best_weights = -np.inf, learnt.state_dict()
     for epoch in range(num_epochs):
         for number, positive in enumerate(_batches(edges, random)):
             drawn = negatives.draw(positive, derive_key(_SEED, epoch, number))
@@ -58,9 +58,9 @@ def fit_pair_mlp(model: VectorModel, store: GraphStore, score: Callable[[], floa
         _set(head, learnt.state_dict(), scale)
         value = score() if score else 0.0
         if value > best or score is None:
-            best, found = value, copy.deepcopy(learnt.state_dict())
+            best, best_weights = value, copy.deepcopy(learnt.state_dict())
         print(f"head: epoch {epoch + 1} of {num_epochs}" + (f", {value:.4f}" if score else ""))
-    _set(head, found, scale)
+    _set(head, best_weights, scale)
 
 
 def _batches(edges: Array, random: np.random.Generator) -> Iterator[Array]:

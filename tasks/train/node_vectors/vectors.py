@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,12 +25,10 @@ from tasks.train.strategies.base import Ranks
 _TINY = 1e-30
 
 
-def finish_vectors(
-    job: AnyJob, store: GraphStore, vectors: Array | Tensor, journal: Journal, num_parameters: int, device: str = "cpu"
-) -> None:
-    """Fit the head to vectors, float32 (N, dim), measure the validation split, and write model and outcome.
+def finish_vectors(job: AnyJob, store: GraphStore, vectors: Array | Tensor, journal: Journal) -> None:
+    """Fit the head to vectors, float32 (N, dim), measure the validation split, and write the model.
 
-    `device`: where the vectors were made, for the outcome. Raises RecipeError: vectors that are not finite.
+    Raises RecipeError: vectors that are not finite.
     """
     progress, manifest = journal.progress, store.manifest
     journal.write_progress("fitting the head", force=True)
@@ -51,18 +51,17 @@ def finish_vectors(
         assert validation is not None
         return validation.score(validation.measure(model))
 
-    wanted: float | None = getattr(job.model, "strength", None)
+    asked_strength: float | None = getattr(job.model, "strength", None)
     with rows_at_random(table):
         # Accuracy of label columns has its own threshold, and a half of the chance is right for that.
         for_f1 = validation is not None and validation.evaluator.metric != "accuracy"
-        strength = fit_head(model, store, wanted, score if validation else None, for_f1=for_f1)
+        strength = fit_head(model, store, asked_strength, score if validation else None, for_f1=for_f1)
         metrics = validation.measure(model) if validation else {}
     if strength is not None:
         print(f"head: C = {strength:g}")
-    progress.epoch, progress.best_epoch = 1, 1
+    progress.epoch = 1
+    progress.take_score(validation.score(metrics) if validation else -math.inf)
     if validation is not None:
-        progress.best_metric = validation.score(metrics)
         journal.record({f"valid/{name}": number for name, number in metrics.items()})
     state = checkpoint.best_state(model, job.digest, 1, progress.best_metric)
     checkpoint.save_atomic(state, job.work / BEST)
-    journal.finish(num_parameters, device)

@@ -1,12 +1,14 @@
-"""What a learning rate's schedule is."""
+"""How a learning rate moves: what a schedule is, and the usual ones."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from configs.base import ComponentConfig
+from configs.base import ComponentConfig, FloatTuple
+from configs.registry import SCHEDULES
 
 
 class ScheduleConfig(ComponentConfig):
@@ -25,3 +27,66 @@ class Schedule:
     def factor(self, done: float) -> float:
         """Return the share of the peak learning rate, when `done` of the steps after the warm-up, 0 to 1, are over."""
         raise AssertionError(f"{type(self).__name__} defines no factor")
+
+    def share(self, step: int, total_steps: int, warmup: int) -> float:
+        """Return the share of the peak learning rate in a step, the first `warmup` of which rise to it."""
+        if step < warmup:
+            return (step + 1) / warmup
+        return self.factor((step - warmup) / max(1, total_steps - warmup))
+
+
+@SCHEDULES.register("constant")
+class Constant(Schedule):
+    """Stays at the peak."""
+
+    Config = ScheduleConfig
+
+    def factor(self, done: float) -> float:
+        """All of it."""
+        return 1.0
+
+
+@SCHEDULES.register("cosine")
+class Cosine(Schedule):
+    """Falls to 0 as half a cosine (Loshchilov and Hutter, arXiv:1608.03983, without restarts)."""
+
+    Config = ScheduleConfig
+
+    def factor(self, done: float) -> float:
+        """Slowly at first and in the end."""
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+@SCHEDULES.register("linear")
+class Linear(Schedule):
+    """Falls to 0 in a line."""
+
+    Config = ScheduleConfig
+
+    def factor(self, done: float) -> float:
+        """Evenly."""
+        return max(0.0, 1 - done)
+
+
+@SCHEDULES.register("step")
+class Steps(Schedule):
+    """Falls to a tenth after one half and once more after three quarters of the steps."""
+
+    class Config(ScheduleConfig):
+        """When it falls, and by how much."""
+
+        at: FloatTuple = (0.5, 0.75)
+        """Shares of the steps after which it falls, ascending."""
+        gamma: float = Field(default=0.1, gt=0, lt=1)
+        """What it is multiplied by each time."""
+
+        @field_validator("at")
+        @classmethod
+        def _ascending_shares(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+            if not value or list(value) != sorted(set(value)) or not 0 < value[0] <= value[-1] < 1:
+                raise ValueError("at needs ascending shares of the steps, each between 0 and 1")
+            return value
+
+    def factor(self, done: float) -> float:
+        """Multiplied for every share that is over."""
+        return float(self.config.gamma ** sum(done >= share for share in self.config.at))

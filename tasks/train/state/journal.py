@@ -33,15 +33,32 @@ class Progress:
     best_epoch: int = 0
     evaluations_without_gain: int = 0
     epoch_totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
-    """Of the present epoch: loss x seeds, seeds, edges, seconds in steps."""
+    """Of the present round of epochs, on this rank: loss x samples, samples, edges, seconds in steps."""
     run_totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """Of all epochs: seeds, edges, seconds in steps."""
+    """Of all rounds, on all ranks: samples, edges, seconds in steps."""
     cold_because: str | None = None
     """Why a training that was to begin with earlier weights did not; empty: it did; None: it was not to."""
-    metrics_bytes: int = 0
-    """Length of metrics.jsonl; what lies beyond was written after the checkpoint."""
     metrics_records: int = 0
-    """Records in it: machines with homes of their own write them with their own times, and so in other lengths."""
+    """Records in metrics.jsonl."""
+
+    def count_step(self, loss: float, samples: float, edges: float = 0.0) -> None:
+        """Count a step over so many samples; `loss`: their sum."""
+        self.step += 1
+        self.step_in_epoch += 1
+        for place, more in enumerate((loss, samples, edges)):
+            self.epoch_totals[place] += more
+
+    def take_score(self, score: float) -> bool:
+        """Take the score of a validation, higher is better; return whether it is the best so far.
+
+        The first one counts even if it is nan, so that no run is left without a best checkpoint; any number beats it.
+        """
+        beats_nan = math.isnan(self.best_metric) and not math.isnan(score)
+        if self.best_epoch == 0 or score > self.best_metric or beats_nan:
+            self.best_metric, self.best_epoch, self.evaluations_without_gain = score, self.epoch, 0
+            return True
+        self.evaluations_without_gain += 1
+        return False
 
 
 class Journal:
@@ -58,7 +75,7 @@ class Journal:
         writes: bool,
         unit: str = "seeds",
     ) -> None:
-        """`progress` is the loop's own; what is written is read from it. `unit`: what the totals count."""
+        """What is written is read from `progress`, which the training changes. `unit`: what the totals count."""
         self.unit = unit
         self.work, self.progress = work, progress
         self.total_steps, self.epochs, self.world_size = total_steps, epochs, world_size
@@ -72,7 +89,10 @@ class Journal:
         """Step and time at which this process had taken its first step."""
         self._started = self._began - progress.seconds
         if writes:
-            self._records = _cut_back(work / METRICS, progress)
+            (work / METRICS).touch()
+            with (work / METRICS).open("r+b") as file:  # what lies beyond was written after the checkpoint
+                file.truncate(sum(map(len, itertools.islice(file, progress.metrics_records))))
+            self._records = progress.metrics_records
 
     def record(self, values: dict[str, float]) -> None:
         """Append a record of metrics."""
@@ -95,7 +115,6 @@ class Journal:
         if self.writes:
             with (self.work / METRICS).open("rb") as file:
                 os.fsync(file.fileno())
-                self.progress.metrics_bytes = os.fstat(file.fileno()).st_size
             self.progress.metrics_records = self._records
 
     def write_progress(self, note: str = "", *, force: bool = False) -> None:
@@ -158,16 +177,3 @@ class Journal:
             "seconds": progress.seconds,
         }
         write_atomic(self.work / RESULT, json.dumps(content).encode())
-
-
-def _cut_back(metrics: Path, progress: Progress) -> int:
-    """Remove the records that were written after the checkpoint; return how many are left."""
-    metrics.touch()
-    with metrics.open("r+b") as file:
-        if progress.metrics_records:
-            kept = sum(map(len, itertools.islice(file, progress.metrics_records)))
-        else:  # an older checkpoint, or none
-            kept = progress.metrics_bytes
-        file.truncate(min(kept, os.fstat(file.fileno()).st_size))
-        file.seek(0)
-        return sum(1 for _ in file)

@@ -10,9 +10,12 @@ import torch
 from configs.errors import DataError
 from models.base import GraphModel
 from tasks.evaluators.making import make_evaluator
+from tasks.inference.parts import PartPredictor
 from tasks.inference.predictor import WHOLE_GRAPH_BYTES, Predictor
-from tasks.kinds.of import predict
+from tasks.kinds.of import kind_of, predict
 from tasks.processes.device import use_threads
+from tasks.sampling.parts.graph import PartGraph
+from tasks.sampling.parts.ranges import Ranges
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import AnyJob
 from tasks.train.ranks.collectives import from_main
@@ -56,6 +59,20 @@ class Validation:
             yield
         finally:
             use_threads(own)
+
+
+class PartValidation(Validation):
+    """Every rank predicts the nodes of its own parts, in float32; rank 0 measures them and tells all."""
+
+    def __init__(self, job: AnyJob, ranks: Ranks, graph: PartGraph, ranges: Ranges, device: torch.device) -> None:
+        """Raises DataError where there is no such split."""
+        super().__init__(job, ranks, graph, device)
+        self._parts = PartPredictor(graph, ranges, device=device, scratch=job.work)
+
+    def measure(self, model: GraphModel) -> dict[str, float]:
+        """Return the metrics, the same on all ranks."""
+        prediction = kind_of(self._parts.graph.manifest).score_parts(self._parts, model, "valid")
+        return from_main(self.evaluator(prediction) if self.ranks.is_main else {})
 
 
 def _whole_graph_bytes(device: torch.device) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.base import ComponentConfig
+from configs.errors import RecipeError
+from configs.registry import STRATEGIES
 from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
@@ -61,15 +64,20 @@ class Strategy:
     """
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
+    epochs_per_round = 1
+    """Epochs of the data that all ranks together go through in a round."""
+    ranges: Ranges | None = None
+    """Which rank holds which nodes, where no rank holds all; once the graph is open."""
+    rows: Rows = "stored"
+    """What a rank holds numeric features of nodes as."""
+    makes_together = False
+    """Whether all ranks make their batches together, so that each needs the others for its own."""
+    exchange_batches = 1
+    """Batches that the loader is asked for at once."""
 
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         self.config: Any = config
         self.ranks = ranks
-
-    @property
-    def epochs_per_round(self) -> int:
-        """Epochs of the data that all ranks together go through in a round."""
-        return 1
 
     def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
         """Raise RecipeError for options, a loader (by name) or a number of parts that it cannot work with.
@@ -88,26 +96,6 @@ class Strategy:
     def open(self, store: GraphStore) -> GraphStore:
         """Return the graph that this rank's loader reads."""
         return store
-
-    @property
-    def ranges(self) -> Ranges | None:
-        """Which rank holds which nodes, where no rank holds all; once the graph is open."""
-        return None
-
-    @property
-    def rows(self) -> Rows:
-        """What a rank holds numeric features of nodes as."""
-        return "stored"
-
-    @property
-    def makes_together(self) -> bool:
-        """Whether all ranks make their batches together, so that each needs the others for its own."""
-        return False
-
-    @property
-    def exchange_batches(self) -> int:
-        """Batches that the loader is asked for at once."""
-        return 1
 
     def epoch(self, round_number: int) -> int:
         """Return which epoch of the data this rank is in: epochs are shuffled and clustered by their numbers."""
@@ -143,7 +131,74 @@ class Strategy:
         from torch.nn.parallel import DistributedDataParallel
 
         # torch 2.13 has a word of its own for the buffers before each step; before it the general one said so.
-        known = inspect.signature(DistributedDataParallel.__init__).parameters
-        left_alone = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        parameters = inspect.signature(DistributedDataParallel.__init__).parameters
+        left_alone = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
         options: dict[str, Any] = {"gradient_as_bucket_view": True, left_alone: False}
         return DistributedDataParallel(model, **options)
+
+
+@STRATEGIES.register("data_parallel")
+class DataParallel(Strategy):
+    """Learns as one rank with batches `world_size` times as large."""
+
+
+@STRATEGIES.register("parallel_epochs")
+class ParallelEpochs(Strategy):
+    """Rank r is in epoch i * W + r of the data in round i, so that no two ranks see the same clusters.
+
+    Made for loaders that cut the whole graph at random, such as random_partition. One rank sees what it would without
+    this strategy. `train.epochs` counts epochs of the data: a run takes epochs / W rounds, a W-th of the steps. Raise
+    the learning rate for it (train.lr_scaling, with train.schedule.warmup_steps).
+    """
+
+    def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
+        super().__init__(config, ranks)
+        self.epochs_per_round = ranks.world_size
+
+    def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
+        """Refuse epochs that do not divide, and batches that are the same in every epoch."""
+        world_size = self.ranks.world_size
+        if train.epochs % world_size:
+            raise RecipeError(
+                f"train.strategy=parallel_epochs trains {world_size} epochs at once, one a rank, and train.epochs="
+                f"{train.epochs} is no multiple; take {-(-train.epochs // world_size) * world_size}"
+            )
+        if loader == "full":
+            raise RecipeError(
+                "train.strategy=parallel_epochs with the full loader would have all ranks do the same; "
+                "take train.loader=random_partition or train.strategy=data_parallel"
+            )
+
+    def epoch(self, round_number: int) -> int:
+        """Each rank is in an epoch that no other is in, ever."""
+        return round_number * self.ranks.world_size + self.ranks.rank
+
+    def steps(self, count: int, batch_size: int) -> int:
+        """Those of a whole epoch."""
+        return max(1, -(-count // batch_size))
+
+    def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
+        """All of a step's items."""
+        return np.arange(count * step // steps, count * (step + 1) // steps, dtype=np.int64)
+
+
+def check_parts(name: str, loaders: Sequence[str], loader: str | None, world_size: int, num_parts: int) -> None:
+    """Raise RecipeError where strategy `name` cannot work with a loader, or ranks cannot share the parts."""
+    if loader is not None and loader not in loaders:
+        raise RecipeError(
+            f"train.strategy={name} works with the loaders {', '.join(loaders)} and this is {loader}; choose one of "
+            "them or train.strategy=data_parallel"
+        )
+    if num_parts % world_size:
+        raise RecipeError(
+            f"train.strategy={name} gives each of the {world_size} ranks equally many parts and the partition has "
+            f"{num_parts}; set partition.num_parts={world_size} or a multiple"
+        )
+
+
+def cut_largest(largest: int, count: int, step: int, steps: int) -> NDArray[np.int64]:
+    """Return the places, among a rank's `count` seeds, of a step, where the rank with most has `largest`.
+
+    A rank with fewer starts its order over.
+    """
+    return np.arange(largest * step // steps, largest * (step + 1) // steps, dtype=np.int64) % count

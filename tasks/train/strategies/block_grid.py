@@ -61,12 +61,12 @@ class BlockGrid:
         # A tournament of 2 w blocks has w pairs in a round.
         wide = min(num_blocks, 2 * workers if shared and workers > 1 else workers)
         groups = [range(low, min(low + wide, num_blocks)) for low in range(0, num_blocks, wide)]
-        found: list[Round] = []
+        all_rounds: list[Round] = []
         for number, rows in enumerate(groups):
             # There and back: the last group of columns of a row of groups is the first of the next.
             for columns in groups if number % 2 == 0 else groups[::-1]:
-                found += _within(rows) if shared and rows == columns else _across(rows, columns)
-        return found
+                all_rounds += _within(rows) if shared and rows == columns else _across(rows, columns)
+        return all_rounds
 
 
 def _across(rows: range, columns: range) -> list[Round]:
@@ -83,11 +83,11 @@ def _across(rows: range, columns: range) -> list[Round]:
 def _within(blocks: range) -> list[Round]:
     """Return the pairs of some blocks with each other and themselves, no block twice in a round: a tournament."""
     n = len(blocks)
-    found = [[(block, block) for block in blocks]]
+    rounds = [[(block, block) for block in blocks]]
     players = n + n % 2  # an odd one out meets the number n, which is nobody
     for number in range(players - 1):
         met = [(number, players - 1)]
         met += [((number + k) % (players - 1), (number - k) % (players - 1)) for k in range(1, players // 2)]
         pairs = [(blocks[i], blocks[j]) for i, j in met if max(i, j) < n]
-        found += [pairs, [(j, i) for i, j in pairs]]
-    return [pairs for pairs in found if pairs]
+        rounds += [pairs, [(j, i) for i, j in pairs]]
+    return [pairs for pairs in rounds if pairs]

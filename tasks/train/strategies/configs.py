@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from configs.base import ComponentConfig
 from configs.registry import STRATEGIES
@@ -31,14 +31,14 @@ class StrategyConfig(ComponentConfig):
     """Whether all ranks evaluate what they have trained."""
 
 
-@STRATEGIES.options("data_parallel", "data_parallel")
+@STRATEGIES.options("data_parallel", "base")
 class DataParallelConfig(StrategyConfig):
     """An epoch's seeds (or clusters) are split over ranks; gradients are averaged (DistributedDataParallel)."""
 
     families: ClassVar[tuple[str, ...]] = ("gnn", "relational")
 
 
-@STRATEGIES.options("parallel_epochs", "parallel_epochs")
+@STRATEGIES.options("parallel_epochs", "base")
 class ParallelEpochsConfig(StrategyConfig):
     """W ranks take W epochs of the data at once, each shuffled or clustered by itself; gradients are averaged."""
 
@@ -70,28 +70,8 @@ class PartitionedConfig(StrategyConfig):
     rows: Literal["stored", "float16", "bfloat16", "int8"] = "stored"
     """What ranks hold numeric features of nodes as and send to each other: as they are stored, or in fewer bits; int8
     has a scale for each row. Validation reads them as they are stored."""
-    rows_tolerance: float | None = Field(default=None, ge=0, le=1e6)
-    """How much of the validation metric such rows may cost: two short trainings, with them and without, come first, and
-    where they cost more the run ends. null: nobody looks."""
-    rows_epochs: int = Field(default=3, ge=1, le=1_000_000)
-    """Epochs of each of those two."""
-
     evaluates_together: ClassVar[bool] = True
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache"})
-
-    @model_validator(mode="after")
-    def _there_is_something_to_judge(self) -> PartitionedConfig:
-        if self.rows == "stored" and self.rows_tolerance is not None:
-            raise ValueError(
-                "rows_tolerance says what rows in fewer bits may cost, and rows=stored changes none; set rows=int8, "
-                "float16 or bfloat16, or remove rows_tolerance"
-            )
-        if self.rows_tolerance is None and self.rows_epochs != type(self).model_fields["rows_epochs"].default:
-            raise ValueError(
-                "rows_epochs are those of the trainings that rows_tolerance judges, and it is null; set it, or remove "
-                "rows_epochs"
-            )
-        return self
 
 
 @STRATEGIES.options("block_grid", "block_grid")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,12 +11,7 @@ from configs.registry import STRATEGIES
 from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.strategies._shares import check_parts, cut_largest
-from tasks.train.strategies.base import Ranks, Strategy
-
-if TYPE_CHECKING:
-    from tasks.sampling.parts.ranges import Ranges
-    from tasks.sampling.rows.stored_rows import Rows
+from tasks.train.strategies.base import Ranks, Strategy, check_parts, cut_largest
 
 _LOADERS = ("neighbor", "edge")
 
@@ -30,31 +23,13 @@ class Partitioned(Strategy):
     With seeds=own ranks take equally many steps and seeds: a rank with fewer than the largest starts its order over.
     """
 
+    makes_together = True
+
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
         self._largest = 0
-        self._ranges: Ranges | None = None
-
-    @property
-    def ranges(self) -> Ranges | None:
-        """Those of the parts."""
-        return self._ranges
-
-    @property
-    def rows(self) -> Rows:
-        """As the option says."""
-        kind: Rows = self.config.rows
-        return kind
-
-    @property
-    def makes_together(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
-    def exchange_batches(self) -> int:
-        """As the option says."""
-        return int(self.config.exchange_batches)
+        self.rows = self.config.rows
+        self.exchange_batches = self.config.exchange_batches
 
     def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
         """Refuse a partition that the ranks cannot share, and what wants the whole graph."""
@@ -89,7 +64,7 @@ class Partitioned(Strategy):
         assert isinstance(manifest, PartitionManifest)
         bounds = np.asarray(manifest.rank_bounds(ranks.world_size))
         exchange, main_exchange = (Exchange(ranks.rank, ranks.world_size) for _ in range(2))
-        self._ranges = Ranges(bounds, main_exchange)  # the other one is for the thread that makes batches
+        self.ranges = Ranges(bounds, main_exchange)  # the other one is for the thread that makes batches
         own = self.config.seeds == "own"
         cache = self.config.cache
         part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own, cache_bytes=cache)

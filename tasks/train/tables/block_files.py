@@ -43,33 +43,33 @@ class BlockFiles:
 
     def read(self, key: Key, version: int, table: RowTable, checksum: int) -> None:
         """Fill a table. Raises IntegrityError: the file is not there, or not as it was written."""
-        wanted = sum(array.nbytes for array in table.arrays().values())
-        with self._open(key, version, wanted) as file:
+        num_bytes = sum(array.nbytes for array in table.arrays().values())
+        with self._open(key, version, num_bytes) as file:
             for array in table.arrays().values():
                 _fill(array, file)
         if _checksum(table) != checksum:
             raise self._changed(key, version)
 
-    def check(self, key: Key, version: int, wanted: int, checksum: int) -> None:
+    def check(self, key: Key, version: int, num_bytes: int, checksum: int) -> None:
         """Read a block's file once, a little at a time. Raises IntegrityError: as `read`.
 
-        `wanted`: bytes of the whole block.
+        `num_bytes`: bytes of the whole block.
         """
-        found, part = 0, bytearray(min(wanted, _CHECKED_BYTES))
-        with self._open(key, version, wanted) as file:
+        crc32, part = 0, bytearray(min(num_bytes, _CHECKED_BYTES))
+        with self._open(key, version, num_bytes) as file:
             while count := file.readinto(part):
-                found = isal_zlib.crc32(memoryview(part)[:count], found)
-        if found != checksum:
+                crc32 = isal_zlib.crc32(memoryview(part)[:count], crc32)
+        if crc32 != checksum:
             raise self._changed(key, version)
 
-    def read_rows(self, key: Key, version: int, table: RowTable, first: int, wanted: int) -> None:
+    def read_rows(self, key: Key, version: int, table: RowTable, first: int, num_bytes: int) -> None:
         """Fill the values of a smaller table with a block's rows from `first` on; `check` the file before.
 
         Raises IntegrityError: the file is not there, or not as long as it was.
 
-        `wanted`: bytes of the whole block.
+        `num_bytes`: bytes of the whole block.
         """
-        with self._open(key, version, wanted) as file:
+        with self._open(key, version, num_bytes) as file:
             file.seek(first * table.stride * table.values.itemsize)
             _fill(table.values[: table.num_rows * table.stride], file)
 
@@ -90,17 +90,17 @@ class BlockFiles:
 
     def keep_only(self, versions: Iterable[tuple[Key, int]]) -> None:
         """Remove all files but those of these blocks and versions."""
-        wanted = {self._path(*item) for item in versions}
+        kept = {self._path(*item) for item in versions}
         for path in self._files():
-            if path not in wanted:
+            if path not in kept:
                 path.unlink(missing_ok=True)
 
-    def _open(self, key: Key, version: int, wanted: int) -> FileIO:
+    def _open(self, key: Key, version: int, num_bytes: int) -> FileIO:
         path = self._path(key, version)
         size = path.stat().st_size if path.exists() else 0
-        if size != wanted:
+        if size != num_bytes:
             raise IntegrityError(
-                f"{path} has {size:,} bytes instead of {wanted:,}: it was cut off after the checkpoint was written; "
+                f"{path} has {size:,} bytes instead of {num_bytes:,}: it was cut off after the checkpoint was written; "
                 f"remove {self.folder.parent} to train anew"
             )
         return FileIO(path)

@@ -25,7 +25,7 @@ from tasks.train.loaders.samples.pairs import DevicePairs
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.grid import Grid
-from tasks.train.tables.objective import NEGATIVES, Objective
+from tasks.train.tables.objective import NEGATIVES, PairLearning
 from tasks.train.tables.pools import Pool
 
 _LAUNCH_NUMBERS = 1 << 25
@@ -45,12 +45,12 @@ class ResidentBlocks:
 
     def meeting(self, row: int, column: int) -> DeviceMeeting:
         """Return `Grid.meeting`'s blocks, which are loaded to be changed, on the device."""
-        wanted = self.grid.keys(row, column)
-        assert len(wanted) <= self.most, f"{len(wanted)} blocks meet, of {self.most} at most"
-        for key in wanted:
+        met = self.grid.keys(row, column)
+        assert len(met) <= self.most, f"{len(met)} blocks meet, of {self.most} at most"
+        for key in met:
             if key in self._held:
                 self._held.move_to_end(key)
-        missing = [key for key in wanted if key not in self._held]
+        missing = [key for key in met if key not in self._held]
         while self._held and len(self._held) + len(missing) > self.most:
             self.give_back(next(iter(self._held)))
         for key in missing:
@@ -65,10 +65,10 @@ class ResidentBlocks:
             copy.copy_to(self.grid.block(key))
 
 
-class DeviceEngine:
-    """Trains chunks and buckets one after the other, all pairs of a launch side by side: see `Engine`."""
+class DeviceStepper:
+    """Trains chunks and buckets one after the other, all pairs of a launch side by side: see `Stepper`."""
 
-    def __init__(self, objective: Objective, grid: Grid, pairs: DevicePairs | None, blocks: ResidentBlocks) -> None:
+    def __init__(self, objective: PairLearning, grid: Grid, pairs: DevicePairs | None, blocks: ResidentBlocks) -> None:
         """`pairs`: makes the pairs of a grid of one block; None: there are several, whose pairs come in pools."""
         from tasks.sampling.device.alias_triton import table_tensor
 
@@ -141,20 +141,12 @@ class DeviceEngine:
         self.objective.model.learn_on_device(self.objective.options, tables, samples, rates, noise)
 
 
-def device_engine(objective: Objective, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceEngine:
-    """Return what trains on a device.
-
-    Args:
-        objective: what is learnt.
-        grid: the rank's blocks.
-        device: where.
-        memory: bytes that tables and graph may take there.
-        room: blocks that may lie there at a time.
-    """
+def device_stepper(objective: PairLearning, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceStepper:
+    """Return what trains on a device, where tables and graph may take `memory` bytes, and `room` blocks may lie."""
     blocks, pairs = ResidentBlocks(grid, device, room), None
     if grid.tables.num_blocks == 1:
         pairs = objective.loader.on_device(device, memory - grid.tables.num_bytes)
-    return DeviceEngine(objective, grid, pairs, blocks)
+    return DeviceStepper(objective, grid, pairs, blocks)
 
 
 def negative_keys(seed: int, chunks: range) -> Array:

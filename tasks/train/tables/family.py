@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
-from configs.families.row_training import TableTrainConfig
-from configs.registry import MODELS
+from configs.families.row_training import BlockTrainConfig, TableTrainConfig
+from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
 from models.facts import GraphFacts
 from models.kernels.tables.row_layout import UpdateRule
@@ -16,13 +17,14 @@ from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import AnyJob, Job
-from tasks.train.tables.checks import check_grid
+from tasks.train.job import Job
 from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:
+    from tasks.train.run import Engine
     from tasks.train.strategies.base import Ranks
-    from tasks.train.tables.trainer import Trainer
+    from tasks.train.strategies.block_grid import BlockGrid
+    from tasks.train.tables.place import RankDevice
 
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
@@ -38,32 +40,27 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.strategy.name}")
 
 
-def trainings(job: Job[TableTrainConfig]) -> list[AnyJob]:
-    """Return the one training that makes up a job."""
-    return [job]
-
-
 def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    from tasks.train.tables.trainer import Trainer
+    from tasks.train.tables.pair_engine import PairEngine
+    from tasks.train.tables.place import why_no_gpu
 
-    train_blocks(Trainer, job, ranks)
+    train_blocks(PairEngine, job, ranks, why_no_gpu(MODELS.get(job.model.name)))
 
 
-def train_blocks(trainer_class: type[Trainer], job: Job[Any], ranks: Ranks) -> None:
-    """Train one rank's blocks to the end, and let rank 0 write the outcome. Raises RecipeError."""
-    import torch
+def train_blocks(
+    make: Callable[[Job[Any], Ranks, RankDevice], Engine], job: Job[Any], ranks: Ranks, why_no_gpu: str | None = None
+) -> None:
+    """Train one rank's blocks to the end. Raises RecipeError.
 
-    from tasks.train.ranks.collectives import joined
-    from tasks.train.tables import place
+    `make` returns the engine; `why_no_gpu`: see `choose_place`. Whatever the place, blocks and samples travel between
+    ranks through the CPUs' memory.
+    """
+    from tasks.train import run
+    from tasks.train.tables.place import choose_place
 
-    chosen = place.choose_place(job.train, ranks.local_rank, place.why_no_gpu(MODELS.get(job.model.name)))
-    # Whatever the place: blocks and samples travel between ranks through the CPUs' memory.
-    with joined(ranks, torch.device("cpu")):
-        trainer = trainer_class(job, ranks, chosen)
-        trainer.run()
-    if ranks.is_main:
-        trainer.finish()
+    place = choose_place(job.train, ranks.local_rank, why_no_gpu)
+    run.train(lambda: make(job, ranks, place), ranks)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
@@ -77,3 +74,21 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     memory = train.num_ranks * table_memory(train, available_bytes())
     in_memory = tables + 4 * sum(pairing.width for pairing in pairings) * counts.num_nodes
     return f"{numbers:,} numbers", 2 * PROCESS_BYTES * train.num_ranks + (in_memory if tables <= memory else memory)
+
+
+def check_grid(train: BlockTrainConfig, manifest: PartitionManifest, *, shared: bool) -> None:
+    """Refuse machines without a home that all read, and too many or too few blocks; `shared`: see `BlockGrid`.
+
+    Raises RecipeError.
+    """
+    # Here and not above: `plan` asks a family for sizes, and needs no numpy.
+    from tasks.train.strategies.base import Ranks
+
+    if train.num_machines > 1 and not train.shared_home:
+        raise RecipeError(
+            "train.strategy=block_grid keeps blocks in files that all machines read: put the home on a file system "
+            "that they share and leave train.shared_home=true, or set train.num_machines=1"
+        )
+    ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
+    strategy: BlockGrid = STRATEGIES.create(train.strategy, ranks)
+    strategy.check(manifest, shared=shared)

@@ -19,7 +19,6 @@ from models.vectors.configs import Pairing
 from tasks.arrays import Array, blocks
 from tasks.train.ranks.collectives import from_all, move
 from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.settings import TableSizes
 
@@ -34,7 +33,7 @@ def block_rows(num_nodes: int, num_blocks: int, block: int) -> int:
 
 
 @dataclass(frozen=True)
-class Tables:
+class TableSpec:
     """All that says what the tables of a training are, before anything is learnt."""
 
     pairings: list[Pairing]
@@ -77,7 +76,7 @@ class Tables:
         return self.num_nodes * sum(self.widths().values())
 
 
-def first_rows(tables: Tables, key: Key, table: RowTable) -> None:
+def first_rows(tables: TableSpec, key: Key, table: RowTable) -> None:
     """Fill a block as it begins: rows of centres are drawn as word2vec's, rows of contexts are 0."""
     for number, pairing in enumerate(tables.pairings):
         if key[0] == tables.names(pairing)[0]:
@@ -92,16 +91,11 @@ class Grid:
     """The blocks that this rank has: as many in memory as there is room for, the others in files."""
 
     def __init__(
-        self, tables: Tables, ranks: Ranks, files: BlockFiles, room: int | None = None, start: Start | None = None
+        self, tables: TableSpec, ranks: Ranks, files: BlockFiles, room: int | None = None, start: Start | None = None
     ) -> None:
-        """Hold nothing yet.
+        """Hold nothing yet. `room`: blocks that may lie in memory at a time, None: all; the others lie in `files`.
 
-        Args:
-            tables: what the blocks are of.
-            ranks: who has blocks.
-            files: where those lie that no memory has.
-            room: blocks that may lie in memory at a time; None: all.
-            start: fills a block as it begins; None: `first_rows`.
+        `start` fills a block as it begins; None: `first_rows`.
         """
         self.tables, self.ranks, self.files, self.room = tables, ranks, files, room
         self._start = start or partial(first_rows, tables)
@@ -161,18 +155,14 @@ class Grid:
                 table = self._loaded[key] = self.tables.empty(key)
                 move(_arrays(table), holder, rank)
 
-    def bring_round(self, met: Round, rank_of: Any) -> None:
-        """Move the blocks of a round to the ranks that train them."""
-        self.bring({key: rank_of(place) for place, pair in enumerate(met) for key in self.keys(*pair)})
-
     def load(self, keys: Iterable[Key], *, to_change: bool = False) -> None:
         """Have blocks in memory, all of them at a time; others leave it where there is no room.
 
         `to_change`: rows will be changed, here or on a device; else they are those of now, to be read.
         """
-        wanted = list(dict.fromkeys(keys))
-        self._make_room(wanted)
-        for key in wanted:
+        to_load = list(dict.fromkeys(keys))
+        self._make_room(to_load)
+        for key in to_load:
             table = self._loaded.pop(key, None)
             if table is None and key in self._versions:
                 table = self.tables.empty(key)
@@ -189,12 +179,12 @@ class Grid:
             self._write(key)
         self.files.sync()
         own = {f"{key[0]}.{key[1]}": (version, self._checksums[key]) for key, version in self._versions.items()}
-        found: Saved = {}
+        saved: Saved = {}
         for rank, files in enumerate(from_all(own)):
             for text, file in files.items():
                 if self._holders.get(_key(text), rank) == rank:
-                    found[text] = file
-        return found
+                    saved[text] = file
+        return saved
 
     def saved(self, files: Saved, others: Saved | None = None) -> None:
         """Remove all files but those of a checkpoint that is written, and `others`; rank 0 calls this for all."""
@@ -216,10 +206,10 @@ class Grid:
         self.files.read(key, version, table, checksum)
         return table
 
-    def vectors(self, model: type[SampledModel], config: Any, found: Array) -> None:
+    def vectors(self, model: type[SampledModel], config: Any, out: Array) -> None:
         """Write what the model makes of each node's rows into float32 (N, dim), from the last checkpoint's files.
 
-        One pass over all files and over `found`, for either may have no room in memory; the blocks leave it. Before it
+        One pass over all files and over `out`, for either may have no room in memory; the blocks leave it. Before it
         another one over the files: their rows are read in pieces, which have no checksums. Raises IntegrityError.
         """
         self._loaded.clear()
@@ -229,7 +219,7 @@ class Grid:
         most = max(1, _VECTOR_BYTES // (4 * config.dim * num_blocks))
         for part in blocks(block_rows(num_nodes, num_blocks, 0), most):
             for block in range(num_blocks):
-                own = found[block::num_blocks][part]
+                own = out[block::num_blocks][part]
                 if len(own):
                     own[:] = model.vectors(config, self._saved_rows(block, slice(part.start, part.start + len(own))))
 
@@ -243,11 +233,11 @@ class Grid:
             read[key] = some.read()
         return {name: (read[keys[0]], read[keys[1]]) for name, keys in self.key_pairs(block, block).items()}
 
-    def _make_room(self, wanted: list[Key]) -> None:
+    def _make_room(self, to_load: list[Key]) -> None:
         if self.room is None:
             return
-        more = sum(key not in self._loaded for key in wanted)
-        for key in [key for key in self._loaded if key not in wanted]:
+        more = sum(key not in self._loaded for key in to_load)
+        for key in [key for key in self._loaded if key not in to_load]:
             if len(self._loaded) + more <= self.room:
                 return
             self._write(key)

@@ -11,10 +11,10 @@ import numpy as np
 from models.vectors.base import AnyMeeting, Meeting, SampledModel, Samples
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.walks.alias import alias_table, draw_alike, draw_many
 from tasks.train.loaders.samples.pairs import PairLoader
 from tasks.train.strategies.block_grid import Round
-from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.pools import Draws, Pool, drawn_chunk
+from tasks.train.tables.pools import Pool, SampleSource, drawn_chunk
 
 PAIRS, NEGATIVES, ROUNDING = 1, 2, 3
 """Purposes that keys are drawn for."""
@@ -29,7 +29,7 @@ number; where they begin in the pool."""
 
 
 @dataclass(frozen=True)
-class Ends:
+class BlockEnds:
     """Numbers of blocks: those that meet, and those that samples have their ends in, both among these."""
 
     row: int
@@ -38,15 +38,15 @@ class Ends:
     """Whether samples have both ends in block `row`, and block `column` only lies beside it."""
 
 
-Part = tuple[slice, Ends]
+Part = tuple[slice, BlockEnds]
 """Some samples of a pool."""
 
 
 class Learning(Protocol):
-    """What is learnt from samples, drawn on the CPU: `LearningEngine` asks for it."""
+    """What is learnt from samples, drawn on the CPU: `SampleStepper` asks for it."""
 
     @property
-    def loader(self) -> Draws:
+    def loader(self) -> SampleSource:
         """What draws the samples."""
         ...
 
@@ -59,15 +59,13 @@ class Learning(Protocol):
         """Return where the samples of a bucket lie, in parts that are learnt from one by one."""
         ...
 
-    def learn(self, tables: Any, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
+    def learn(self, tables: Any, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
         """Take the steps of samples, in place.
 
         Args:
             tables: what their ends meet in, a `Meeting`, or where it learns on a device a `DeviceMeeting`.
             columns: rows (n,) of centres and of contexts in their blocks, and relations where there are any.
             number: what is drawn depends on it and nothing else.
-            ends: blocks.
-            rate: learning rate.
         """
         ...
 
@@ -80,8 +78,42 @@ class Learning(Protocol):
         ...
 
 
+class Negatives:
+    """Tables to draw the rows of negatives from, a block of contexts each, by degree^power."""
+
+    def __init__(self, degree: Array, num_blocks: int, power: float) -> None:
+        """`degree`: integer or float (N,). Blocks whose nodes have no edge draw all of their rows alike."""
+        self._tables: list[Array | None] = []
+        """None: all rows of the block are drawn alike, which needs no table."""
+        self._num_rows: list[int] = []
+        for block in range(num_blocks):
+            weights = np.asarray(degree[block::num_blocks], np.float64) ** power
+            weights[np.asarray(degree[block::num_blocks]) <= 0] = 0  # 0^0 is 1
+            is_uniform = len(weights) == 0 or weights.min() == weights.max()
+            self._tables.append(None if is_uniform else alias_table(weights))
+            self._num_rows.append(len(weights))
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self._tables)
+
+    def draw(self, block: int, state: int, out: Array) -> None:
+        """Fill out (m,) with rows of a block."""
+        table = self._tables[block]
+        if table is None:
+            draw_alike(self._num_rows[block], np.uint64(state), out)
+        else:
+            draw_many(table, np.uint64(state), out)
+
+    def table(self, block: int) -> Array:
+        """Return the alias table that `draw` draws as from, uint64 (rows,)."""
+        table = self._tables[block]
+        return alias_table(np.ones(self._num_rows[block])) if table is None else table
+
+
 @dataclass(frozen=True)
-class Objective:
+class PairLearning:
     """Learns from pairs."""
 
     model: type[SampledModel]
@@ -98,7 +130,7 @@ class Objective:
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the pairs of a bucket lie, in parts that are drawn for one by one."""
-        return [(part, Ends(row, column)) for part in pool.parts(row, column, _PART_PAIRS)]
+        return [(part, BlockEnds(row, column)) for part in pool.parts(row, column, _PART_PAIRS)]
 
     def key(self, number: Number) -> int:
         """Return the key of the negatives of some pairs."""
@@ -115,7 +147,7 @@ class Objective:
         self.negatives.draw(block, self.key(number), drawn.reshape(-1))
         return Samples(centres, contexts, drawn)
 
-    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
+    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
         """Draw the negatives of some pairs and take the steps."""
         centres, contexts = columns
         samples = self.samples(centres, contexts, number, ends.column)
@@ -139,15 +171,11 @@ class Objective:
         return self.model.loss(self.options, tables, self.samples(centres, contexts, number, block))
 
 
-class Engine(Protocol):
+class Stepper(Protocol):
     """Takes the steps of samples, in blocks that the grid has loaded to be changed."""
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
-        """Draw the chunks of a grid of one block and take their steps.
-
-        Args:
-            chunks: numbers of chunks, one after another.
-            rates: learning rate of each, float64 (chunks,).
+        """Draw the chunks of a grid of one block and take their steps; `rates`: of each, float64 (chunks,).
 
         Returns the mean loss of some of the pairs before their steps, and the number of all.
         """
@@ -158,7 +186,7 @@ class Engine(Protocol):
 
         Args:
             pool: the pairs.
-            met: numbers of the buckets' blocks, no more than `Place.workers` buckets.
+            met: numbers of the buckets' blocks, no more than `RankDevice.workers` buckets.
             first_chunk: where the pool begins.
             rate: learning rate.
 

@@ -21,7 +21,7 @@ _NEGATIVE_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Place:
+class RankDevice:
     """Where a rank trains."""
 
     device: torch.device
@@ -29,7 +29,7 @@ class Place:
     """Bytes that tables and graph may take on the device; None: it is the CPU, whose threads take the steps."""
 
     @classmethod
-    def on_gpu(cls, device: torch.device) -> Place:
+    def on_gpu(cls, device: torch.device) -> RankDevice:
         """Return a GPU, as much of whose memory as is free now."""
         return cls(device, int(_SHARE * torch.cuda.mem_get_info(device)[0]))
 
@@ -50,7 +50,7 @@ def why_no_gpu(model: type[SampledModel]) -> str | None:
     return None if has_triton() else "tables are trained there by Triton, which is not installed"
 
 
-def choose_place(train: BlockTrainConfig, local_rank: int, why_not: str | None = None) -> Place:
+def choose_place(train: BlockTrainConfig, local_rank: int, why_not: str | None = None) -> RankDevice:
     """Return where a rank trains: on a GPU only where `cuda` is asked for, as this path has not run on one yet.
 
     `why_not`: why it cannot be a GPU; None: it can.
@@ -58,10 +58,10 @@ def choose_place(train: BlockTrainConfig, local_rank: int, why_not: str | None =
     Raises RecipeError: as `choose_device` does; or `cuda` is wanted and cannot be.
     """
     if train.device == "auto" and not train.auto_takes_gpu:
-        return Place(torch.device("cpu"))
+        return RankDevice(torch.device("cpu"))
     device = choose_device(train.device, local_rank)
     if device.type == "cpu":
-        return Place(device)
+        return RankDevice(device)
     if why_not:
         raise RecipeError(f"train.device=cuda: {why_not}; set train.device=cpu")
-    return Place.on_gpu(device)
+    return RankDevice.on_gpu(device)

@@ -19,7 +19,7 @@ Allocate = Callable[[str, int, Any], Array]
 """allocate(name, count, dtype) returns room for items, in memory or in a file."""
 
 
-class Draws(Protocol):
+class SampleSource(Protocol):
     """Draws samples, chunk by chunk; any thread may ask for any chunk."""
 
     room: int
@@ -80,18 +80,19 @@ class PoolDraws:
     """Draws pools: each rank some of a pool's chunks, whose pairs it then sends to the ranks that train them."""
 
     def __init__(
-        self, loader: Draws, owners: Array, ranks: Ranks, id_type: Any, allocate: Allocate, *, deals: bool = False
+        self,
+        loader: SampleSource,
+        owners: Array,
+        ranks: Ranks,
+        id_type: Any,
+        allocate: Allocate,
+        *,
+        deals: bool = False,
     ) -> None:
-        """Remember who trains what.
+        """`owners`: int (n, n), which rank trains the pairs of a bucket; `id_type`: of the numbers of nodes and rows.
 
-        Args:
-            loader: draws.
-            owners: int (n, n), which rank trains the pairs of a bucket.
-            ranks: all that draw and train.
-            id_type: dtype of the numbers of nodes and rows.
-            allocate: makes room.
-            deals: whether pairs with both ends in one block are dealt out over the buckets of that block and another
-                one, for their negatives to come from both.
+        `deals`: whether pairs with both ends in one block are dealt out over the buckets of that block and another one,
+        for their negatives to come from both.
         """
         self.loader, self.ranks = loader, ranks
         self.owners = np.concatenate([owners, owners], 1) if deals else owners
@@ -132,18 +133,18 @@ class PoolDraws:
 
     def _sort(self, chunks: Array, places: Array, total: int) -> list[Array]:
         """Write the pairs of chunks into their places, int64 (chunks, n * n)."""
-        found = [self.allocate(name, total, kind) for name, kind in zip(_NAMES, self._types, strict=False)]
-        relations_out = found[2] if self.loader.has_relations else None
+        columns = [self.allocate(name, total, kind) for name, kind in zip(_NAMES, self._types, strict=False)]
+        relations_out = columns[2] if self.loader.has_relations else None
 
         def sort(number: int) -> None:
             chunk = int(chunks[number])
             centres, contexts, *further = drawn_chunk(self.loader, chunk, self.id_type)
             relations = further[0] if further else None
             own = places[number].reshape(self.owners.shape)
-            _sort(centres, contexts, relations, chunk, own, found[0], found[1], relations_out)
+            _sort(centres, contexts, relations, chunk, own, columns[0], columns[1], relations_out)
 
         run_each(sort, len(chunks))
-        return found
+        return columns
 
     def _exchange(self, columns: list[Array], counts: Array) -> Pool:
         """Send the pairs that this rank drew to those that train them; `counts`: int64, by bucket."""
@@ -151,17 +152,17 @@ class PoolDraws:
         mine = np.where(self.owners == self.ranks.rank, drawn, 0)
         received = mine.sum((1, 2))
         to_send = [int(counts[self.owners == rank].sum()) for rank in range(self.ranks.world_size)]
-        found = []
+        received_columns = []
         for name, items in zip(_NAMES, columns, strict=False):
             out = self.allocate(f"own-{name}", int(received.sum()), items.dtype)
             exchange(items, to_send, received.tolist(), out)
-            found.append(out)
+            received_columns.append(out)
         # A rank's come in the order of its buckets, which is that of all buckets without those of other ranks.
         ends = mine.reshape(-1).cumsum().reshape(mine.shape)
-        return _pool(found, ends - mine, ends)
+        return _pool(received_columns, ends - mine, ends)
 
 
-def drawn_chunk(loader: Draws, chunk: int, id_type: Any) -> list[Array]:
+def drawn_chunk(loader: SampleSource, chunk: int, id_type: Any) -> list[Array]:
     """Return the samples of a chunk: centres and contexts, and relations where there are any."""
     columns = [np.empty(loader.room, id_type) for _ in range(2)]
     columns += [np.empty(loader.room, np.int32)] if loader.has_relations else []

@@ -110,15 +110,10 @@ def choose_blocks(
     shared: bool,
     device_memory: int | None = None,
 ) -> int:
-    """Return how many blocks each table has.
+    """Return how many blocks each table has; `shared`: see `BlockGrid`.
 
-    Args:
-        strategy: what the recipe says of blocks, and the ranks.
-        sizes: of the tables.
-        memory: bytes of CPU memory that the tables may take on a rank.
-        threads: pairs of blocks that a rank trains side by side.
-        shared: see `BlockGrid`.
-        device_memory: bytes that the tables may take on a rank's device; None: it trains on its CPU.
+    Tables may take `memory` bytes on a rank, and `device_memory` on its device (None: it trains on its CPU); a rank
+    trains as many pairs of blocks side by side as it has `threads`.
     """
     if strategy.config.blocks is not None:
         return strategy.config.blocks
@@ -152,11 +147,11 @@ def choose_room(num_blocks: int, sizes: TableSizes, memory: int, threads: int, w
     room = memory * num_blocks // sizes.largest
     if room < least:
         at_once = f"the {least} that {threads} threads train at once"
-        wanted = _blocks_of_room(sizes, threads, memory)
-        if wanted <= sizes.most_blocks:
+        enough_blocks = _blocks_of_room(sizes, threads, memory)
+        if enough_blocks <= sizes.most_blocks:
             raise RecipeError(
                 f"train.strategy.blocks={num_blocks} makes blocks of {in_words(sizes.largest / num_blocks)}, and "
-                f"{at_once} have no room in {in_words(memory)}; give {wanted} blocks or more, or none, or raise "
+                f"{at_once} have no room in {in_words(memory)}; give {enough_blocks} blocks or more, or none, or raise "
                 "train.strategy.memory"
             )
         enough = min(least * sizes.largest / sizes.most_blocks, sizes.all_tables / world)
@@ -176,8 +171,8 @@ def choose_device_room(num_blocks: int, sizes: TableSizes, memory: int) -> int:
         return num_blocks * sizes.keys
     room = memory * num_blocks // sizes.largest
     if room < sizes.keys:
-        wanted = _blocks_of_room(sizes, 1, memory)
-        more = f"give {wanted} blocks or more, or none, or " if wanted <= sizes.most_blocks else ""
+        enough_blocks = _blocks_of_room(sizes, 1, memory)
+        more = f"give {enough_blocks} blocks or more, or none, or " if enough_blocks <= sizes.most_blocks else ""
         raise RecipeError(
             f"train.strategy.blocks={num_blocks} makes blocks of {in_words(sizes.largest / num_blocks)}, and the "
             f"{sizes.keys} that are trained at once have no room in {in_words(memory)} of the GPU's memory; {more}set "

@@ -32,7 +32,6 @@ def section(run: ReportedRun) -> Section | None:
     # Without held-out pairs and components that were filtered out.
     splits = data.splits if graph is None else graph.manifest.splits
     sizes = ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in SPLITS)
-    is_multilabel = data.label_type.is_yes_or_no and not data.label_type.one_column
     facts = [
         ("data set", data.dataset),
         ("task", f"{data.task}, {data.task_type}" if data.task_type != data.task else data.task),
@@ -40,9 +39,7 @@ def section(run: ReportedRun) -> Section | None:
         ("edges", _edges_text(data, taken=taken)),
         *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
         *([("graphs", f"{data.num_graphs:,}")] if data.split_rows.are_graphs else []),
-        *([("classes", f"{data.num_classes:,}")] if data.num_classes and not is_multilabel else []),
-        # Of several labels classes are the two of each column.
-        *([("label columns", f"{data.num_tasks:,}, each yes or no")] if is_multilabel else []),
+        *_label_facts(data),
         *([("split", sizes)] if sizes else []),
     ]
     made = Section("The data", facts, _type_tables(data))
@@ -56,6 +53,12 @@ def section(run: ReportedRun) -> Section | None:
     made.draw(run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     made.draw(_label_picture(graph, parents["ingest"]), "Labels in each split")
     return made
+
+
+def _label_facts(data: DatasetManifest) -> Facts:
+    if data.label_type.is_yes_or_no and not data.label_type.one_column:  # whose classes are the two of each column
+        return [("label columns", f"{data.num_tasks:,}, each yes or no")]
+    return [("classes", f"{data.num_classes:,}")] if data.num_classes else []
 
 
 def _type_tables(data: DatasetManifest) -> list[ReportTable]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import IntegrityError
@@ -13,26 +12,10 @@ from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import RunResult
 from tasks.storage.snapshots import earlier_snapshots
+from tasks.train.job import WarmStart
 
 PARENT = "warm_start"
 """What the earlier training is called among the parents of this one."""
-
-
-@dataclass(frozen=True)
-class WarmStart:
-    """An earlier training, and where its nodes are named; folders that are no longer there are None."""
-
-    as_of: str
-    key: str
-    checkpoint: Path
-    graph: Path | None
-    """The graph that it was trained on."""
-    dataset: Path | None
-    """What that graph was made of."""
-    own_dataset: Path | None
-    """What the present graph is made of."""
-    weights: str = ""
-    """sha256 of the checkpoint, the same on machines with homes of their own, where keys need not be."""
 
 
 def earlier_training(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent | None:

@@ -1,4 +1,4 @@
-"""Learnable embeddings of nodes as a table of rows in CPU memory, see `host_tables` and `sharded`."""
+"""Models with learnable embeddings of nodes: as a parameter, or as a table of rows in CPU memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from configs.registry import EMBEDDINGS, MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
 from models.relational.configs import RelationalModelConfig
-from tasks.train.embeddings.configs import SparseConfig
+from tasks.train.embeddings.configs import DenseConfig, SparseConfig
 from tasks.train.embeddings.host_tables import SparseEmbedding, without_table
 from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.job import GnnJob
@@ -17,6 +17,27 @@ from tasks.train.strategies.base import Ranks
 
 if TYPE_CHECKING:
     from tasks.sampling.parts.ranges import Ranges
+
+
+@EMBEDDINGS.register("dense")
+class DenseEmbeddings:
+    """The model as it is."""
+
+    def __init__(self, config: DenseConfig) -> None:
+        self.config = config
+
+    def build(self, job: GnnJob, facts: GraphFacts, ranks: Ranks, ranges: Ranges | None = None) -> GraphModel:
+        """Build the recipe's model on the CPU.
+
+        Raises RecipeError: the graph lies in parts (`ranges`), and each rank would hold a row for every node of it.
+        """
+        if ranges is not None and ranks.world_size > 1 and not (facts.feature_dim or facts.categories):
+            raise RecipeError(
+                "train.strategy=partitioned: the nodes have no features, and with train.embeddings=dense every rank "
+                "would learn rows for all of them; take train.embeddings=sparse, whose rows lie with their nodes"
+            )
+        model: GraphModel = MODELS.create(job.model, facts)
+        return model
 
 
 @EMBEDDINGS.register("sparse")

@@ -20,33 +20,32 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST
-from tasks.train.knowledge.all_entities import AllEntitiesEngine
+from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.learning import TripleLearning
-from tasks.train.knowledge.projection import Projection
-from tasks.train.knowledge.relations import Relations
-from tasks.train.knowledge.validation import Validation
+from tasks.train.knowledge.relations import RelationRows, TripleTask
+from tasks.train.knowledge.shared import Projection
+from tasks.train.knowledge.validation import TripleValidation
 from tasks.train.loaders.samples.all_entities import AllEntities
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, head_chances
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint
+from tasks.train.tables.block_engine import BlockEngine
 from tasks.train.tables.block_files import Key
-from tasks.train.tables.block_trainer import BlockTrainer
 from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Saved
-from tasks.train.tables.learning_engine import LearningEngine, one_by_one
-from tasks.train.tables.objective import Engine
+from tasks.train.tables.objective import Stepper
+from tasks.train.tables.sample_stepper import SampleStepper, one_by_one
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room
-from tasks.train.warm.warm_rows import EarlierRows, earlier_rows
-from tasks.train.warm.warm_weights import DoesNotFitError
+from tasks.train.warm.earlier import DoesNotFitError, EarlierRows, earlier_rows
 
 _TRIPLES, _RELATIONS = 1, 6
 """Purposes that keys are drawn for; `learning` has the others."""
 _DRAW_ROWS = 1 << 14
 
 
-class KnowledgeTrainer(BlockTrainer):
-    """Trains the blocks of one rank, and the rows of relations."""
+class TripleEngine(BlockEngine):
+    """The blocks of entities of one rank, and the rows of relations."""
 
     unit = "triples"
     deals = True
@@ -66,52 +65,43 @@ class KnowledgeTrainer(BlockTrainer):
         parts = max(1, round(chunks * self.loader.room / asked)) if asked else 1
         return Settings(num_blocks, self.config.epochs * chunks, -(-chunks // min(parts, chunks)))
 
-    def make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
+    def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
         """Return what takes the steps."""
-        manifest, seed = self.store.manifest, self.job.seed
-        rule = UpdateRule(self.config.optimizer)
-        takes = self.options.features
-        device = None if device_memory is None else self.place.device
-        self.relations = Relations(
-            self.model,
-            self.options,
-            manifest.num_relations,
-            rule,
-            derive_key(seed, _RELATIONS),
-            self.store.get("relation_feat") if takes else None,
-            np.bincount(self.store["train_relation"], minlength=manifest.num_relations),
-            device,
-        )
+        manifest, seed, config = self.store.manifest, self.job.seed, self.config
+        rule, device = UpdateRule(config.optimizer), None if device_memory is None else self.place.device
         degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
-        features = self.store.get("feat") if takes else None
-        self.projection = None if features is None else Projection(features, degree, self.options.dim, rule, device)
+        uses = np.bincount(self.store["train_relation"], minlength=manifest.num_relations)
+        feat, relation_feat = (
+            self.store.get(name) if self.options.features else None for name in ("feat", "relation_feat")
+        )
+        of_relations = None if relation_feat is None else (relation_feat, uses)
+        begin = derive_key(seed, _RELATIONS)
+        self.relations = RelationRows(
+            self.model, self.options, manifest.num_relations, rule, begin, of_relations, device
+        )
+        self.projection = None if feat is None else Projection(feat, degree, self.options.dim, rule, device)
         if self._earlier is not None:
             self.relations.begin_with(self._earlier.relations, self._earlier.relation_place)
         self.best: dict[str, Any] = {}
         self.rate_drops = 0
-        self.stale = 0
+        # The best rows lie in the last checkpoint.
+        self.eval_every = self.checkpoint_every = config.eval_every
         self.validation = None
         if self.ranks.is_main:
-            self.validation = Validation(self.job, self.store, self.model, self.settings.num_blocks)
-        loss = TRIPLE_LOSSES.create(self.config.loss)
-        if self.ranks.is_main:
+            self.validation = TripleValidation(self.job, self.store, self.model, self.settings.num_blocks)
             print(f"triples: {manifest.splits['train']:,}, of {manifest.num_relations:,} relations")
+        loss = TRIPLE_LOSSES.create(config.loss)
+        task = TripleTask(self.model, self.options, self.loader, loss, self.relations, self.projection, seed)
         meet = None
         if device_memory is not None:
             room = choose_device_room(self.settings.num_blocks, sizes, device_memory)
             meet = ResidentBlocks(self.grid, self.place.device, room).meeting
         if isinstance(self.loader, AllEntities):
-            learnt = self.model, self.options, self.loader, loss, self.relations, self.projection
-            return AllEntitiesEngine(*learnt, self.grid, seed, meet, device_memory)
-        chances = None
-        if self.config.loader.sides == "bernoulli":
-            chances = torch.from_numpy(head_chances(self.store))
-        loss.entities_a_drawn = manifest.num_nodes / self.config.loader.negatives
-        drawn = DrawnEntities(degree, self.settings.num_blocks, self.config.loader.power)
-        learning = TripleLearning(
-            self.model, self.options, self.loader, loss, self.relations, self.projection, drawn, chances, seed
-        )
-        return LearningEngine(learning, self.grid, one_by_one, meet)
+            return AllEntitiesStepper(task, self.grid, meet, device_memory)
+        chances = torch.from_numpy(head_chances(self.store)) if config.loader.sides == "bernoulli" else None
+        loss.entities_a_drawn = manifest.num_nodes / config.loader.negatives
+        drawn = DrawnEntities(degree, self.settings.num_blocks, config.loader.power)
+        return SampleStepper(TripleLearning(task, drawn, chances), self.grid, one_by_one, meet)
 
     def start(self, key: Key, table: RowTable) -> None:
         """Draw the rows of entities as the model has them begin."""
@@ -130,17 +120,12 @@ class KnowledgeTrainer(BlockTrainer):
         if self.job.warm is None:
             return None
         try:
-            found = earlier_rows(self.job.warm, self.store, self.options)
+            rows = earlier_rows(self.job.warm, self.store, self.options)
             self.progress.cold_because = ""
-            return found
+            return rows
         except DoesNotFitError as error:
             self.progress.cold_because = str(error)
             return None
-
-    @property
-    def num_epochs(self) -> int:
-        """Passes over the training triples."""
-        return int(self.config.epochs)
 
     def rate(self, chunk: int) -> float:
         """Return the learning rate of a chunk: less where validation did not get better."""
@@ -154,7 +139,7 @@ class KnowledgeTrainer(BlockTrainer):
         with products_in(self.config.products), nullcontext() if are_long else kernels_alone():
             yield
 
-    def after_round(self) -> None:
+    def after_grid_round(self) -> None:
         """Share what all ranks have whole."""
         if self.ranks.world_size > 1:
             self.relations.share(self.ranks.world_size)
@@ -163,92 +148,63 @@ class KnowledgeTrainer(BlockTrainer):
 
     # ---- validation
 
-    def count_epochs(self) -> None:
+    def epochs_done(self) -> int:
         """Count whole passes."""
         chunks = min(self.settings.total_chunks, self.progress.step * self.settings.chunks_a_pool)
-        self._epoch_before, self.progress.epoch = self.progress.epoch, chunks // self.loader.chunks_an_epoch
+        return int(chunks // self.loader.chunks_an_epoch)
 
-    def after_pool(self) -> None:
-        """Rank validation triples, where they are due; keep the best rows."""
-        progress, config, settings = self.progress, self.config, self.settings
-        is_due = progress.epoch // config.eval_every > self._epoch_before // config.eval_every
-        if not is_due and progress.step < settings.num_pools:
-            return
-        self.journal.write_progress("ranking validation triples", force=True)
-        files: Saved = {}
-        if not self._in_memory:
-            self.grid.version = progress.step
-            files = self.grid.save()
+    def validate(self) -> tuple[dict[str, float], float]:
+        """Rank validation triples."""
+        self.grid.version = self.progress.step
+        in_memory = self.ranks.world_size == 1 and self.grid.room is None
+        files = None if in_memory else self.grid.save()
         metrics: dict[str, float] = {}
+        score = 0.0
         if self.validation is not None:
-            entities = GridEntities(self.grid, None if self._in_memory else files, self.projection)
-            metrics = self.validation.measure(entities, self.relations.rows())
-        metrics = from_main(metrics)
-        score = from_main(self.validation.score(metrics) if self.validation else 0.0)
-        self.journal.record({f"valid/{name}": value for name, value in metrics.items()})
-        if score > progress.best_metric:
-            progress.best_metric, progress.best_epoch, progress.evaluations_without_gain = score, progress.epoch, 0
-            self.stale = 0
-            self._say_best()
-            self.grid.version = progress.step
-            self.best = {
-                "files": files or self.grid.save(),
-                "relations": self.relations.rows(),
-                "projection": self._projection_state(),
-            }
-            self.save_last()
-            return
-        progress.evaluations_without_gain += 1
-        self.stale += 1
-        self._say_best()
-        if config.plateau and self.stale >= config.plateau.patience:
-            self.rate_drops, self.stale = self.rate_drops + 1, 0
+            metrics = self.validation.measure(GridEntities(self.grid, files, self.projection), self.relations.rows())
+            score = self.validation.score(metrics)
+        return from_main(metrics), from_main(score)
 
-    def _say_best(self) -> None:
+    def judge(self, *, is_best: bool) -> None:
+        """Keep the best rows; let the rate fall where others were the best for too long."""
+        progress, plateau = self.progress, self.config.plateau
         if self.validation is not None:
-            best = abs(self.progress.best_metric)
             name = self.validation.evaluator.metric
-            self.journal.note = f"best valid {name} {best:.4f}, of epoch {self.progress.best_epoch}"
-
-    @property
-    def _in_memory(self) -> bool:
-        return self.ranks.world_size == 1 and self.grid.room is None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether validation has not got better for too long."""
-        patience = self.config.patience
-        return patience is not None and self.progress.evaluations_without_gain >= patience
+            self.journal.note = f"best valid {name} {abs(progress.best_metric):.4f}, of epoch {progress.best_epoch}"
+        if is_best:
+            rows = {"relations": self.relations.rows(), "projection": self._projection_state()}
+            self.best = {"files": self.grid.save(), **rows}
+        elif plateau and progress.evaluations_without_gain % plateau.patience == 0:
+            self.rate_drops += 1
 
     # ---- checkpoints
 
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint has to hold beside the blocks."""
+    def own_state(self) -> dict[str, Any]:
+        """Return rows that all ranks have, and the best ones."""
         return {
             "relations": self.relations.state(),
             "projection": self._projection_state(),
             "best": self.best,
-            "plateau": [self.rate_drops, self.stale],
+            "rate_drops": self.rate_drops,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned."""
+        """Take over what `own_state` returned."""
         self.relations.restore(state["relations"])
         if self.projection is not None:
             self.projection.rows.restore(state["projection"])
-        self.best = state["best"]
-        self.rate_drops, self.stale = state["plateau"]
+        self.best, self.rate_drops = state["best"], state["rate_drops"]
 
     def _projection_state(self) -> dict[str, Any] | None:
         return None if self.projection is None else self.projection.rows.state()
 
     def kept_files(self, state: dict[str, Any]) -> Saved:
         """Return the files of the best rows."""
-        found: Saved = state["best"].get("files", {})
-        return found
+        files: Saved = state["best"].get("files", {})
+        return files
 
     def finish(self) -> None:
-        """Make the model of the best rows and write it; rank 0 does so when the others have left."""
+        """Make the model of the best rows and write it."""
         self.journal.write_progress("making the model of the best rows", force=True)
         num_nodes, dim = self.store.manifest.num_nodes, self.options.dim
         table = self.allocate("vectors", num_nodes * dim, np.float32).reshape(num_nodes, dim)
@@ -264,5 +220,8 @@ class KnowledgeTrainer(BlockTrainer):
         progress = self.progress
         state = checkpoint.best_state(model, self.job.digest, progress.best_epoch, progress.best_metric)
         checkpoint.save_atomic(state, self.job.work / BEST)
-        numbers = self.grid.tables.numbers + model.relations.numel()
-        self.journal.finish(numbers, str(self.place.device))
+
+    @property
+    def num_parameters(self) -> int:
+        """Those of entities and of relations."""
+        return self.grid.tables.numbers + self.relations.table.num_rows * self.relations.table.width

@@ -1,4 +1,4 @@
-"""What features of entities, or of relations, add to their rows: a linear map that is learnt beside them.
+"""Rows that every rank has whole, and what features of entities, or of relations, add to their rows: a linear map.
 
 An entity's row is then r + x W, r its own and x its features. Entities that share features learn from each other's
 triples. One without a training triple is where its features put it: it was only ever drawn as a false one, and what
@@ -14,17 +14,76 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_moves import all_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array, sample_rows
-from tasks.train.knowledge.shared_rows import SharedRows
+from tasks.train.ranks.collectives import average_
 
 _LENGTH = 4.0
 """Of rows of features, as they are mapped. Longer ones have the map learn faster beside own rows. MRR of triples with
 new entities in planted graphs with 24 and 768 columns, lengths 1, 4 and sqrt(F): .24, .27, .27 and .31, .30, .27."""
 _MEASURED = 1 << 17
 """Rows that means and spreads of columns are taken from, at most."""
+
+
+class SharedRows:
+    """A table of float32 rows. Steps may be taken on a device, which then has newer rows than the CPU."""
+
+    def __init__(self, table: RowTable, device: torch.device | None = None) -> None:
+        """Remember the rows, the same on all ranks; `device`: where steps are taken, None: on the CPU."""
+        self.table, self._device = table, device
+        self._copy: DeviceTable | None = None
+        self._shared = self.state()
+        """As all ranks had them last."""
+
+    @property
+    def here(self) -> RowTable | DeviceTable:
+        """The rows where steps are taken."""
+        if self._device is None:
+            return self.table
+        if self._copy is None:
+            self._copy = DeviceTable.of(self.table, self._device)
+        return self._copy
+
+    def read(self) -> Tensor:
+        """Return a copy of all rows on the CPU, float32 (n, width)."""
+        self._take_back()
+        return torch.from_numpy(self.table.read())
+
+    def _take_back(self) -> None:
+        if self._copy is not None:
+            self._copy.copy_to(self.table)
+
+    def share(self, num_ranks: int) -> None:
+        """Move rows by all that any of so many ranks has moved them by, as if one had trained; all call it together.
+
+        So do the sums of squares that Adagrad remembers. What momentum and Adam remember fades, and is averaged.
+        Validation MRR of FB15k-237 in 4 x 4 blocks after 30 epochs is .328 on two ranks, .329 on one; with the mean of
+        rows and sums it is .327 on two.
+        """
+        tables = self.state()
+        average_(list(tables.values()))
+        fades = self.table.rule.name in ("momentum", "adam")
+        for name, mean in tables.items():
+            before = self._shared[name]
+            if name == "values" or not fades:
+                mean.sub_(before).mul_(num_ranks).add_(before)
+            self.table.arrays()[name][:] = mean.numpy()
+        self._shared, self._copy = tables, None
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that a checkpoint has to hold."""
+        self._take_back()
+        return {name: torch.from_numpy(np.copy(array)) for name, array in self.table.arrays().items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        for name, array in self.table.arrays().items():
+            array[:] = state[name].numpy()
+        self._copy = None
+        self._shared = self.state()
 
 
 class Projection:
@@ -35,12 +94,8 @@ class Projection:
     ) -> None:
         """Measure the columns: they come with mean 0, and rows about as long as 4, whatever their units are.
 
-        Args:
-            features: (n, F), float32 or float16; may lie in a file.
-            uses: training triples of each, (n,).
-            width: of the rows that they are added to.
-            rule: of the steps.
-            device: where these are taken; None: on the CPU.
+        `features`: (n, F), float32 or float16, may lie in a file; `uses`: training triples of each, (n,); `device`:
+        where steps are taken, None: on the CPU.
         """
         self.features, self._has_own = features, uses > 0
         some = np.asarray(features[sample_rows(np.arange(len(features)), _MEASURED)], np.float64)
@@ -57,8 +112,8 @@ class Projection:
 
     def read(self, numbers: Array) -> Tensor:
         """Return the features of some, (n,), as they are mapped: float32 (n, F)."""
-        found = np.asarray(self.features[numbers], np.float32)
-        return torch.from_numpy((found - self._mean) * self._factors)
+        columns = np.asarray(self.features[numbers], np.float32)
+        return torch.from_numpy((columns - self._mean) * self._factors)
 
     def add_to(self, rows: Tensor, numbers: Array) -> None:
         """Add what the features of some, (n,), give to their rows, float32 (n, width)."""

@@ -6,6 +6,7 @@ embeddings) follows the nodes: those that the earlier model knew keep their rows
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.errors import IntegrityError
@@ -24,10 +26,10 @@ from tasks.storage.ids import IdMap, relation_names
 from tasks.storage.manifests import EDGE_CATEGORIES
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.embeddings.sharded import ShardedEmbedding
+from tasks.train.job import WarmStart
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm.warm_start import WarmStart
 
 _NODE_ROWS = ("encoder.embedding.weight", "encoder.rows.weight")
 _FAR = 10.0
@@ -78,11 +80,9 @@ def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | N
 
     Raises DoesNotFitError: they are far from those of the present labels.
     """
-    width = len(facts.label_scale)
-    if not width:
+    if not facts.label_scale:
         return None
-    # Models of earlier versions have no scale: they compute in the labels' units.
-    mean, scale = earlier.get("label_mean") or [0.0] * width, earlier.get("label_scale") or [1.0] * width
+    mean, scale = earlier["label_mean"], earlier["label_scale"]
     for was, one, now, deviation in zip(mean, scale, facts.label_mean, facts.label_scale, strict=True):
         if max(deviation / one, one / deviation, abs(now - was) / one) > _FAR:
             raise DoesNotFitError(
@@ -110,13 +110,13 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
     if not by_node:
         return earlier
     nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, known = map(torch.from_numpy, same_nodes(warm, before, store, others, nodes))
+    rows, earlier_rows = map(torch.from_numpy, same_nodes(warm, before, store, others, nodes))
     for name in by_node:
         if isinstance(embedding, ShardedEmbedding):
             table = embedding.beginning()
         else:
             table = own[name].detach().cpu().clone()
-        table[rows] = earlier[name][known]
+        table[rows] = earlier[name][earlier_rows]
         earlier = {**earlier, name: table}
     return earlier
 
@@ -144,8 +144,8 @@ def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Graph
     before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
     here = np.full(earlier.manifest.num_nodes, -1, np.int64)
     now = np.unique(np.concatenate([rows.reshape(-1) for rows in own.values()]))
-    found, known = same_nodes(warm, earlier, store, before, now)
-    here[before[known]] = now[found]
+    places, earlier_places = same_nodes(warm, earlier, store, before, now)
+    here[before[earlier_places]] = now[places]
     relations = same_relations(warm) if store.manifest.split_rows.are_triples else None
     for split, verb, held in (("train", "learnt from", ("valid", "test")), ("valid", "was chosen by", ("test",))):
         rows = here[then[split]]
@@ -185,8 +185,8 @@ def same_relations(warm: WarmStart) -> Array:
     assert warm.dataset is not None
     assert warm.own_dataset is not None
     then, now = (relation_names(DatasetStore.open(folder)) for folder in (warm.dataset, warm.own_dataset))
-    found = compute.index_in(then.cast(pa.string()), value_set=now.cast(pa.string()))
-    return np.asarray(found.fill_null(-1), np.int64)
+    numbers = compute.index_in(then.cast(pa.string()), value_set=now.cast(pa.string()))
+    return np.asarray(numbers.fill_null(-1), np.int64)
 
 
 def same_nodes(
@@ -205,12 +205,12 @@ def same_nodes(
         place = np.minimum(np.searchsorted(then, ids, sorter=order), len(then) - 1)
         rows = np.flatnonzero(then[order[place]] == ids)
         return rows, order[place[rows]]
-    names, wanted = _names(earlier, warm.dataset, before), _names(store, warm.own_dataset, now)
-    if names.type != wanted.type:  # numbers that have become texts
-        names, wanted = names.cast(pa.string()), wanted.cast(pa.string())
-    known = compute.index_in(wanted, value_set=names)
-    rows = np.flatnonzero(np.asarray(known.is_valid()))
-    return rows, np.asarray(known.drop_null()).astype(np.int64)
+    names, names_now = _names(earlier, warm.dataset, before), _names(store, warm.own_dataset, now)
+    if names.type != names_now.type:  # numbers that have become texts
+        names, names_now = names.cast(pa.string()), names_now.cast(pa.string())
+    places = compute.index_in(names_now, value_set=names)
+    rows = np.flatnonzero(np.asarray(places.is_valid()))
+    return rows, np.asarray(places.drop_null()).astype(np.int64)
 
 
 def earlier_graph(warm: WarmStart) -> GraphStore:
@@ -222,3 +222,53 @@ def earlier_graph(warm: WarmStart) -> GraphStore:
 
 def _names(graph: GraphStore, dataset: Path, nodes: Array) -> pa.Array:
     return IdMap(graph, DatasetStore.open(dataset)).lookup(nodes)
+
+
+@dataclass(frozen=True)
+class EarlierRows:
+    """Rows, and whose they are now."""
+
+    entities: Tensor
+    """float32 (N, dim), of the earlier graph; in a file."""
+    place: NDArray[np.int64]
+    """For each entity of the present graph its row there, (n,); -1: it was not there."""
+    relations: Tensor
+    """float32 (R, width), with those of ways back behind the others."""
+    relation_place: NDArray[np.int64]
+    """For each of these rows its row in the present table; -1: the relation is no longer there."""
+
+    def fill(self, nodes: Array, rows: NDArray[np.float32]) -> None:
+        """Replace the rows (m, dim) of entities (m,) that were there."""
+        place = self.place[nodes]
+        known = np.flatnonzero(place >= 0)
+        rows[known] = self.entities[torch.from_numpy(place[known])].numpy()
+
+
+def earlier_rows(warm: WarmStart, store: GraphStore, options: Any) -> EarlierRows:
+    """Open the rows of an earlier training; `options`: of the present model.
+
+    Raises DoesNotFitError: they are of another width, or learnt from what is held out now.
+    """
+    try:
+        state = checkpoint.load(warm.checkpoint, mapped=True)["model"]
+    except IntegrityError as error:
+        raise DoesNotFitError(str(error)) from error
+    (name,) = (name for name in state if name.startswith("encoder."))
+    entities, relations = state[name], state["relations"]
+    before = earlier_graph(warm)
+    expected = options.relation_rows(before.manifest.num_relations), options.relation_width
+    if entities.shape[1] != options.dim or tuple(relations.shape) != expected:
+        raise DoesNotFitError(
+            f"rows of entities have {entities.shape[1]} numbers and those of relations {relations.shape[1]}, here "
+            f"{options.dim} and {options.relation_width}"
+        )
+    refuse_held_out_knowledge(warm, before, store)
+    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
+    rows, earlier_places = same_nodes(warm, before, store, others, nodes)
+    place = np.full(len(nodes), -1, np.int64)
+    place[rows] = earlier_places
+    own = same_relations(warm)
+    parts = [own]
+    if options.inverse_relations:
+        parts.append(np.where(own >= 0, own + store.manifest.num_relations, -1))
+    return EarlierRows(entities, place, relations, np.concatenate(parts))

@@ -27,22 +27,22 @@ from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.objective import PAIRS
-from tasks.train.tables.place import Place
-from tasks.train.tables.trainer import Trainer
-from tasks.train.warm.warm_weights import DoesNotFitError
+from tasks.train.tables.pair_engine import PairEngine
+from tasks.train.tables.place import RankDevice
+from tasks.train.warm.earlier import DoesNotFitError
 
 _WARM_RATE = 0.1
 """Of the learning rate, where points begin as an earlier layout has them: a nightly map shall not jump."""
 
 
-class LayoutTrainer(Trainer):
-    """Trains the blocks of one rank."""
+class LayoutEngine(PairEngine):
+    """Points that begin somewhere sensible, and are moved sample by sample."""
 
     options: LayoutConfig
     fate_of_isolated = "their points lie around the others"
 
-    def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: Place | None = None) -> None:
-        """See `BlockTrainer`; what the recipe leaves to the model is settled first."""
+    def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: RankDevice | None = None) -> None:
+        """See `BlockEngine`; what the recipe leaves to the model is settled first."""
         self.edges = EdgeList.of(GraphStore.open(job.graph))
         self.settled = settled_of(job, self.edges)
         super().__init__(with_usual_numbers(job, self.settled), ranks, place)
@@ -58,23 +58,23 @@ class LayoutTrainer(Trainer):
         self.journal.write_progress("finding where points begin", force=True)
         if self.job.warm is not None:
             try:
-                found = earlier_points(self.job.warm, self.store, self.options, self.job.seed)
+                points = earlier_points(self.job.warm, self.store, self.options, self.job.seed)
                 self.progress.cold_because = ""
-                return found
+                return points
             except DoesNotFitError as error:
                 self.progress.cold_because = str(error)
-        found = first_points(self.config.start, self.store, self.edges, self.options.dim, self.job.seed)
-        return scaled(found, self.settled, self.edges)
+        points = first_points(self.config.start, self.store, self.edges, self.options.dim, self.job.seed)
+        return scaled(points, self.settled, self.edges)
 
     def rate(self, chunk: int) -> float:
         """Return the learning rate of a chunk: points that lay somewhere already shall not move far."""
         return super().rate(chunk) * (_WARM_RATE if self.progress.cold_because == "" else 1.0)
 
-    def run(self) -> None:
-        """Train; whether earlier points are there is known before the first step, whose rate depends on it."""
+    def step(self) -> None:
+        """Train a pool; whether earlier points are there is known before the first one, whose rate depends on it."""
         if self.job.warm is not None and self.progress.cold_because is None:
             _ = self._first
-        super().run()
+        super().step()
 
     def start(self, key: Key, table: RowTable) -> None:
         """Put the points of a block where they begin."""
@@ -93,10 +93,9 @@ class LayoutTrainer(Trainer):
         points -= points.mean(0, dtype=np.float64).astype(np.float32)
         manifest = self.store.manifest
         model = set_around_table(self.job.model, graph_facts(manifest), torch.from_numpy(points))
-        progress = self.journal.progress
-        progress.epoch, progress.best_epoch, progress.best_metric = 1, 1, 0.0
+        self.progress.epoch = 1
+        self.progress.take_score(0.0)
         checkpoint.save_atomic(checkpoint.best_state(model, self.job.digest, 1, 0.0), self.job.work / BEST)
-        self.journal.finish(self.grid.tables.numbers, str(self.place.device))
 
 
 def settled_of(job: Job[LayoutTrainConfig], edges: EdgeList) -> Settled:

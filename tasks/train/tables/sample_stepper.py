@@ -12,7 +12,7 @@ from models.vectors.base import AnyMeeting
 from tasks.arrays import Array
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
-from tasks.train.tables.objective import Ends, Learning
+from tasks.train.tables.objective import BlockEnds, Learning
 from tasks.train.tables.pools import Pool, drawn_chunk
 
 Run = Callable[[Callable[[int], None], int], None]
@@ -25,17 +25,12 @@ def one_by_one(call: Callable[[int], None], count: int) -> None:
         call(number)
 
 
-class LearningEngine:
-    """Trains chunks of a whole table without locks, and pairs of blocks each on a thread: see `Engine`."""
+class SampleStepper:
+    """Trains chunks of a whole table without locks, and pairs of blocks each on a thread: see `Stepper`."""
 
     def __init__(self, objective: Learning, grid: Grid, run: Run = run_each, meet: Meet | None = None) -> None:
-        """Remember what to do.
-
-        Args:
-            objective: learns.
-            grid: has the blocks.
-            run: calls a function for each of some numbers, on all threads or one by one.
-            meet: returns the tables of a pair of blocks where steps are taken; None: the grid's own.
+        """`run` calls a function for each of some numbers, on all threads or one by one; `meet` returns the tables of
+        a pair of blocks where steps are taken, None: the grid's own.
         """
         self.objective, self.grid, self.run, self.meet = objective, grid, run, meet or grid.meeting
 
@@ -49,7 +44,7 @@ class LearningEngine:
 
         names = {pairing.name: made.names(pairing) for pairing in made.pairings}
         tables = {name: (one_row(own), one_row(other)) for name, (own, other) in names.items()}
-        objective.learn(tables, [column[:0] for column in columns], (0, 0, 0), Ends(0, 0), 0.0)
+        objective.learn(tables, [column[:0] for column in columns], (0, 0, 0), BlockEnds(0, 0), 0.0)
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Have threads draw chunks and train them at once."""
@@ -59,7 +54,7 @@ class LearningEngine:
         def work(number: int) -> None:
             columns = drawn_chunk(objective.loader, chunks[number], objective.id_type)
             counts[number] = len(columns[0])
-            objective.learn(tables, columns, (chunks[number], 0, 0), Ends(0, 0), float(rates[number]))
+            objective.learn(tables, columns, (chunks[number], 0, 0), BlockEnds(0, 0), float(rates[number]))
 
         self.run(work, len(chunks))
         return loss, int(counts.sum())

@@ -10,15 +10,14 @@ from tasks.sampling.degrees import degrees, warn_of_isolated
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.loaders.samples.pairs import PairData, PairLoader
 from tasks.train.node_vectors.vectors import finish_vectors
-from tasks.train.tables.block_trainer import BlockTrainer
-from tasks.train.tables.learning_engine import LearningEngine
-from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.objective import PAIRS, Engine, Objective
+from tasks.train.tables.block_engine import BlockEngine
+from tasks.train.tables.objective import PAIRS, Negatives, PairLearning, Stepper
+from tasks.train.tables.sample_stepper import SampleStepper
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
 
 
-class Trainer(BlockTrainer):
-    """Trains the blocks of one rank."""
+class PairEngine(BlockEngine):
+    """Learns from pairs; at the end every node has a vector."""
 
     loader: PairLoader
     fate_of_isolated = "their vectors stay as they are drawn at first"
@@ -35,22 +34,22 @@ class Trainer(BlockTrainer):
             self.config, self.store.manifest, self.loader.expected, num_blocks, beyond_memory=beyond_memory
         )
 
-    def make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
+    def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
         """Return what takes the steps: the CPU's threads, or a device."""
-        self.negatives = Negatives(degrees(self.store), self.settings.num_blocks, self.options.negative_power)
-        objective = Objective(self.model, self.options, self.loader, self.negatives, self.job.seed)
+        negatives = Negatives(degrees(self.store), self.settings.num_blocks, self.options.negative_power)
+        objective = PairLearning(self.model, self.options, self.loader, negatives, self.job.seed)
         if self.ranks.is_main:
             samples = self.settings.total_chunks * self.loader.expected
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
             warn_of_isolated(self.store, self.fate_of_isolated)
         if device_memory is None:
-            engine = LearningEngine(objective, self.grid)
-            engine.compile()  # so that rates and times to go are those of the training
-            return engine
-        from tasks.train.tables.device import device_engine
+            stepper = SampleStepper(objective, self.grid)
+            stepper.compile()  # so that rates and times to go are those of the training
+            return stepper
+        from tasks.train.tables.device import device_stepper
 
         room = choose_device_room(self.grid.tables.num_blocks, sizes, device_memory)
-        return device_engine(objective, self.grid, self.place.device, device_memory, room)
+        return device_stepper(objective, self.grid, self.place.device, device_memory, room)
 
     def vectors(self) -> Array:
         """Return the vectors at the end, float32 (N, dim); in a file where the tables have no room in memory."""
@@ -61,6 +60,5 @@ class Trainer(BlockTrainer):
         return vectors
 
     def finish(self) -> None:
-        """Make the vectors, fit a head and write the outcome; rank 0 does so when the others have left."""
-        numbers, place = self.grid.tables.numbers, str(self.place.device)
-        finish_vectors(self.job, self.store, self.vectors(), self.journal, numbers, place)
+        """Make the vectors, fit a head and write both."""
+        finish_vectors(self.job, self.store, self.vectors(), self.journal)
