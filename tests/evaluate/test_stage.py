@@ -206,8 +206,11 @@ def test_errors_of_the_worker_keep_their_class(tmp_path: Path, home: Home) -> No
 
 def test_key_holds_what_is_measured_and_nothing_else() -> None:
     config = STAGE.config(Recipe(batch_size=7))  # type: ignore[arg-type]
-    kept = {"evaluator": {"name": "auto"}, "splits": ["valid", "test"], "batch_size": 7, "predictions": True}
-    assert config == {"evaluate": kept}  # the batch size changes last bits of scores
+    kept = {"splits": ["valid", "test"], "batch_size": 7, "predictions": True}
+    assert kept.items() <= config["evaluate"].items()  # the batch size changes last bits of scores
+    assert config["evaluate"]["evaluator"]["name"] == "auto"
+    assert config.keys() == {"evaluate"}
+    assert "memory" not in config["evaluate"]
 
 
 def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
 
 def check_self_training(train: TrainConfig, manifest: PartitionManifest) -> None:
     """Raise RecipeError where self-training is asked for and the task is not one class a node."""
-    task = (manifest.task, manifest.task_type, manifest.num_tasks)
-    if train.self_training is not None and task != ("node", "multiclass", 1):
+    one_class = manifest.split_rows.are_nodes and manifest.label_type.one_of_many and manifest.num_tasks == 1
+    if train.self_training is not None and not one_class:
         raise RecipeError(
             f"train.self_training is for one class a node, and {manifest.dataset} is a {manifest.task} task "
             f"({manifest.task_type}); remove it"
