@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array, blocks
-from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_ids, write_relations
 from tasks.ingest.triples.configs import TripleFilesConfig
@@ -28,6 +27,7 @@ from tasks.ingest.triples.policies import (
 )
 from tasks.ingest.triples.sources import Sources
 from tasks.ingest.writer import DatasetWriter
+from tasks.readers.columns import is_text
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, FeatureColumn
 
