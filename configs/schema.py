@@ -19,9 +19,9 @@ from configs.base import ConfigModel, FloatTuple, StrTuple
 from configs.families.training_sections import train_section
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
-from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.training import TrainBase, TrainConfig
 from configs.values.expectations import ExpectConfig
+from configs.values.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.values.sizes import number_of_bytes
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")

@@ -289,6 +289,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/writer.py: self._owner.folder / self.folder",
         "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / entry.path",
         "tasks/preprocess/transforms/vectors.py: self.folder / name",
+        "tasks/preprocess/transforms/vectors.py: self.folder / table.file",
         "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / self.entries[name].path",
     ],
     "checked before: a pattern of the option, `is_file_name`, or one of the names that a folder lists": [

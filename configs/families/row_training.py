@@ -8,13 +8,13 @@ from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig, ConfigModel
 from configs.layout_options import LAYOUT
-from configs.sections import (
+from configs.training import TrainBase
+from configs.values.sections import (
     LoaderSection,
     ScheduleSection,
     StrategySection,
     TripleLossSection,
 )
-from configs.training import TrainBase
 
 _NAMED = ("loader", "loss", "schedule", "strategy")
 

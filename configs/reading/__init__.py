@@ -1,1 +1,1 @@
-"""How texts become values: YAML, and users' files of code."""
+"""How texts become values, and values texts: YAML, users' files of code, what a recipe changes."""

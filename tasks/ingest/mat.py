@@ -37,7 +37,7 @@ class Mat(FileDataset):
         """Check the matrices and write them as tables."""
         from tasks.ingest.dataset_fields import dataset_fields
         from tasks.ingest.writer import DatasetWriter
-        from tasks.readers.matlab import read_matrices
+        from tasks.readers.arrays.matlab import read_matrices
 
         config = self.config
         matrices = read_matrices(self.path, [config.network, config.groups], self._check_shapes)

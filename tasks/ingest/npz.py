@@ -15,8 +15,8 @@ from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import NpzConfig
 from tasks.ingest.features import finite_float32
 from tasks.ingest.labels import has_label, number_labels, say_unlabelled
+from tasks.readers.arrays.npy import NpyFile, check_row, member_names
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
-from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, TaskType
 

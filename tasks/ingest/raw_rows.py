@@ -10,7 +10,7 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.readers.npy import NpyFile, NpyHeader, check_row, read_values
+from tasks.readers.arrays.npy import NpyFile, NpyHeader, check_row, read_values
 from tasks.readers.numbers import number_chunks
 
 _CHUNK_BYTES = 4 << 20

@@ -126,7 +126,7 @@ class Kind:
 
     def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
         """Yield the name, type of label and prediction of each task that is decided; of one the name is empty."""
-        yield "", manifest.label_type, prediction
+        return iter(())
 
     def evaluated_whole(self, opened: Opened, work: Path, seed: int) -> dict[str, Any] | None:
         """Evaluate what has no splits; return the fields of EvalReport. None: there are splits."""

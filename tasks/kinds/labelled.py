@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from configs.label_types import LabelType
+from configs.registry import EVALUATORS
 from tasks.arrays import Array
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
 from tasks.kinds.judged import Deciding, as_probabilities, split_column
 from tasks.storage.graph_store import GraphStore
@@ -18,8 +22,6 @@ if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.controls.features import ControlledGraph
     from tasks.controls.suite import Controls
-    from tasks.evaluators.evaluators import Evaluator
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
 
@@ -48,8 +50,6 @@ class LabelledKind(Kind):
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Score distinct rows."""
-        from tasks.evaluators.prediction import Prediction
-
         return Prediction(scores=self.raw_scores(predictor, model, rows.items), label=rows.label)
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
@@ -77,6 +77,10 @@ class LabelledKind(Kind):
         items = rows.items[part]
         columns = self.ids(opened, items) | {"split": split_column(rows.split, part, len(items))}
         return columns | self.judged(opened, label, deciding.ordered(scores), deciding)
+
+    def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
+        """Yield the one task."""
+        yield "", manifest.label_type, prediction
 
     def asked_rows(self, opened: Opened, items: Array, *, names_splits: bool) -> TaskRows:
         """Return nodes or graphs."""
@@ -111,9 +115,6 @@ class LabelledKind(Kind):
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
         """Return what tells something of the type of label."""
-        from configs.registry import EVALUATORS
-        from tasks.evaluators.making import make_evaluator
-
         configs = [EVALUATORS.config(dict(one)) for one in further_metrics(manifest.label_type)]
         return [make_evaluator(config, manifest) for config in configs]
 

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from configs.label_types import LabelType
+from configs.registry import EVALUATORS
 from tasks.arrays import Array
+from tasks.evaluators import metrics
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
+from tasks.kinds.judged import Deciding, split_column
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
@@ -21,11 +26,8 @@ if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.controls.features import ControlledGraph
     from tasks.controls.suite import Controls
-    from tasks.evaluators.evaluators import Evaluator
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
-    from tasks.kinds.judged import Deciding
 
 _SECONDARY = ("average_precision", "rocauc", "mrr")
 _BY_RELATION = ("rocauc", "pr_auc", "f1", "average_precision")
@@ -87,14 +89,8 @@ class LinkKind(PairKind):
         positive, negative = prediction.pairs()
         return positive.size + negative.size
 
-    def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
-        """Nothing is decided of pairs."""
-        return iter(())
-
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
         """Yield edges with their ranks, then given negatives, unless there are very many."""
-        from tasks.evaluators import metrics
-
         positive, negative = prediction.pairs()
         rank = pa.array(metrics.ranks(positive, negative), pa.float64())
         yield from self._scored(opened, rows, positive, 1, rank)
@@ -104,7 +100,6 @@ class LinkKind(PairKind):
             yield from self._scored(opened, flat, negative.reshape(-1), 0, pa.nulls(negative.size, pa.float64()))
 
     def _scored(self, opened: Opened, rows: TaskRows, scores: Array, label: int, rank: pa.Array) -> Iterator[Columns]:
-        from tasks.kinds.judged import split_column
 
         columns = self._ends(opened, np.asarray(rows.items))
         if rows.relations is not None:
@@ -152,9 +147,6 @@ class LinkKind(PairKind):
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
         """Return metrics of pairs."""
-        from configs.registry import EVALUATORS
-        from tasks.evaluators.making import make_evaluator
-
         names = _BY_RELATION if manifest.num_relations else _SECONDARY
         return [make_evaluator(EVALUATORS.config({"name": name}), manifest) for name in names]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.arrays import Array
+from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import TaskRows
 from tasks.kinds.labelled import LabelledKind
 from tasks.storage.manifests import SPLITS, DatasetManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
 
@@ -50,8 +50,6 @@ class NodeKind(LabelledKind):
         self, predictor: Predictor, model: GraphModel, parts: Sequence[TaskRows], metric: str = ""
     ) -> Iterator[Prediction]:
         """Score the nodes of all parts in one pass through the layers."""
-        from tasks.evaluators.prediction import Prediction
-
         everything = np.unique(np.concatenate([rows.items for rows in parts]))
         scores = predictor.node_scores(model, everything)
         for rows in parts:

@@ -10,7 +10,11 @@ import pyarrow as pa
 
 from configs.label_types import LabelType
 from tasks.arrays import Array, blocks
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import ROWS_AT_A_TIME, Columns, Kind, TaskRows
+from tasks.kinds.diagnosis.lists import list_length
+from tasks.kinds.judged import Deciding, split_column, values_column
 from tasks.kinds.node import NodeKind
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import GraphManifest
@@ -19,11 +23,8 @@ if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.controls.features import ControlledGraph
     from tasks.controls.suite import Controls
-    from tasks.evaluators.evaluators import Evaluator
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
-    from tasks.kinds.judged import Deciding
 
 _PLACES_AT_A_TIME = 1 << 17
 
@@ -35,9 +36,6 @@ class RankingKind(NodeKind):
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Rank all candidates for each row; with `metric` lists are returned too, as long as it looks at them."""
-        from tasks.evaluators.prediction import Prediction
-        from tasks.kinds.diagnosis.lists import list_length
-
         return Prediction(ranked=predictor.ranked(model, rows.items, list_length(metric) if metric else None))
 
     def score_all(
@@ -63,8 +61,6 @@ class RankingKind(NodeKind):
 
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
         """Yield a row for each place of a list."""
-        from tasks.kinds.judged import split_column, values_column
-
         assert prediction.ranked is not None
         lists, ids = prediction.ranked.lists, opened.ids.columns(rows.items)
         assert lists is not None

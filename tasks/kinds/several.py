@@ -9,7 +9,11 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.label_types import LabelType
+from configs.registry import EVALUATORS
 from tasks.arrays import Array
+from tasks.evaluators.evaluators import Evaluator, single_evaluator
+from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import HeadEvaluator, of_head
 from tasks.kinds.base import Columns
 from tasks.kinds.judged import Deciding, as_probabilities
 from tasks.kinds.labelled import further_metrics
@@ -21,8 +25,6 @@ from tasks.storage.manifests import GraphManifest
 if TYPE_CHECKING:
     from tasks.controls.features import ControlledGraph
     from tasks.controls.suite import Controls
-    from tasks.evaluators.evaluators import Evaluator
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
 
 
@@ -35,8 +37,6 @@ class SeveralKind(NodeKind):
 
     def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
         """Yield each task by its name."""
-        from tasks.evaluators.several import of_head
-
         for view in head_views(manifest):
             yield view.head.name, view.head.label_type, of_head(prediction, view)
 
@@ -61,9 +61,6 @@ class SeveralKind(NodeKind):
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
         """Return those of each task."""
-        from configs.registry import EVALUATORS
-        from tasks.evaluators.several import HeadEvaluator
-
         return [
             HeadEvaluator(EVALUATORS.config(dict(config)), manifest, view)
             for view in head_views(manifest)
@@ -79,7 +76,6 @@ class SeveralKind(NodeKind):
         warn: Callable[[str], None],
     ) -> None:
         """Look at each task's labels; only the first one's metric must be defined."""
-        from tasks.evaluators.evaluators import single_evaluator
         from tasks.kinds.measurable import check_labels_of, split_labels
 
         labels = split_labels(graph, graph[graph.manifest.split_rows.labels])

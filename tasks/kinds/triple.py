@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from configs.label_types import LabelType
+from configs.registry import EVALUATORS
 from tasks.arrays import Array
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, TaskRows, cut
+from tasks.kinds.judged import Deciding, split_column
 from tasks.kinds.link import _FACTOR, PairKind
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -21,11 +25,8 @@ if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.controls.features import ControlledGraph
     from tasks.controls.suite import Controls
-    from tasks.evaluators.evaluators import Evaluator
-    from tasks.evaluators.prediction import Prediction
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
-    from tasks.kinds.judged import Deciding
 
 
 class TripleKind(PairKind):
@@ -45,7 +46,6 @@ class TripleKind(PairKind):
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Rank heads, then tails."""
         from models.knowledge.base import KnowledgeModel
-        from tasks.evaluators.prediction import Prediction
         from tasks.ranking.triples import Triples
 
         assert isinstance(model, KnowledgeModel)
@@ -57,14 +57,8 @@ class TripleKind(PairKind):
         """Return how many entities were ranked."""
         return len(prediction.true_ranks())
 
-    def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
-        """Nothing is decided of triples."""
-        return iter(())
-
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
         """Yield triples and the filtered ranks of their ends."""
-        from tasks.kinds.judged import split_column
-
         heads, tails = np.split(prediction.true_ranks().mean, 2)
         names = relation_names(opened.dataset)
         assert rows.relations is not None
@@ -88,9 +82,6 @@ class TripleKind(PairKind):
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
         """Return the mean reciprocal rank."""
-        from configs.registry import EVALUATORS
-        from tasks.evaluators.making import make_evaluator
-
         return [make_evaluator(EVALUATORS.config({"name": "mrr"}), manifest)]
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def label_profile(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
         `kind` and `rows` (labelled ones), with `counts` of classes (kind `classes`), or of the positives of each label
         column (`positives`), or `values`, the 0th to 100th percentile of the first column (`percentiles`).
     """
-    if manifest.task_type in ("regression", "ranking"):  # of a ranking: how many candidates are right
+    if manifest.label_type.is_number or manifest.ranking is not None:  # of a ranking: how many candidates are right
         values = np.asarray(label[:, 0], np.float64)
         values = values[~np.isnan(values)]
         shown = np.quantile(values, np.linspace(0, 1, _QUANTILES)) if len(values) else np.empty(0)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 
 from configs.errors import DataError
-from configs.layout_options import LAYOUT
 from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.snapshot import Snapshot
@@ -45,7 +44,8 @@ def write_nodes(store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot
             time[:] = -1 if manifest.fit_before is None else ALWAYS  # types without a time
         for name in timed:
             fill(name, "time", time)
-    if manifest.task in ("node", LAYOUT) and "label" in columns[manifest.target_type]:
+    of_splits = manifest.split_rows
+    if not (of_splits.are_pairs or of_splits.are_graphs) and "label" in columns[manifest.target_type]:
         label = _create_label(store, writer, "label", num_nodes)
         if len(names) > 1:
             label[:] = -1 if label.ndim == 1 else np.nan
@@ -68,7 +68,7 @@ def write_graphs(store: DatasetStore, ids: IdSpace, writer: ArrayWriter) -> None
 
 def _create_label(store: DatasetStore, writer: ArrayWriter, name: str, rows: int) -> Array:
     """Classes are int64 (rows,); everything else float32 (rows, T), NaN where there is none."""
-    if store.manifest.task_type == "multiclass" and store.manifest.num_tasks == 1:
+    if store.manifest.label_type.one_of_many and store.manifest.num_tasks == 1:
         return writer.create(name, (rows,), np.int64)
     return writer.create(name, (rows, store.manifest.num_tasks), np.float32)
 

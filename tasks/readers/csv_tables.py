@@ -89,7 +89,7 @@ def as_texts(columns: Sequence[str]) -> pc.ConvertOptions:
 
 
 @dataclass(frozen=True)
-class TextTable:
+class TextTableFile:
     """A table in a file of text. Columns without a line of names are called `0`, `1`, ..."""
 
     path: Path

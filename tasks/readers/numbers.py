@@ -12,7 +12,7 @@ import pyarrow.csv as pc
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.readers.csv_tables import TextTable
+from tasks.readers.csv_tables import TextTableFile
 from tasks.readers.limits import MAX_GRAPHS
 
 
@@ -33,7 +33,7 @@ def number_chunks(path: Path, dtype: Any, *, num_columns: int | None = None, mis
     dtype = np.dtype(dtype)
     is_integer = dtype.kind == "i"
     missing = missing and not is_integer
-    table = TextTable(path, header=False, num_columns=num_columns)
+    table = TextTableFile(path, header=False, num_columns=num_columns)
     kind = pa.from_numpy_dtype(dtype) if is_integer else pa.float64()
     convert = pc.ConvertOptions(
         column_types=dict.fromkeys(table.names(), kind), null_values=[""] if missing else [], check_utf8=False

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from configs.errors import DataError, RecipeError, StageError
+from configs.label_types import label_type
 from models.base import GraphModel
 from tasks.apply.model.files import load_published, write_model
 from tasks.apply.threshold import threshold_of
@@ -233,12 +234,13 @@ def _matrix(case: Case) -> Array:
     ],
 )
 def test_what_is_no_threshold_is_refused(text: str, task_type: str, said: str) -> None:
-    manifest: Any = SimpleNamespace(task_type=task_type, heads=(), dataset="d", num_classes=2)
+    manifest: Any = SimpleNamespace(
+        task_type=task_type, label_type=label_type(task_type), heads=(), dataset="d", num_classes=2
+    )
     with pytest.raises(RecipeError, match=said):
         threshold_of(text, manifest, ["cat", "dog"])
-    assert threshold_of("dog=.3", SimpleNamespace(task_type="multiclass", num_classes=2), ["cat", "dog"]) == Threshold(  # type: ignore[arg-type]
-        1, 0.3
-    )
+    classes: Any = SimpleNamespace(label_type=label_type("multiclass"), num_classes=2)
+    assert threshold_of("dog=.3", classes, ["cat", "dog"]) == Threshold(1, 0.3)
 
 
 @pytest.mark.parametrize("kind", ["nodes", "molecules"])

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from configs.changes import all_options, all_rows, changed_options, changed_rows
 from configs.load import build_recipe, load_recipe, shipped_recipes
+from configs.reading.changes import all_options, all_rows, changed_options, changed_rows
 
 LEAST = {"name": "demo", "dataset": {"name": "synthetic"}, "model": {"name": "graphsage"}}
 

@@ -14,10 +14,10 @@ from configs.errors import DataError, RecipeError
 from configs.source_files import check_file, is_file, is_folder, open_file, read_json, user_path
 from tasks.apply.vector_files.reader import VectorFile
 from tasks.ingest.tables.files import TableFiles
-from tasks.readers.npy import NpyFile
+from tasks.readers.arrays.npy import NpyFile
+from tasks.readers.arrays.torch_files import load_torch
 from tasks.readers.parquet import open_parquet
 from tasks.readers.streams import open_stream
-from tasks.readers.torch_files import load_torch
 
 
 def bind(path: Path) -> None:

@@ -89,7 +89,7 @@ def id_map(path: str) -> Any:
 def array(path: str, member: str | None = None) -> Any:
     """Return an array, read as a whole and in chunks."""
     from tasks.ingest.raw_rows import NpyRows
-    from tasks.readers.npy import NpyFile
+    from tasks.readers.arrays.npy import NpyFile
 
     whole = NpyFile(Path(path), member).read()
     chunks = list(NpyRows(Path(path), member).chunks(np.float64))
@@ -101,7 +101,7 @@ def array(path: str, member: str | None = None) -> Any:
 def torch_file(path: str) -> Any:
     """Return a file of torch.save, and its entries as link splits read them."""
     from tasks.ingest.ogb.splits import as_array
-    from tasks.readers.torch_files import load_torch
+    from tasks.readers.arrays.torch_files import load_torch
 
     loaded = load_torch(Path(path))
     names = sorted(name for name in loaded if isinstance(name, str)) if isinstance(loaded, dict) else [""]
@@ -123,7 +123,7 @@ def matlab(path: str) -> Any:
 
     from tasks.ingest.configs import MatConfig
     from tasks.ingest.mat import Mat
-    from tasks.readers.matlab import read_matrices
+    from tasks.readers.arrays.matlab import read_matrices
 
     found = read_matrices(Path(path), ["network", "group"])
     with tempfile.TemporaryDirectory(dir=".") as folder:

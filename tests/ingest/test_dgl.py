@@ -20,7 +20,7 @@ from tasks.apply.graph_file import write_dgl
 from tasks.apply.model.needs import label_columns
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.preprocess.stage import STAGE as PREPROCESS
-from tasks.readers.dgl_file import read_dgl_file
+from tasks.readers.arrays.dgl_file import read_dgl_file
 from tasks.stage import Parent, run_stage
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore

@@ -184,6 +184,6 @@ def test_a_symmetric_matrix_but_for_rounding(ingest: Ingest, folder: Path) -> No
 def test_shapes_are_compared_before_numbers_are_read(
     ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.readers.matlab._MatReader.matrix", None)
+    monkeypatch.setattr("tasks.readers.arrays.matlab._MatReader.matrix", None)
     with pytest.raises(DataError, match=r"\[group\].* has the shape \(3, 2\); \(4, groups\) is needed"):
         ingest_mat(ingest, folder, {"network": np.eye(4), "group": np.ones((3, 2))})

@@ -173,6 +173,6 @@ def test_shapes_are_compared_before_anything_is_unpacked(
                 continue
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, values)
-    monkeypatch.setattr("tasks.readers.npy.read_values", None)
+    monkeypatch.setattr("tasks.readers.arrays.npy.read_values", None)
     with pytest.raises(DataError, match="has the shape"):
         ingest(name="npz", path="g.npz")

@@ -13,7 +13,7 @@ import torch
 
 from configs.errors import DataError
 from tasks.apply.graph_file import write_pyg
-from tasks.readers.pyg_file import read_pyg_file
+from tasks.readers.arrays.pyg_file import read_pyg_file
 from tests.ingest.conftest import Ingest
 from tests.ingest.test_dgl import AS_IT_IS, assert_same_graph, masks, preprocessed
 from tests.needs import import_package

@@ -13,7 +13,8 @@ from configs.errors import RecipeError
 from configs.load import build_recipe
 from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.ingest.synthetic import generator
-from tasks.ingest.synthetic.dataset import Synthetic, bayes_accuracy, features_alone, solve_delta
+from tasks.ingest.synthetic.dataset import Synthetic, features_alone
+from tasks.ingest.synthetic.generator import bayes_accuracy, solve_delta
 from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest
 

@@ -333,6 +333,6 @@ def test_rows_beside_vectors_are_counted_before_they_are_read(
 ) -> None:
     np.save("v.npy", np.ones((4, 2)))
     np.save("beside.npy", np.arange(5))
-    monkeypatch.setattr("tasks.readers.npy.read_values", None)
+    monkeypatch.setattr("tasks.readers.arrays.npy.read_values", None)
     with pytest.raises(DataError, match=r"beside\.npy: has 5 rows, and there are 4 vectors"):
         ingest(name="vectors", files="v.npy", **{what: "beside.npy"})

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +46,6 @@ def test_equal_weights_make_equal_files_as_open_as_others(tmp_path: Path) -> Non
     (tmp_path / "z").touch()
     assert (tmp_path / "x").stat().st_mode == (tmp_path / "z").stat().st_mode
     assert {path.name for path in tmp_path.iterdir()} == {"x", "y", "z"}
-
-
-def test_files_of_an_earlier_graphmill_are_read(tmp_path: Path) -> None:
-    header = {
-        "__metadata__": {"format": "pt", "made_by": "graphmill"},
-        "a": {"dtype": "BOOL", "shape": [1], "data_offsets": [0, 1]},
-        "b": {"dtype": "F32", "shape": [2], "data_offsets": [1, 9]},
-        "c": {"dtype": "I64", "shape": [], "data_offsets": [9, 17]},
-    }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    (tmp_path / "x").write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<?ffq", True, 1.0, 2.0, 7))
-    tensors = read_tensors(tmp_path / "x")
-    assert tensors["a"].tolist() == [True]
-    assert tensors["b"].tolist() == [1.0, 2.0]
-    assert tensors["c"].tolist() == 7
-    assert not any(tensor.data_ptr() % tensor.element_size() for tensor in tensors.values())
-    assert tensor_shapes(tmp_path / "x") == {"a": (1,), "b": (2,), "c": ()}
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:

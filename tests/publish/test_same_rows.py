@@ -295,7 +295,7 @@ def test_label_columns_go_by_their_names(tracked_home: Home, tmp_path: Path, tas
 @pytest.mark.parametrize("names", [["a", "b"], None])
 def test_classes_that_the_data_has_not_are_told_from_its_own(names: list[str] | None) -> None:
     scores = np.array([[3.0, 1.0, 7.0], [0.0, 2.0, 1.0]], np.float32)
-    manifest = SimpleNamespace(task="node", num_nodes=2, num_classes=2, ranking=None)
+    manifest = SimpleNamespace(kind="node", num_nodes=2, num_classes=2)
     store = SimpleNamespace(manifest=manifest, get=lambda _: None)
     opened: Any = SimpleNamespace(
         model=None, store=store, predictor=SimpleNamespace(node_scores=lambda model, nodes: scores[nodes])

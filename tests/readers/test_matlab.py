@@ -13,7 +13,7 @@ import pytest
 
 from configs.errors import DataError
 from tasks.readers import limits
-from tasks.readers.matlab import read_matrices
+from tasks.readers.arrays.matlab import read_matrices
 from tests.matlab_files import (
     DOUBLE,
     FULL,

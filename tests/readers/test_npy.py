@@ -17,7 +17,7 @@ from tasks.ingest.ogb.splits import link_split
 from tasks.ingest.raw_rows import NpyRows
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers import limits
-from tasks.readers.npy import NpyFile, member_names
+from tasks.readers.arrays.npy import NpyFile, member_names
 from tests.ingest.conftest import Ingest
 
 

@@ -8,7 +8,6 @@ import lzma
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import zstandard
@@ -19,7 +18,6 @@ from tasks.ingest.ogb.mappings import read_text_table
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers import csv_tables
 from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES
-from tasks.readers.numbers import read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.ids import as_kind
 
@@ -192,13 +190,6 @@ def test_numbers_at_the_edges(tmp_path: Path) -> None:
     assert read(path) == [(2**63 - 1, 1234567890123456789), (1 - 2**63, 0)]
     path.write_text("9007199254740993 0.5\n")
     assert read(path) == [(9007199254740993, 0.5)]
-
-
-def test_a_wide_first_line_asks_for_no_more_than_the_rows_can_fill(tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    path.write_bytes(b"1," * 50_000 + b"1\n" + b"1\n" * 900_000)
-    with pytest.raises(DataError, match=r"row 1\): the row has 1 columns, the others have 50001"):
-        read_numbers(path, np.int64)
 
 
 def test_arrow_s_batches_keep_their_types(tmp_path: Path) -> None:

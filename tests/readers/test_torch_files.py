@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from configs.errors import DataError
-from tasks.readers.torch_files import load_torch
+from tasks.readers.arrays.torch_files import load_torch
 
 
 @pytest.mark.parametrize("protocol", [2, 4])

@@ -225,8 +225,8 @@ def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: P
     warm = warm_start(chosen, home, parent)
     assert warm.as_of == "1"
     assert warm.weights == file_digest(warm.checkpoint)
-    job = Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work", warm)
-    assert job.digest != Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work").digest
+    job = Job.make(chosen, Path(graph.folder), graph.digest, tmp_path / "work", warm)
+    assert job.digest != Job.make(chosen, Path(graph.folder), graph.digest, tmp_path / "work").digest
     job.work.mkdir()
     assert Job.load(job.save()).warm == warm
     with own_settings():
@@ -256,7 +256,7 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     graph, parent = made.stages["partition"], earlier_training(later, home, graph_of(home, made))
     assert parent is not None
     assert parent.manifest.key == earlier.key
-    job = Job.make(later, Path(graph["folder"]), graph["digest"], tmp_path, warm_start(later, home, parent))
+    job = Job.make(later, Path(graph.folder), graph.digest, tmp_path, warm_start(later, home, parent))
     with own_settings():
         engine = make_engine(dataclasses.replace(job, warm=None))
         assert job.warm is not None

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from configs.base import ConfigModel
-from configs.changes import as_text
 from configs.errors import GraphmillError, IntegrityError
+from configs.reading.changes import as_text
 from configs.schema import Recipe
 from flows.records.run_record import all_runs
 from flows.terminal.console import format_bytes, format_seconds, out, table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from configs.changes import as_text
 from configs.errors import IntegrityError
+from configs.reading.changes import as_text
 from flows.commands.recipes.plan import flatten, shorten
 from flows.records.run_record import RunRecord
 from flows.terminal.console import out, table

@@ -19,8 +19,8 @@ from configs.source_files import is_file
 from tasks.apply.vector_files.formats import ids_path
 from tasks.apply.vector_files.writers import VECTOR
 from tasks.arrays import Array
+from tasks.readers.arrays.npy import NpyFile, NpyHeader, check_row
 from tasks.readers.columns import is_text
-from tasks.readers.npy import NpyFile, NpyHeader, check_row
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.storage.dataset_store import matrix
 

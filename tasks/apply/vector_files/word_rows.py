@@ -21,8 +21,8 @@ from configs.errors import DataError
 from configs.source_files import check_file, open_file
 from tasks.apply.vector_files.rows import VectorRows
 from tasks.arrays import Array
+from tasks.readers.arrays.npy import NpyHeader, check_row
 from tasks.readers.limits import BLOCK_BYTES, MAX_CELL_BYTES
-from tasks.readers.npy import NpyHeader, check_row
 from tasks.readers.streams import decode
 
 _NUMBER_CHARACTERS = 32  # no float takes more as text

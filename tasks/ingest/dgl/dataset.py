@@ -13,7 +13,7 @@ from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
 if TYPE_CHECKING:
-    from tasks.readers.dgl_file import SavedGraph, SavedGraphs
+    from tasks.readers.arrays.dgl_file import SavedGraph, SavedGraphs
 
 
 class GraphFile(FileDataset):
@@ -67,7 +67,7 @@ class DglFile(GraphFile):
 
     def read(self) -> SavedGraphs:
         """See GraphFile."""
-        from tasks.readers.dgl_file import read_dgl_file
+        from tasks.readers.arrays.dgl_file import read_dgl_file
 
         return read_dgl_file(self.path)
 
@@ -80,7 +80,7 @@ class PygFile(GraphFile):
 
     def read(self) -> SavedGraphs:
         """See GraphFile."""
-        from tasks.readers.pyg_file import read_pyg_file
+        from tasks.readers.arrays.pyg_file import read_pyg_file
 
         # Masks of edges have the names of those of nodes.
         return read_pyg_file(self.path, self.config.read_fields, self.config.ids)

@@ -13,7 +13,7 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, offsets
 from tasks.ingest.dgl.configs import GraphFileConfig
 from tasks.ingest.edges import EdgeCheck
-from tasks.readers.dgl_file import SavedGraph, SavedGraphs
+from tasks.readers.arrays.dgl_file import SavedGraph, SavedGraphs
 
 _NAMES = {"_N": "node", "_E": "to"}  # what DGL calls the only type and the only relation
 

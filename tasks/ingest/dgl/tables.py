@@ -19,7 +19,7 @@ from tasks.ingest.features import FeatureKind, finite_float32
 from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
-from tasks.readers.dgl_file import SavedGraphs
+from tasks.readers.arrays.dgl_file import SavedGraphs
 from tasks.stage import StageContext
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType, TaskType

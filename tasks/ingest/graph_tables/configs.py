@@ -12,7 +12,7 @@ from configs.metric_names import MetricName
 from configs.registry import DATASETS
 from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.graph_tables.split_options import OF_LINKS, SplitConfig
-from tasks.ingest.tables.table_configs import EdgeTableConfig, LabelTableConfig, NodeTableConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, LabelFilesConfig, NodeTableConfig
 from tasks.storage.manifests import SPLITS
 
 
@@ -44,7 +44,7 @@ class TablesConfig(ComponentConfig):
     """Node tables, one a type. A type that stands only in edges may be left out."""
     edges: Annotated[tuple[EdgeTableConfig, ...], BeforeValidator(_as_list)]
     """Edge tables."""
-    labels: LabelTableConfig | None = None
+    labels: LabelFilesConfig | None = None
     """Labels that stand in files of their own; they belong to `target_type`."""
     target_type: str | None = None
     """Node type that carries the labels; null: the one that has a label column, or the only one."""

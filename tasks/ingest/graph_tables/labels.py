@@ -27,7 +27,7 @@ from tasks.ingest.labels import (
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.intake import OFTEN_MISSING, Intake
-from tasks.ingest.tables.table_configs import LabelTableConfig
+from tasks.ingest.tables.table_configs import LabelFilesConfig
 from tasks.readers.columns import is_text, whole_numbers
 from tasks.stage import StageContext
 
@@ -219,7 +219,7 @@ def label_fields(
     return {"task_type": task_type, "metric": metric, "num_classes": num_classes}
 
 
-def note_unknown(table: LabelTableConfig, count: int, intake: Intake) -> None:
+def note_unknown(table: LabelFilesConfig, count: int, intake: Intake) -> None:
     """Say how many ids of a table of labels are left out, for no node has them."""
     if table.on_unknown_id == "drop" and count:
         intake.adjust(table, "unknown ids dropped", count)
@@ -228,7 +228,7 @@ def note_unknown(table: LabelTableConfig, count: int, intake: Intake) -> None:
         )
 
 
-def read_labels(table: LabelTableConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
+def read_labels(table: LabelFilesConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
     """Read labels that stand in a table of their own, a row a node. Raises DataError."""
     texts, numbers = labels.csv_kinds(table.label)
     seen = np.zeros(nodes.num_nodes, np.bool_)

@@ -23,7 +23,7 @@ from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import NO_LABEL
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, as_number
-from tasks.ingest.tables.table_configs import LabelTableConfig
+from tasks.ingest.tables.table_configs import LabelFilesConfig
 from tasks.readers.columns import is_text, to_int64, whole_numbers
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 
@@ -57,7 +57,7 @@ class Memberships:
     names_table: ClassVar[str] = "labels"
     """Table of the labels' names."""
 
-    def __init__(self, table: LabelTableConfig) -> None:
+    def __init__(self, table: LabelFilesConfig) -> None:
         """`table` has form: pairs or groups."""
         self.table = table
         self._labels = IdIndex()

@@ -12,7 +12,7 @@ from typing import Any
 from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import names_in
-from tasks.readers.npy import ZIP_ERRORS
+from tasks.readers.arrays.npy import ZIP_ERRORS
 from tasks.stage import StageContext
 from tasks.storage.file_names import file_name
 

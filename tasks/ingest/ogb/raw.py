@@ -13,8 +13,8 @@ from configs.source_files import is_file, is_folder, names_in
 from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.raw_rows import CsvRows, NpyRows, RawRows, checked_cast
+from tasks.readers.arrays.npy import NpyFile, member_names
 from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS
-from tasks.readers.npy import NpyFile, member_names
 from tasks.readers.numbers import read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.file_names import is_file_name

@@ -15,8 +15,8 @@ from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.weights import WeightCheck
+from tasks.readers.arrays.torch_files import load_torch
 from tasks.readers.numbers import read_numbers
-from tasks.readers.torch_files import load_torch
 from tasks.storage.manifests import SPLITS
 
 

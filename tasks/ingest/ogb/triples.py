@@ -26,7 +26,7 @@ from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.dealing import find_repeated
 from tasks.ingest.writer import DatasetWriter
-from tasks.readers.torch_files import load_torch
+from tasks.readers.arrays.torch_files import load_torch
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
 

@@ -19,7 +19,6 @@ from tasks.edge_ends import find_ends
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.splits import pair_keys, pick_splits
-from tasks.ingest.synthetic.dataset import solve_delta
 from tasks.ingest.writer import DatasetWriter, TableWriter, written_pairs
 from tasks.negatives import draw_pool
 from tasks.stage import StageContext
@@ -204,6 +203,30 @@ def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
         num_classes=config.num_classes if is_node else 0,
         checks=[check],
     )
+
+
+def bayes_accuracy(delta: float, num_classes: int) -> float:
+    """Return P(class k's score is largest) for scores N(delta, 1) of class k and N(0, 1) of the others.
+
+    Trapezoids over 12 standard deviations: exact to ten digits or so, since the integrand is smooth.
+    """
+    steps, low, high = 4000, -12.0, 12.0
+    width = (high - low) / steps
+    total = 0.0
+    for i in range(steps + 1):
+        x = low + i * width
+        inside = 0.5 * math.erfc(-(x + delta) / math.sqrt(2)) if num_classes > 1 else 1.0
+        total += math.exp(-x * x / 2) * inside ** (num_classes - 1)
+    return total * width / math.sqrt(2 * math.pi)
+
+
+def solve_delta(accuracy: float, num_classes: int) -> float:
+    """Return the delta at which features alone reach `accuracy` (between 1/K and 1), by bisection."""
+    low, high = 0.0, 12.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if bayes_accuracy(middle, num_classes) < accuracy else (low, middle)
+    return (low + high) / 2
 
 
 def _class_centres(config: SyntheticConfig) -> Array:

@@ -18,7 +18,7 @@ from configs.values.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.folder_keys import key_columns, keys_of
 from tasks.ingest.tables.paths import files_of
-from tasks.readers.csv_tables import TextTable, as_texts, check_delimiter
+from tasks.readers.csv_tables import TextTableFile, as_texts, check_delimiter
 from tasks.readers.duckdb_tables import duckdb_columns, read_duckdb
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.readers.table_formats.opened import open_versioned
@@ -161,10 +161,10 @@ class TableFiles:
             raise DataError("is a DuckDB file, which only the data set `database` reads; export the table", path=path)
         return self.table
 
-    def _text_table(self, path: Path, kind: Format) -> TextTable:
+    def _text_table(self, path: Path, kind: Format) -> TextTableFile:
         if kind == "edgelist":
-            return TextTable(path, self.delimiter or "", is_edge_list=True, whole_lines=self.whole_lines)
-        return TextTable(path, self.delimiter or ("\t" if kind == "tsv" else ","), self.header)
+            return TextTableFile(path, self.delimiter or "", is_edge_list=True, whole_lines=self.whole_lines)
+        return TextTableFile(path, self.delimiter or ("\t" if kind == "tsv" else ","), self.header)
 
     def _kind(self, path: Path) -> Format:
         if self.versioned is not None:

@@ -178,7 +178,7 @@ class EdgeTableConfig(FilesConfig):
         return self
 
 
-class LabelTableConfig(FilesConfig):
+class LabelFilesConfig(FilesConfig):
     """Labels in a table of their own."""
 
     files: StrTuple = Field(min_length=1)
@@ -200,12 +200,12 @@ class LabelTableConfig(FilesConfig):
     """Keep only so many labels, those that the most nodes have (pairs, groups); null: all."""
 
     @model_validator(mode="after")
-    def _columns_have_one_meaning(self) -> LabelTableConfig:
+    def _columns_have_one_meaning(self) -> LabelFilesConfig:
         check_columns("labels", {"id": self.id}, self.label, {})
         return self
 
     @model_validator(mode="after")
-    def _options_are_of_the_form(self) -> LabelTableConfig:
+    def _options_are_of_the_form(self) -> LabelFilesConfig:
         names = {"nodes": ("min_members", "most"), "pairs": (), "groups": ("id", "label", "header")}[self.form]
         for name in names:
             if getattr(self, name) != type(self).model_fields[name].default:

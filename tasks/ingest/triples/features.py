@@ -19,8 +19,8 @@ from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids, float32, numbers
 from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.names import UNKNOWN, Names
+from tasks.readers.arrays.npy import NpyFile, check_row
 from tasks.readers.limits import check_memory
-from tasks.readers.npy import NpyFile, check_row
 from tasks.readers.parquet import open_parquet, read_parquet
 
 _CHUNK_BYTES = 8 << 20

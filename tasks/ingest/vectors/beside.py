@@ -15,10 +15,10 @@ from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, to_labels
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.vectors.matrices import is_idx
+from tasks.readers.arrays.idx import IdxFile
+from tasks.readers.arrays.npy import NpyFile
 from tasks.readers.columns import is_text, whole_numbers
-from tasks.readers.idx import IdxFile
 from tasks.readers.lines import read_lines
-from tasks.readers.npy import NpyFile
 from tasks.storage.manifests import TaskType
 
 _MAX_EXACT = 2**53

@@ -13,8 +13,8 @@ from configs.errors import DataError
 from configs.matching import listed
 from tasks.arrays import Array, blocks
 from tasks.ingest.raw_rows import NpyRows, checked_cast
-from tasks.readers.idx import IdxFile
-from tasks.readers.npy import NpyFile, check_row, member_names
+from tasks.readers.arrays.idx import IdxFile
+from tasks.readers.arrays.npy import NpyFile, check_row, member_names
 
 _CHUNK_BYTES = 4 << 20
 

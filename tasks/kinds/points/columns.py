@@ -55,7 +55,7 @@ def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes:
     labels = _labels(store, dataset, nodes)
     if labels is not None:
         found["label"] = labels
-    if any(f"{split}_idx" in store for split in SPLITS):
+    if any(f"{split}_idx" in store and len(store[f"{split}_idx"]) for split in SPLITS):
         split = splits_of(store, nodes, manifest.num_nodes)
         found["split"] = split_column(split, slice(None), len(nodes))
     offsets = getattr(manifest, "part_offsets", ())

@@ -62,14 +62,14 @@ class Space(NamedTuple):
 class RankLists(NamedTuple):
     """What is known of m queries so far."""
 
-    limits: NDArray[np.float32]
-    """(m, a), ascending: distances whose ranks are asked for."""
-    closer: NDArray[np.int64]
-    """(m, a + 1): how many rows are first closer than limit i."""
-    near: NDArray[np.float32]
-    """(m, k), ascending: distances of the nearest rows."""
-    ids: NDArray[np.int64]
-    """(m, k): those rows."""
+    limits: Array
+    """float32 (m, a), ascending: distances whose ranks are asked for."""
+    closer: Array
+    """int64 (m, a + 1): how many rows are first closer than limit i."""
+    near: Array
+    """float32 (m, k), ascending: distances of the nearest rows."""
+    ids: Array
+    """int64 (m, k): those rows."""
 
 
 def nearest_and_ranks(

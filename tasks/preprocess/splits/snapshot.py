@@ -194,14 +194,15 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: IdSpace) -> Snaps
         raise RecipeError(f"snapshot.as_of={as_of}: a set of graphs has no times; leave it out")
     tables = {f"edges/{kind.name}": (kind.source, kind.target) for kind in manifest.edge_types}
     triples = [f"split/{split}" for split in SPLITS] if manifest.task == "triple" else []
-    if manifest.task == "link":
+    splits_links = manifest.task == "link"
+    if splits_links:
         tables |= dict.fromkeys(_HELD_OUT, next(iter(tables.values())))
     timed = {name for name, table in manifest.tables.items() if "time" in table.columns}
     if timed.isdisjoint([*(f"nodes/{name}" for name in source.node_types), *tables, *triples]):
         raise no_times(recipe)
     unit = time_unit(recipe)
     until = last_time(as_of, unit)
-    if manifest.task == "link":
+    if splits_links:
         _check_links(manifest, timed)
     births = _entity_births(store, source, triples) if triples else _node_births(store, source, tables, timed)
     kept = np.flatnonzero(births <= until)
@@ -211,7 +212,9 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: IdSpace) -> Snaps
         raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {shown}")
     new_id = np.full(source.num_nodes, -1, source.id_type)
     new_id[kept] = np.arange(len(kept), dtype=source.id_type)
-    existing = _existing(manifest, source, kept, all_edges=recipe.snapshot.split == "time")
+    existing = _existing(manifest, source, kept)
+    if recipe.snapshot.split == "time" and (splits_links or triples):
+        existing = _with_held_out(existing, of_links=splits_links)
     ids = IdSpace(existing, source.symmetrize, source.add_loops)
     return Snapshot(unit, until, source, ids, DatasetStore(store.folder, existing), births, kept, new_id)
 
@@ -275,29 +278,31 @@ def _take_first(nodes: Array, times: Array, births: Array) -> None:
         births[nodes[i]] = min(births[nodes[i]], times[i])
 
 
-def _existing(manifest: DatasetManifest, source: IdSpace, kept: Array, *, all_edges: bool) -> DatasetManifest:
-    """Describe the data set with the nodes that exist; with `all_edges` held-out edges stand among the others.
-
-    Raises DataError where edges carry features, which held-out ones do not have.
-    """
+def _existing(manifest: DatasetManifest, source: IdSpace, kept: Array) -> DatasetManifest:
+    """Describe the data set with the nodes that exist."""
     ends = np.searchsorted(kept, source.type_offsets)
     node_types = tuple(
         NodeType(name=kind.name, num_nodes=int(last - first), features=kind.features)
         for kind, first, last in zip(manifest.node_types, ends, ends[1:], strict=False)
     )
-    manifest = manifest.model_copy(update={"node_types": node_types})
-    if not all_edges or manifest.task not in ("link", "triple"):
-        return manifest
+    return manifest.model_copy(update={"node_types": node_types})
+
+
+def _with_held_out(manifest: DatasetManifest, *, of_links: bool) -> DatasetManifest:
+    """Describe the data set with held-out edges among the others of their types.
+
+    Raises DataError where edges of links carry features, which held-out ones do not have.
+    """
     tables, edge_types = dict(manifest.tables), []
     for kind in manifest.edge_types:
         name = f"edges/{kind.name}"
-        if manifest.task == "link" and kind.features:
+        if of_links and kind.features:
             raise DataError(
                 "a split by time makes training edges of held-out ones, and those have no features in the data set; "
                 "keep its own split (snapshot.split=keep), or leave dataset.edges.features and categorical out",
                 path=name,
             )
-        parts = [name, *(_HELD_OUT if manifest.task == "link" else (f"{HELD_OUT}/{kind.name}",))]
+        parts = [name, *(_HELD_OUT if of_links else (f"{HELD_OUT}/{kind.name}",))]
         tables[name] = _put_together([manifest.tables[part] for part in parts if part in manifest.tables])
         edge_types.append(kind.model_copy(update={"num_edges": tables[name].num_rows}))
     return manifest.model_copy(update={"tables": tables, "edge_types": tuple(edge_types)})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from configs.changes import all_rows, changed_rows
+from configs.reading.changes import all_rows, changed_rows
 from configs.schema import Recipe
 from tasks.publish.facts import headline, metric_names, score_rows
 from tasks.publish.report import sections

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from configs.changes import all_options, changed_options
+from configs.reading.changes import all_options, changed_options
 from configs.schema import Recipe
 from tasks.markdown import plain_markdown
 from tasks.publish.facts import metric_names, score_rows

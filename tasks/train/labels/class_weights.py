@@ -58,9 +58,10 @@ def class_weights(
         weights = tuple(tuple(map(_balanced, columns)) for columns in counts)
     for task, columns, of_columns in zip(tasks, counts, weights, strict=True):
         of = f" of {task.name}" if isinstance(task, TaskHead) else ""
-        if len(columns) > 1:
-            _say_lacking([str(number) for number, count in enumerate(columns) if not count.all()], of, say)
-        elif columns:
+        lacking = [str(number) for number, count in enumerate(columns) if not count.all()]
+        if len(columns) > 1 and lacking:
+            say(f"train.class_weight: label columns{of} with one value in training stay as they are: {listed(lacking)}")
+        elif len(columns) == 1:
             _say_weights(_class_names(task, None if of else names), columns[0], of_columns[0], of, say)
     return weights
 
@@ -134,11 +135,6 @@ def _count(graph: GraphStore, heads: Sequence[HeadView], tasks: Sequence[TaskMan
                 codes = column[column >= 0].astype(np.int64)  # NaN and -1: no label
                 count += np.bincount(codes, minlength=len(count))[: len(count)]
     return counts
-
-
-def _say_lacking(columns: list[str], of: str, say: Callable[[str], None]) -> None:
-    if columns:
-        say(f"train.class_weight: label columns{of} with one value in training stay as they are: {listed(columns)}")
 
 
 def _say_weights(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,10 @@ def with_predicted_labels(store: GraphStore, teacher: Path, min_probability: flo
     label = np.full(manifest.num_nodes, -1, np.int64)
     label[train] = store["label"][train]
     label[others[confident]] = likely.argmax(1)[confident]
-    return _Overlay(store, {"label": label, "train_idx": np.union1d(train, others[confident]).astype(train.dtype)})
+    grown = GraphStore(store.folder, manifest)
+    # A store opens arrays when they are asked for: these are open already, in memory.
+    grown._open |= {"label": label, "train_idx": np.union1d(train, others[confident]).astype(train.dtype)}
+    return grown
 
 
 def _of_target_type(store: GraphStore) -> Array:
@@ -40,11 +42,3 @@ def _of_target_type(store: GraphStore) -> Array:
     if types is None:
         return np.arange(manifest.num_nodes)
     return np.flatnonzero(types == manifest.node_types.index(manifest.target_type))
-
-
-class _Overlay(GraphStore):
-    """A graph some of whose arrays are replaced by others in memory."""
-
-    def __init__(self, store: GraphStore, arrays: dict[str, Array]) -> None:
-        super().__init__(store.folder, store.manifest)
-        self._open: dict[str, Any] = dict(arrays)

@@ -50,7 +50,10 @@ class PartitionParallel(Strategy):
         manifest = store.manifest
         assert isinstance(manifest, PartitionManifest)
         bounds = manifest.rank_bounds(self.ranks.world_size)
-        self._largest = _largest_share(store, bounds)
+        # The rank that has most seeds. Edges count where they lead to (as in `LocalGraph`, at most).
+        seeds = store["train_idx"] if manifest.split_rows.are_nodes else store["train_edges"][:, 1]
+        places = np.searchsorted(bounds, seeds, side="right") - 1
+        self._largest = int(np.bincount(places, minlength=len(bounds) - 1).max())
         local = LocalGraph(store, bounds[self.ranks.rank], bounds[self.ranks.rank + 1], self.config.halo_hops)
         self._nodes = torch.from_numpy(local.nodes)
         return local
@@ -71,10 +74,3 @@ class PartitionParallel(Strategy):
         assert isinstance(batch, Batch)
         local = batch.inputs.node_ids
         return replace(batch, inputs=replace(batch.inputs, node_ids=self._nodes.to(local.device)[local]))
-
-
-def _largest_share(store: GraphStore, bounds: tuple[int, ...]) -> int:
-    """Return the seeds of the rank that has most. Edges count where they lead to (as in `LocalGraph`, at most)."""
-    nodes = store["train_idx"] if store.manifest.split_rows.are_nodes else store["train_edges"][:, 1]
-    places = np.searchsorted(bounds, nodes, side="right") - 1
-    return int(np.bincount(places, minlength=len(bounds) - 1).max())

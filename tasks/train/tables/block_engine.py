@@ -217,7 +217,10 @@ class BlockEngine(Engine):
         pool, rate = self.draws.draw(chunks), self.rate(chunks.start)
         losses = np.zeros((self.settings.num_blocks, self.settings.num_blocks))
         for met in self.rounds:
-            self.grid.bring_round(met, self.strategy.rank_of)
+            of_round = {
+                key: self.strategy.rank_of(place) for place, pair in enumerate(met) for key in self.grid.keys(*pair)
+            }
+            self.grid.bring(of_round)
             own = [pair for place, pair in enumerate(met) if self.strategy.rank_of(place) == self.ranks.rank]
             for low in range(0, len(own), self.place.workers):
                 some = own[low : low + self.place.workers]

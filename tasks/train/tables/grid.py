@@ -19,7 +19,6 @@ from models.vectors.configs import Pairing
 from tasks.arrays import Array, blocks
 from tasks.train.ranks.collectives import from_all, move
 from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.settings import TableSizes
 
@@ -155,10 +154,6 @@ class Grid:
                 self._versions.pop(key, None)
                 table = self._loaded[key] = self.tables.empty(key)
                 move(_arrays(table), holder, rank)
-
-    def bring_round(self, met: Round, rank_of: Any) -> None:
-        """Move the blocks of a round to the ranks that train them."""
-        self.bring({key: rank_of(place) for place, pair in enumerate(met) for key in self.keys(*pair)})
 
     def load(self, keys: Iterable[Key], *, to_change: bool = False) -> None:
         """Have blocks in memory, all of them at a time; others leave it where there is no room.

@@ -1,7 +1,7 @@
 """A graph of PyG in a file of `torch.save`, read without PyG and torch: what it names is never imported nor run.
 
 `HeteroData` and `Data` keep a store of arrays for each type of nodes and of edges. What their pickles name of PyG gets
-stand-ins here that hold what the pickle gives them; any other name is refused (`tasks/readers/torch_files.py`). What
+stand-ins here that hold what the pickle gives them; any other name is refused (`torch_files.py`). What
 `to_dict()` gives holds the same without names.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.readers.dgl_file import SavedGraph, SavedGraphs, Triplet
+from tasks.readers.arrays.dgl_file import SavedGraph, SavedGraphs, Triplet
+from tasks.readers.arrays.torch_files import load_torch
 from tasks.readers.limits import MAX_COUNT, check_memory
-from tasks.readers.torch_files import load_torch
 
 _ONE = ("_N", "_E", "_N")
 _NODE_BYTES = 24  # of a node without anything, while tables are written

@@ -17,8 +17,8 @@ import numpy as np
 
 from configs.errors import DataError
 from tasks.arrays import Array, blocks
+from tasks.readers.arrays.npy import read_values
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
-from tasks.readers.npy import read_values
 from tasks.readers.streams import STREAM_ERRORS, open_stream, stream_error
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

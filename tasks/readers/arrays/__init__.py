@@ -1,0 +1,1 @@
+"""Files that hold arrays: of NumPy, MATLAB, torch, DGL and PyG."""
