@@ -32,7 +32,7 @@ class RowsModel(GraphModel):
         nn.Module.__init__(self)
         config.check_task(facts.task)
         self.config, self.facts = config, facts
-        self.encoder = NodeEncoder(replace(facts, feature_dim=0, categories=()), config.dim, project=False)
+        self.encoder = NodeEncoder(replace(facts, feature_dim=0, categories=()), self.vector_dim, project=False)
         self.layers = nn.ModuleList()
         self.finish = nn.Identity()
 
