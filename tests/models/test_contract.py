@@ -16,6 +16,7 @@ from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.losses import LOSSES
 from tasks.inference.predictor import Predictor
+from tasks.kinds.of import predict
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
@@ -86,8 +87,8 @@ def test_one_file_is_a_model(tmp_path: Path, task: str, loader: str) -> None:
     assert model.config.alpha == 0.3
     assert MODELS.summary("damped_mean") == "Mean of the neighbours, damped by the node's own vector."
     check_learns(model, store, made)
-    whole = Predictor(store).predict(model, "test")
-    layered = Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test")
+    whole = predict(Predictor(store), model, "test")
+    layered = predict(Predictor(store, whole_graph_bytes=0, chunk_edges=50), model, "test")
     name = "positive" if task == "link" else "scores"
     np.testing.assert_allclose(getattr(layered, name), getattr(whole, name), rtol=1e-4, atol=1e-5)
 

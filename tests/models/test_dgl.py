@@ -25,6 +25,7 @@ from models.facts import GraphFacts
 from models.losses import LOSSES
 from tasks.apply.model.published import model_recipe
 from tasks.inference.predictor import Predictor
+from tasks.kinds.of import predict
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
@@ -114,9 +115,9 @@ def test_every_convolution_trains_saves_and_serves(tmp_path: Path, conv: str) ->
     model, store = build(parent, conv)
     train(model, store, make_loader("full", store, FeatureSource.of(store, model), model))
     again = saved_and_loaded(model, tmp_path)
-    expected = Predictor(store).predict(model, "test").scores
-    assert_same(Predictor(store).predict(again, "test").scores, expected)
-    assert_same(Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(again, "test").scores, expected)
+    expected = predict(Predictor(store), model, "test").scores
+    assert_same(predict(Predictor(store), again, "test").scores, expected)
+    assert_same(predict(Predictor(store, whole_graph_bytes=0, chunk_edges=50), again, "test").scores, expected)
 
 
 @pytest.mark.parametrize("conv", sorted(CONVOLUTIONS))
@@ -141,8 +142,8 @@ def test_every_convolution_reads_blocks_or_says_why_not(tmp_path: Path, conv: st
     with torch.no_grad():
         expected = model(Batch([block], inputs, torch.empty(0), 0, rows=rows))
         assert_same(model(loader.batch(np.arange(loader.num_seeds), 0)), expected)
-    whole = Predictor(store).predict(model, "test").scores
-    assert_same(Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test").scores, whole)
+    whole = predict(Predictor(store), model, "test").scores
+    assert_same(predict(Predictor(store, whole_graph_bytes=0, chunk_edges=50), model, "test").scores, whole)
 
 
 @pytest.mark.parametrize("conv", sorted(CONVOLUTIONS))
@@ -153,8 +154,8 @@ def test_every_convolution_learns_pairs_and_graphs(tmp_path: Path, conv: str) ->
         train(model, store, make_loader(loader, store, FeatureSource.of(store, model), model))
         again = saved_and_loaded(model, folder)
         name = "positive" if task == "link" else "scores"
-        expected = getattr(Predictor(store).predict(model, "test"), name)
-        got = Predictor(store, whole_graph_bytes=0, chunk_edges=50, batch_size=7).predict(again, "test")
+        expected = getattr(predict(Predictor(store), model, "test"), name)
+        got = predict(Predictor(store, whole_graph_bytes=0, chunk_edges=50, batch_size=7), again, "test")
         assert_same(getattr(got, name), expected)
 
 
@@ -162,8 +163,8 @@ def test_every_convolution_learns_pairs_and_graphs(tmp_path: Path, conv: str) ->
 def test_edge_weights_count(tmp_path: Path, conv: str) -> None:
     parent = rich_graph(tmp_path, "node")
     model, store = build(parent, conv, edge_weights=True)
-    before = Predictor(store).predict(model, "test").scores
-    assert_same(Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test").scores, before)
+    before = predict(Predictor(store), model, "test").scores
+    assert_same(predict(Predictor(store, whole_graph_bytes=0, chunk_edges=50), model, "test").scores, before)
     block, inputs = whole_graph(store, FeatureSource.of(store, model))
     heavier = replace(block, weight=block.weight * torch.linspace(0.5, 2, block.num_edges))  # type: ignore[operator]
     model.eval()
@@ -175,7 +176,7 @@ def test_edge_weights_count(tmp_path: Path, conv: str) -> None:
 @pytest.mark.parametrize("conv", ["GATv2Conv", "SAGEConv", "HGTConv"])
 def test_the_last_convolution_may_make_the_scores(tmp_path: Path, conv: str) -> None:
     model, store = build(rich_graph(tmp_path, "node"), conv, head="none", norm="none")
-    assert Predictor(store).predict(model, "test").scores.shape[1] == 4
+    assert predict(Predictor(store), model, "test").scores.shape[1] == 4
 
 
 def test_it_is_what_dgl_computes(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from models.block import Batch, Block, Inputs, aggregate
 from models.facts import GraphFacts
 from models.losses import LOSSES
 from tasks.inference.predictor import Predictor
+from tasks.kinds.of import predict
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
@@ -87,8 +88,8 @@ def test_every_model_predicts_alike_whole_and_layer_by_layer(
     if refusal:
         assert any(f"model.{option} " in refusal for option in options)
         return
-    whole = Predictor(store).predict(model, "test")
-    pieces = Predictor(store, batch_size=17, whole_graph_bytes=0).predict(model, "test")
+    whole = predict(Predictor(store), model, "test")
+    pieces = predict(Predictor(store, batch_size=17, whole_graph_bytes=0), model, "test")
     for ours, theirs in ((whole.scores, pieces.scores), (whole.positive, pieces.positive)):
         if ours is not None:
             assert np.allclose(ours, theirs, atol=1e-4)
@@ -112,8 +113,8 @@ def test_layers_of_other_widths_predict_alike(tmp_path: Path, name: str, options
     store.manifest.arrays["edge_weight"] = store.manifest.arrays["csc_indices"]
     config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 3, **options})
     model: GraphModel = MODELS.create(config, graph_facts(store.manifest))
-    whole = Predictor(store).predict(model, "test").scores
-    pieces = Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test").scores
+    whole = predict(Predictor(store), model, "test").scores
+    pieces = predict(Predictor(store, whole_graph_bytes=0, chunk_edges=50), model, "test").scores
     np.testing.assert_allclose(pieces, whole, rtol=1e-4, atol=1e-5)
 
 
