@@ -17,6 +17,7 @@ from models.dgl.configs import DglConfig
 from models.dgl.convolutions import complete_options, find_convolution
 from models.dgl.handles import block_handle, end_degrees, graph_handle
 from models.facts import GraphFacts
+from models.kernels.dense.linear import Linear
 from models.layers.encoders import EdgeEncoder
 from models.layers.layer import BatchNorm, own_rows
 
@@ -54,9 +55,9 @@ class Sizes:
             "no": False,
         }
         if word == "mlp":
-            return nn.Sequential(nn.Linear(self.in_dim, self.out_dim), nn.ReLU(), nn.Linear(self.out_dim, self.out_dim))
+            return nn.Sequential(Linear(self.in_dim, self.out_dim), nn.ReLU(), Linear(self.out_dim, self.out_dim))
         if word == "edge_map":
-            return nn.Linear(self.edge_dim, self.in_dim * self.out_dim)
+            return Linear(self.edge_dim, self.in_dim * self.out_dim)
         return made[word]
 
 
@@ -114,12 +115,12 @@ class DglConv(nn.Module):
         like_nodes = "edges_like_nodes" in self.spec.reads
         if like_nodes or "edges" in self.spec.reads or ("edges_if_any" in self.spec.reads and facts.has_edge_features):
             self.edges = EdgeEncoder(facts, sizes.in_dim if like_nodes else sizes.edge_dim)
-        self.pseudo = nn.Sequential(nn.Linear(2, 2), nn.Tanh()) if "degrees" in self.spec.reads else None
+        self.pseudo = nn.Sequential(Linear(2, 2), nn.Tanh()) if "degrees" in self.spec.reads else None
         self.conv = make_convolution(config.conv, options, sizes)
         self.linear: nn.Module = nn.Identity()
         self.width = self._measured_width(config, sizes)
         if self.width != sizes.out_dim:
-            self.linear = nn.Linear(self.width, sizes.out_dim)
+            self.linear = Linear(self.width, sizes.out_dim)
 
     def _measured_width(self, config: DglConfig, sizes: Sizes) -> int:
         """Convolve a ring of three nodes and return how wide the result is. Raises RecipeError."""

@@ -17,6 +17,7 @@ from models.facts import GraphFacts
 from models.kernels.attention.attention import gat_attention
 from models.kernels.attention.edge_dropout import EdgeDropout
 from models.kernels.backends import widen
+from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
 from models.kernels.sparse.spmm import weighted_sum
@@ -126,7 +127,7 @@ class GatConv(AttentionConv):
         self, in_dim: int, heads: int, dim: int, *, mean: bool, config: AttentionConfig, edges: GraphFacts | None = None
     ) -> None:
         super().__init__(heads, dim, mean=mean, config=config, edges=edges)
-        self.linear = nn.Linear(in_dim, heads * dim, bias=False)
+        self.linear = Linear(in_dim, heads * dim, bias=False)
         self.source = nn.Parameter(torch.empty(heads, dim))
         self.target = nn.Parameter(torch.empty(heads, dim))
         for weight in (self.linear.weight, self.source, self.target):
@@ -137,7 +138,7 @@ class GatConv(AttentionConv):
         # <s, W x> = <W^T s, x>: the scores come from the narrow side, without products of the size of z.
         weight = self.linear.weight.view(self.heads, self.dim, -1)
         folded = torch.cat([(weight * vector.unsqueeze(2)).sum(1) for vector in (self.source, self.target)])
-        z, (score_src, score_dst) = self.split(self.linear(x)), F.linear(x, folded).chunk(2, 1)
+        z, (score_src, score_dst) = self.split(self.linear(x)), linear(x, folded).chunk(2, 1)
         score_dst = own_rows(block, score_dst)
         if self.carried is not None:
             adj = self.edges(block)

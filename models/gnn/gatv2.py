@@ -11,6 +11,7 @@ from models.configs import Gatv2Config
 from models.facts import GraphFacts
 from models.gnn.gat import AttentionConv, AttentionModel
 from models.kernels.attention.attention import gatv2_attention, gatv2_scores
+from models.kernels.dense.linear import Linear
 from models.layers.layer import own_rows
 
 
@@ -21,8 +22,8 @@ class Gatv2Conv(AttentionConv):
         self, in_dim: int, heads: int, dim: int, *, mean: bool, config: Gatv2Config, edges: GraphFacts | None = None
     ) -> None:
         super().__init__(heads, dim, mean=mean, config=config, edges=edges)
-        self.source = nn.Linear(in_dim, heads * dim)
-        self.target = self.source if config.share_weights else nn.Linear(in_dim, heads * dim)
+        self.source = Linear(in_dim, heads * dim)
+        self.target = self.source if config.share_weights else Linear(in_dim, heads * dim)
         self.attention = nn.Parameter(torch.empty(heads, dim))
         for weight in (self.source.weight, self.target.weight, self.attention):
             nn.init.xavier_uniform_(weight)

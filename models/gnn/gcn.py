@@ -10,6 +10,7 @@ from models.base import GraphModel
 from models.block import Block
 from models.configs import GcnConfig
 from models.facts import GraphFacts
+from models.kernels.dense.linear import Linear
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers.edge_features import Scales, SummedEdges
 from models.layers.layer import own_rows
@@ -51,7 +52,7 @@ class GcnConv(nn.Module):
     def __init__(self, in_dim: int, out_dim: int, edges: GraphFacts | None = None) -> None:
         """`edges`: of a graph whose edge features are read."""
         super().__init__()
-        self.linear = nn.Linear(in_dim, out_dim, bias=False)
+        self.linear = Linear(in_dim, out_dim, bias=False)
         self.bias = nn.Parameter(torch.zeros(out_dim))
         self.map_first = out_dim < in_dim
         self.edges = None if edges is None else SummedEdges(edges, out_dim)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from models.block import Block, aggregate
+from models.kernels.dense.linear import Linear
 from models.kernels.sparse.message import message_sum, softmax_aggregate
 from models.layers.encoders import EdgeEncoder
 from models.layers.layer import FusedSequential, hidden_layers, own_rows
@@ -37,7 +38,7 @@ class GenConv(nn.Module):
         else:
             self.beta = None
         hidden = hidden_layers(in_dim, 2 * in_dim, config.mlp_layers - 1, config.activation, norm=config.norm)
-        self.mlp = FusedSequential(*hidden, nn.Linear(2 * in_dim if hidden else in_dim, out_dim))
+        self.mlp = FusedSequential(*hidden, Linear(2 * in_dim if hidden else in_dim, out_dim))
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""

@@ -12,6 +12,7 @@ from models.base import GraphModel
 from models.block import Batch, Block, aggregate
 from models.configs import GinConfig
 from models.facts import GraphFacts
+from models.kernels.dense.linear import Linear
 from models.kernels.sparse.message import message_sum
 from models.kernels.sparse.segment import segment_broadcast, segment_reduce
 from models.layers.encoders import EdgeEncoder
@@ -30,7 +31,7 @@ class GinConv(nn.Module):
         self.eps = nn.Parameter(torch.zeros(1))
         self.edges = EdgeEncoder(facts, in_dim) if facts.has_edge_features else None
         hidden = hidden_layers(in_dim, 2 * out_dim, 1, "relu", norm="batch")
-        self.mlp = FusedSequential(*hidden, nn.Linear(2 * out_dim, out_dim))
+        self.mlp = FusedSequential(*hidden, Linear(2 * out_dim, out_dim))
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""

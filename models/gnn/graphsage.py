@@ -13,6 +13,7 @@ from models.block import Block, aggregate
 from models.configs import GraphSageConfig
 from models.facts import GraphFacts
 from models.kernels.dense.convolve import convolve
+from models.kernels.dense.linear import Linear
 from models.layers.edge_features import SummedEdges
 from models.layers.layer import own_rows
 
@@ -31,9 +32,9 @@ class SageConv(nn.Module):
         """`edges`: of a graph whose edge features are read."""
         super().__init__()
         self.aggregator = aggregator
-        self.own = nn.Linear(in_dim, out_dim)
-        self.neighbor = nn.Linear(in_dim, out_dim, bias=False)
-        self.pool = nn.Sequential(nn.Linear(in_dim, in_dim), nn.ReLU()) if aggregator == "max" else None
+        self.own = Linear(in_dim, out_dim)
+        self.neighbor = Linear(in_dim, out_dim, bias=False)
+        self.pool = nn.Sequential(Linear(in_dim, in_dim), nn.ReLU()) if aggregator == "max" else None
         self.edges = None if edges is None else SummedEdges(edges, out_dim)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:

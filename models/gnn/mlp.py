@@ -12,6 +12,7 @@ from models.base import GraphModel
 from models.block import Block
 from models.configs import MlpConfig
 from models.facts import GraphFacts
+from models.kernels.dense.linear import Linear
 from models.layers.layer import own_rows
 
 
@@ -20,7 +21,7 @@ class OwnRows(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
-        self.own = nn.Linear(in_dim, out_dim)
+        self.own = Linear(in_dim, out_dim)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Map the destinations' rows; edges play no part."""

@@ -13,6 +13,7 @@ from models.base import GraphModel
 from models.block import Block
 from models.configs import RgcnConfig
 from models.facts import GraphFacts
+from models.kernels.dense.linear import Linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers.encoders import NodeEncoder
@@ -54,7 +55,7 @@ class RelationalConv(nn.Module):
     def __init__(self, in_dim: int, out_dim: int, num_relations: int, num_bases: int | None) -> None:
         super().__init__()
         self.num_relations = num_relations
-        self.own = nn.Linear(in_dim, out_dim)
+        self.own = Linear(in_dim, out_dim)
         self.maps = nn.Parameter(torch.empty(num_bases or num_relations, in_dim, out_dim))
         for matrix in self.maps:
             nn.init.xavier_uniform_(matrix)

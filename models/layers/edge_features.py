@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.backends import widen
+from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers.encoders import CategoryEmbedding
@@ -33,7 +34,7 @@ class _EdgeMaps(nn.Module):
 
     def __init__(self, facts: GraphFacts, dim: int) -> None:
         super().__init__()
-        self.numbers = nn.Linear(facts.edge_feature_dim, dim, bias=False) if facts.edge_feature_dim else None
+        self.numbers = Linear(facts.edge_feature_dim, dim, bias=False) if facts.edge_feature_dim else None
         self.categories = CategoryEmbedding(facts.edge_categories, dim) if facts.edge_categories else None
         self.num_columns = len(facts.edge_categories)
 
@@ -85,7 +86,7 @@ class AttendedEdges(_EdgeMaps):
         terms = []
         if self.numbers is not None:
             folded = (self.numbers.weight.view(self.heads, self.dim, -1) * self.vector.unsqueeze(2)).sum(1)
-            terms.append(widen(F.linear(self._numbers(block, adj), folded)))
+            terms.append(widen(linear(self._numbers(block, adj), folded)))
         if self.categories is not None:
             folded = (self._table().view(-1, self.heads, self.dim) * self.vector).sum(2)
             terms.append(F.embedding_bag(self._codes(block, adj), folded, mode="sum"))
@@ -98,7 +99,7 @@ class AttendedEdges(_EdgeMaps):
             numbers = self._numbers(block, adj)[:, None].expand(-1, self.heads, -1).contiguous()
             summed = weighted_sum(_each_edge(adj), numbers, attention)
             maps = self.numbers.weight.view(self.heads, self.dim, -1)
-            terms.append(F.linear(summed.flatten(1), _side_by_side(maps)))
+            terms.append(linear(summed.flatten(1), _side_by_side(maps)))
         if self.categories is not None:
             codes, table = self._codes(block, adj), self._table()
             name = f"categories of {adj.num_edges} attended edges"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from models.kernels.dense.linear import Linear
 from models.layers.dropout import Dropout
 from models.layers.layer import Activation
 from models.layers.node_types import TypedLinear
@@ -87,12 +88,12 @@ class NodeEncoder(nn.Module):
         mapped = typed or facts.categories or (project and (facts.feature_dim or width != dim))
         self.linear: nn.Linear | TypedLinear | None = None
         if width and mapped:
-            self.linear = TypedLinear(width, dim, node_types) if typed else nn.Linear(width, dim)
+            self.linear = TypedLinear(width, dim, node_types) if typed else Linear(width, dim)
         self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
         self.out_dim = dim if mapped else width
         """Columns of the result."""
         self.num_labels = labels
-        self.labels = nn.Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
+        self.labels = Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
         self.rows: nn.Embedding | None = None
         self.dropout = Dropout(dropout)
         self.activation = Activation(activation) if activation else nn.Identity()
@@ -157,7 +158,7 @@ class EdgeEncoder(nn.Module):
 
     def __init__(self, facts: GraphFacts, dim: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(facts.edge_feature_dim, dim) if facts.edge_feature_dim else None
+        self.linear = Linear(facts.edge_feature_dim, dim) if facts.edge_feature_dim else None
         self.categories = CategoryEmbedding(facts.edge_categories, dim) if facts.edge_categories else None
         self.combinations: Tensor | None
         self.strides: Tensor

@@ -10,6 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.dense.batch_norm import Running, batch_norm
 from models.kernels.dense.dropout import relu_dropout
+from models.kernels.dense.linear import Linear
 from models.layers.dropout import Dropout
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def hidden_layers(
     parts: list[nn.Module] = []
     for number in range(count):
         norms = [] if norm is None else [make_norm(norm, dim)]
-        parts += [nn.Linear(dim if number else in_dim, dim), *norms, Activation(activation, dropout)]
+        parts += [Linear(dim if number else in_dim, dim), *norms, Activation(activation, dropout)]
     return parts
 
 
@@ -161,10 +162,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, maps: int, config: ModelConfig) -> None:
         super().__init__()
-        self.first = nn.Linear(dim, dim) if maps == 2 else nn.Identity()
+        self.first = Linear(dim, dim) if maps == 2 else nn.Identity()
         self.dropout = Dropout(config.dropout)
         self.activation = DropoutFirst(config.activation, config.dropout)
-        self.last = nn.Linear(dim, dim)
+        self.last = Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map each row."""
@@ -192,7 +193,7 @@ class Layer(nn.Module):
             self.activation = Activation(config.activation, config.dropout, inplace=may_overwrite)
         self.shortcut: nn.Module | None = None
         if config.residual:
-            self.shortcut = nn.Identity() if in_dim == out_dim else nn.Linear(in_dim, out_dim, bias=False)
+            self.shortcut = nn.Identity() if in_dim == out_dim else Linear(in_dim, out_dim, bias=False)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from models.kernels.dense.linear import Linear
+
 
 def type_sizes(types: Tensor, num_types: int, counts: tuple[int, ...] | None) -> list[int]:
     """Return how many of `types`, int64 (n,), are 0, 1, ..., num_types - 1; `counts`: what is known of that."""
@@ -19,7 +21,7 @@ class TypedLinear(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int, num_types: int) -> None:
         super().__init__()
-        self.maps = nn.ModuleList(nn.Linear(in_dim, out_dim) for _ in range(num_types))
+        self.maps = nn.ModuleList(Linear(in_dim, out_dim) for _ in range(num_types))
 
     def forward(self, x: Tensor, node_type: Tensor, counts: tuple[int, ...] | None = None) -> Tensor:
         """Map rows x (n, in_dim) of types int64 (n,), each below num_types, to (n, out_dim).

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from models.kernels.dense.linear import Linear
 from models.kernels.sparse.pairs import pair_product
 from models.kernels.sparse.segment import segment_reduce
 from models.layers.layer import hidden_layers
@@ -19,7 +20,7 @@ class NodeHead(nn.Module):
 
     def __init__(self, dim: int, out_dim: int, *, linear: bool = True) -> None:
         super().__init__()
-        self.linear = nn.Linear(dim, out_dim) if linear else nn.Identity()
+        self.linear = Linear(dim, out_dim) if linear else nn.Identity()
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the nodes that the batch asks about."""
@@ -47,7 +48,7 @@ class LinkHead(nn.Module):
         self.is_cosine = kind == "cosine"
         if kind == "mlp":
             hidden = hidden_layers(dim, hidden_dim, num_layers - 1, "relu", dropout)
-            self.mlp = nn.Sequential(*hidden, nn.Linear(hidden_dim if hidden else dim, 1))
+            self.mlp = nn.Sequential(*hidden, Linear(hidden_dim if hidden else dim, 1))
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's pairs."""
@@ -71,7 +72,7 @@ class GraphHead(nn.Module):
     def __init__(self, dim: int, out_dim: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
-        self.linear = nn.Linear(dim, out_dim)
+        self.linear = Linear(dim, out_dim)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's graphs."""

@@ -15,6 +15,7 @@ from models.dgl.adapter import load_dgl, make_bipartite
 from models.dgl.conv import Sizes, make_convolution
 from models.dgl.convolutions import find_convolution
 from models.dgl.relations import TWO_MAPS, check_convolution, place_of
+from models.kernels.dense.linear import Linear
 from models.layers.encoders import CategoryEmbedding
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.configs import DglHeteroConfig
@@ -37,7 +38,7 @@ class RelationEdges(nn.Module):
             name = facts.relation_names[number]
             raise RecipeError(f"{place_of(name)} reads edge features, and edges of {name} have none; take another one")
         self.dim = dim
-        self.numbers = nn.Linear(width, dim) if width else None
+        self.numbers = Linear(width, dim) if width else None
         self.categories = CategoryEmbedding(tuple(facts.edge_categories[c] for c in codes), dim) if codes else None
 
     def forward(self, relation: RelationBlock) -> Tensor:
@@ -109,7 +110,7 @@ class DglHeteroConv(TypedConv):
         self.mods = nn.ModuleDict({str(r): RelationConv(config, facts, r) for r in hop.relations})
         counts = {t: sum(facts.relation_ends[r][1] == t for r in hop.relations) for t in hop.targets}
         stacks = counts if config.aggregate == "stack" else {}
-        self.stacks = nn.ModuleDict({str(t): nn.Linear(n * dim, dim) for t, n in stacks.items() if n})
+        self.stacks = nn.ModuleDict({str(t): Linear(n * dim, dim) for t, n in stacks.items() if n})
 
     def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Convolve: x by type (num_src_t, dim) -> by target type (num_dst_t, dim)."""

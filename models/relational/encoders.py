@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
+from models.kernels.dense.linear import Linear
 from models.kernels.sparse.segment import segment_reduce
 from models.layers.dropout import Dropout
 from models.layers.encoders import CategoryEmbedding
@@ -37,15 +38,15 @@ class TypeEncoder(nn.Module):
         dim = config.hidden_dim
         width = len(columns_of(facts.node_columns, number, facts.feature_dim))
         codes = columns_of(facts.node_codes, number, len(facts.categories))
-        self.numbers = nn.Linear(width, dim, bias=False) if width else None
+        self.numbers = Linear(width, dim, bias=False) if width else None
         self.categories = CategoryEmbedding(tuple(facts.categories[c] for c in codes), dim) if codes else None
         self.ages = AgeEncoding(sines=config.ages == "sines") if facts.has_times and config.ages != "none" else None
-        self.age_map = nn.Linear(self.ages.width, dim, bias=False) if self.ages else None
+        self.age_map = Linear(self.ages.width, dim, bias=False) if self.ages else None
         self.row = nn.Parameter(torch.empty(1, dim))
         nn.init.xavier_uniform_(self.row)
         further: list[nn.Module] = []
         for _ in range(config.encoder_layers - 1):
-            further += [Activation(config.activation, config.dropout), nn.Linear(dim, dim)]
+            further += [Activation(config.activation, config.dropout), Linear(dim, dim)]
         self.further = nn.Sequential(*further)
         self.dropout = Dropout(config.input_dropout)
 
@@ -115,7 +116,7 @@ class RowVectors(nn.Module):
         self.numbers, self.rate = types, config.id_options.dropout
         self.num_rows = sum(self.sizes)
         self.dim: int = config.id_options.dim
-        self.maps = nn.ModuleDict({str(t): nn.Linear(self.dim, config.hidden_dim, bias=False) for t in types})
+        self.maps = nn.ModuleDict({str(t): Linear(self.dim, config.hidden_dim, bias=False) for t in types})
 
     def look_up(self, inputs: TypedInputs, table: nn.Module) -> dict[int, Tensor]:
         """Return the vectors of each type's rows, (n_t, dim), 0 where there is none."""
@@ -151,7 +152,7 @@ class EdgeTerm(nn.Module):
         self.has_features = bool(width or codes)
         self.ages = AgeEncoding(sines=False) if self.has_features and facts.has_times and ages else None
         width += self.ages.width if self.ages else 0
-        self.numbers = nn.Linear(width, dim, bias=False) if width else None
+        self.numbers = Linear(width, dim, bias=False) if width else None
         self.categories = CategoryEmbedding(tuple(facts.edge_categories[c] for c in codes), dim) if codes else None
 
     def forward(self, relation: RelationBlock) -> Tensor | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from configs.registry import MODELS
+from models.kernels.dense.linear import Linear
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.configs import HeteroSageConfig
 from models.relational.encoders import EdgeTerm
@@ -27,8 +28,8 @@ class HeteroSageConv(TypedConv):
     def __init__(self, facts: GraphFacts, hop: LayerPlan, dim: int, *, ages: bool) -> None:
         super().__init__()
         self.hop = hop
-        self.own = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
-        self.maps = nn.ModuleDict({str(r): nn.Linear(dim, dim, bias=False) for r in hop.relations})
+        self.own = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
+        self.maps = nn.ModuleDict({str(r): Linear(dim, dim, bias=False) for r in hop.relations})
         self.edges = nn.ModuleDict({str(r): EdgeTerm(facts, r, dim, ages=ages) for r in hop.relations})
 
     def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
+from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
 from models.kernels.sparse.sddmm import sddmm
@@ -60,7 +61,7 @@ def _through(x: Tensor, first: nn.Linear, second: Tensor) -> Tensor:
     heads, dim, out = second.shape
     weight = torch.einsum("hdi,hde->hei", first.weight.view(heads, dim, -1), second).reshape(heads * out, -1)
     bias = torch.einsum("hd,hde->he", first.bias.view(heads, dim), second).flatten()
-    return F.linear(x, weight, bias).view(len(x), heads, out)
+    return linear(x, weight, bias).view(len(x), heads, out)
 
 
 class HgtConv(TypedConv):
@@ -78,10 +79,10 @@ class HgtConv(TypedConv):
         dim, ages = config.hidden_dim, config.ages != "none"
         sources = sorted({facts.relation_ends[r][0] for r in hop.relations})
         reached = sorted({facts.relation_ends[r][1] for r in hop.relations})
-        self.keys = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in sources})
-        self.values = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in sources})
-        self.queries = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in reached})
-        self.outputs = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
+        self.keys = nn.ModuleDict({str(t): Linear(dim, dim) for t in sources})
+        self.values = nn.ModuleDict({str(t): Linear(dim, dim) for t in sources})
+        self.queries = nn.ModuleDict({str(t): Linear(dim, dim) for t in reached})
+        self.outputs = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
         self.skips = nn.ParameterDict({str(t): nn.Parameter(torch.ones(())) for t in hop.targets})
         self.maps = nn.ModuleDict({str(r): RelationMaps(self.heads, dim) for r in hop.relations})
         self.edges = nn.ModuleDict({str(r): EdgeTerm(facts, r, dim, ages=ages) for r in hop.relations})

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
+from models.kernels.dense.linear import Linear
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers.dropout import Dropout
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
@@ -35,9 +36,9 @@ class PinSageConv(TypedConv):
         """`kind`: number of the type whose rows are visited."""
         super().__init__()
         self.hop, self.kind = hop, kind
-        self.messages = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
-        self.own = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
-        self.pooled = nn.ModuleDict({str(t): nn.Linear(dim, dim, bias=False) for t in hop.targets})
+        self.messages = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
+        self.own = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
+        self.pooled = nn.ModuleDict({str(t): Linear(dim, dim, bias=False) for t in hop.targets})
         self.dropout = Dropout(dropout)
 
     def forward(self, block: TypedBlock, x: Mapping[int, Tensor]) -> dict[int, Tensor]:

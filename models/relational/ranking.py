@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from models.kernels.dense.linear import Linear
 from models.layers.layer import hidden_layers
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class RankingHead(nn.Module):
         """`id_dims`: columns of the rows that are learnt of seeds and of candidates, 0: none."""
         super().__init__()
         width = config.dim or dim
-        self.source, self.candidate = nn.Linear(dim, width), nn.Linear(dim, width)
-        self.source_ids, self.candidate_ids = (nn.Linear(ids, width, bias=False) if ids else None for ids in id_dims)
+        self.source, self.candidate = Linear(dim, width), Linear(dim, width)
+        self.source_ids, self.candidate_ids = (Linear(ids, width, bias=False) if ids else None for ids in id_dims)
         self.margin = config.margin if config.loss == "max_margin" else None
         self.scale = 1 / math.sqrt(width)
         self.popularity = nn.Parameter(torch.zeros(POPULARITY)) if config.popularity else None
@@ -52,7 +53,7 @@ class RankingHead(nn.Module):
         self.mlp: nn.Sequential | None = None
         if config.score == "mlp":
             hidden = hidden_layers(width, width, 1, "relu", dropout)
-            self.mlp = nn.Sequential(*hidden, nn.Linear(width, 1))
+            self.mlp = nn.Sequential(*hidden, Linear(width, 1))
 
     def towers(self, x: tuple[Tensor, Tensor], ids: tuple[Tensor | None, Tensor | None]) -> tuple[Tensor, Tensor]:
         """Return the vectors of seeds and candidates from what the layers end with, and their learnt rows."""

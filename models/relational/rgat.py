@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
 from models.kernels.attention.attention import gat_attention
+from models.kernels.dense.linear import Linear, linear
 from models.layers.dropout import draw_key
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.configs import RgatConfig
@@ -32,7 +32,7 @@ class RelationAttention(nn.Module):
         super().__init__()
         self.heads: int = config.heads
         self.rate, self.slope = config.attention_dropout, config.negative_slope
-        self.map = nn.Linear(dim, dim, bias=False)
+        self.map = Linear(dim, dim, bias=False)
         self.source = nn.Parameter(torch.empty(self.heads, dim // self.heads))
         self.target = nn.Parameter(torch.empty(self.heads, dim))
         for weight in (self.map.weight, self.source, self.target):
@@ -42,8 +42,8 @@ class RelationAttention(nn.Module):
         """Attend: x (num_src, dim), x_dst (num_dst, dim) -> (num_dst, dim)."""
         # <s, W x> = <W^T s, x>
         weight = self.map.weight.view(self.heads, -1, x.shape[1])
-        z, score_src = self.map(x), F.linear(x, (weight * self.source.unsqueeze(2)).sum(1))
-        score_dst = F.linear(x_dst, self.target)
+        z, score_src = self.map(x), linear(x, (weight * self.source.unsqueeze(2)).sum(1))
+        score_dst = linear(x_dst, self.target)
         active = self.training and self.rate > 0
         y = gat_attention(
             relation.adjacency,
@@ -64,7 +64,7 @@ class RgatConv(TypedConv):
         super().__init__()
         self.hop = hop
         dim, ages = config.hidden_dim, config.ages != "none"
-        self.own = nn.ModuleDict({str(t): nn.Linear(dim, dim) for t in hop.targets})
+        self.own = nn.ModuleDict({str(t): Linear(dim, dim) for t in hop.targets})
         self.attention = nn.ModuleDict({str(r): RelationAttention(dim, config) for r in hop.relations})
         self.edges = nn.ModuleDict({str(r): EdgeTerm(facts, r, dim, ages=ages) for r in hop.relations})
 

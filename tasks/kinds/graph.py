@@ -9,8 +9,8 @@ import numpy as np
 
 from tasks.arrays import Array
 from tasks.kinds.base import Columns, TaskRows, finite
-from tasks.kinds.judged import split_column
-from tasks.kinds.labelled import LabelledKind, splits_of
+from tasks.kinds.judged import split_column, splits_of
+from tasks.kinds.labelled import LabelledKind
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from configs.label_types import LabelType
 from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
 
 FILE_NAME = "predictions.parquet"
@@ -150,3 +151,13 @@ def as_probabilities(kind: LabelType, scores: Array) -> Array:
     if kind.is_number:
         return scores
     return probabilities(scores) if kind.one_column and scores.shape[1] > 1 else sigmoid(scores)
+
+
+def splits_of(store: GraphStore, items: Array, count: int) -> Array:
+    """Return the split of each of some nodes or graphs, `count` in all: int8 (n,), its place in SPLITS, or behind."""
+    code = np.full(count, len(SPLITS), np.int8)
+    for number, split in enumerate(SPLITS):
+        index = store.get(f"{split}_idx")
+        if index is not None:
+            code[np.asarray(index)] = number
+    return code[items]

@@ -14,9 +14,9 @@ from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
-from tasks.kinds.judged import Deciding, as_probabilities, split_column
+from tasks.kinds.judged import Deciding, as_probabilities, split_column, splits_of
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import SPLITS, GraphManifest
+from tasks.storage.manifests import GraphManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -151,13 +151,3 @@ class LabelledKind(Kind):
     def labels(self, store: GraphStore) -> Array | None:
         """Return them; None: the data has none."""
         return store.get(store.manifest.split_rows.labels)
-
-
-def splits_of(store: GraphStore, items: Array, count: int) -> Array:
-    """Return the split of each of some nodes or graphs, `count` in all: int8 (n,), its place in SPLITS, or behind."""
-    code = np.full(count, len(SPLITS), np.int8)
-    for number, split in enumerate(SPLITS):
-        index = store.get(f"{split}_idx")
-        if index is not None:
-            code[np.asarray(index)] = number
-    return code[items]

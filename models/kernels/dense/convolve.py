@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.kernels.dense.linear import to_compute
+from models.kernels.dense.products import factor, gradient_of_matrix, gradients_of_map, multiply_rows, new_rows
 from models.kernels.dense.row_products import rows_are_stable
-from models.kernels.memory import empty
 from models.kernels.shapes import check_shape
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.product import multiply
@@ -51,11 +52,8 @@ def convolve(
         ValueError: shapes that do not fit together.
     """
     _check(adj, x, own_weight, neighbor_weight, bias, edge_weight, target_scale, pooled)
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind):
-        dtype = torch.get_autocast_dtype(kind)
-        x, pooled = x.to(dtype), None if pooled is None else pooled.to(dtype)
-    inputs = (x, own_weight, neighbor_weight, bias)
+    pooled = None if pooled is None else to_compute(pooled)
+    inputs = (to_compute(x), own_weight, neighbor_weight, bias)
     return _Convolve.apply(*inputs, adj, edge_weight, target_scale, pooled)  # type: ignore[no-untyped-call]
 
 
@@ -126,24 +124,6 @@ def _side_by_side(left: Tensor, right: Tensor) -> Tensor | None:
     return left.as_strided((len(left), 2 * width), stride)
 
 
-def _products(terms: list[tuple[Tensor, Tensor]], bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-    """Return sum_i x_i M_i + bias, or that added to `out`."""
-    if out is None:
-        (x, matrix), *terms = terms
-        out = empty((len(x), matrix.shape[1]), x.dtype, x.device)
-        # With `out` products do not go by autocast.
-        torch.mm(x, matrix, out=out) if bias is None else torch.addmm(bias, x, matrix, out=out)
-        bias = None
-    for x, matrix in terms:
-        out.addmm_(x, matrix)
-    return out if bias is None else out.add_(bias)
-
-
-def _by_matrix(grad: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient by M of x M^T: (n, m), (n, k) -> (m, k)."""
-    return torch.mm(grad.t(), x, out=empty((grad.shape[1], x.shape[1]), x.dtype, x.device))
-
-
 class _Convolve(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -157,22 +137,23 @@ class _Convolve(torch.autograd.Function):
         target_scale: Tensor | None,
         pooled: Tensor | None,
     ) -> Tensor:
-        own, neighbor = own_weight.to(x.dtype).t(), neighbor_weight.to(x.dtype).t()
-        bias = None if bias is None else bias.to(x.dtype)
+        own, neighbor = factor(own_weight, x).t(), factor(neighbor_weight, x).t()
+        bias = None if bias is None else factor(bias, x)
         own_rows = x[: adj.num_dst]
         ctx.adj, ctx.edge_weight, ctx.target_scale = adj, edge_weight, target_scale
         ctx.maps_first = pooled is None and _maps_first(adj, own_weight)
         ctx.is_known = pooled is not None
         both = None if pooled is None else _side_by_side(own_rows, pooled)
         if both is not None:
-            y = _products([(both, torch.cat([own, neighbor]))], bias)
+            y = multiply_rows([(both, torch.cat([own, neighbor]))], new_rows(both, len(own_weight)), bias)
         elif ctx.maps_first:
-            y = multiply(adj, _products([(x, neighbor)]), edge_weight, None, None, target_scale)
-            _products([(own_rows, own)], bias, y)
+            mapped = multiply_rows([(x, neighbor)], new_rows(x, len(own_weight)))
+            y = multiply(adj, mapped, edge_weight, None, None, target_scale)
+            multiply_rows([(own_rows, own)], y, bias, accumulate=True)
         else:
             if pooled is None:
                 pooled = multiply(adj, x, edge_weight, None, None, target_scale)
-            y = _products([(own_rows, own), (pooled, neighbor)], bias)
+            y = multiply_rows([(own_rows, own), (pooled, neighbor)], new_rows(own_rows, len(own_weight)), bias)
         ctx.save_for_backward(x, own_weight, neighbor_weight, pooled)
         return y
 
@@ -181,28 +162,28 @@ class _Convolve(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, own_weight, neighbor_weight, pooled = ctx.saved_tensors
         grad = grad.contiguous()
-        own, neighbor = own_weight.to(grad.dtype), neighbor_weight.to(grad.dtype)
+        own, neighbor = factor(own_weight, grad), factor(neighbor_weight, grad)
         num_dst = len(grad)
         grad_mapped = _to_sources(ctx, grad) if ctx.maps_first else None
         grad_x = grad_own = grad_neighbor = grad_bias = None
         if ctx.needs_input_grad[0]:
             if grad_mapped is not None:
-                grad_x = _products([(grad_mapped, neighbor)])
+                grad_x = multiply_rows([(grad_mapped, neighbor)], new_rows(x, x.shape[1]))
             elif ctx.is_known:
                 grad_x = torch.zeros_like(x)
             else:
-                grad_x = _to_sources(ctx, _products([(grad, neighbor)]))
-            _products([(grad, own)], out=grad_x[:num_dst])
+                grad_x = _to_sources(ctx, multiply_rows([(grad, neighbor)], new_rows(grad, x.shape[1])))
+            multiply_rows([(grad, own)], grad_x[:num_dst], accumulate=True)
         both = _side_by_side(x[:num_dst], pooled) if ctx.is_known else None
         if both is not None:
-            grad_own, grad_neighbor = _by_matrix(grad, both).chunk(2, 1)
+            grad_both, grad_bias = gradients_of_map(grad, both, with_bias=ctx.needs_input_grad[3])
+            grad_own, grad_neighbor = grad_both[:, : x.shape[1]], grad_both[:, x.shape[1] :]
         else:
-            if ctx.needs_input_grad[1]:
-                grad_own = _by_matrix(grad, x[:num_dst])
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+                grad_own, grad_bias = gradients_of_map(grad, x[:num_dst], with_bias=ctx.needs_input_grad[3])
             if ctx.needs_input_grad[2]:
-                grad_neighbor = _by_matrix(grad, pooled) if grad_mapped is None else _by_matrix(grad_mapped, x)
-        if ctx.needs_input_grad[3]:
-            grad_bias = grad.sum(0, dtype=own_weight.dtype)
+                pair = (grad, pooled) if grad_mapped is None else (grad_mapped, x)
+                grad_neighbor = gradient_of_matrix(*pair)
         grads = (None if g is None else g.to(own_weight.dtype) for g in (grad_own, grad_neighbor, grad_bias))
         return grad_x, *grads, None, None, None, None
 

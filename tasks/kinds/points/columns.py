@@ -10,8 +10,7 @@ import pyarrow.compute as compute
 
 from tasks.arrays import Array
 from tasks.components.build import number_components
-from tasks.kinds.judged import split_column
-from tasks.kinds.labelled import splits_of
+from tasks.kinds.judged import split_column, splits_of
 from tasks.kinds.points.points_file import IDS
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ALWAYS, GraphStore
