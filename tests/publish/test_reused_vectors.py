@@ -368,9 +368,9 @@ def test_pairs_are_found_by_their_ids(line: Reuse, folder: Path) -> None:
 
 
 def test_a_leak_that_is_wanted_is_shown(line: Reuse, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.publish.report.page import page as report
+    from tasks.publish.report.page import render
 
-    monkeypatch.setattr("tasks.publish.build.render", report.render)
+    monkeypatch.setattr("tasks.publish.build.render", render)
     made = line.run(link(folder, embedding("walks@1", allow_leak=True)))
     [noted] = made["preprocess"].manifest.report["vectors"]
     assert noted["leak"].startswith("its training saw ")
