@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from tasks.arrays import Array
+from tasks.storage.graph_store import GraphStore
 
 _ROUNDS = 2  # neighbours of every node that are joined before the giant component is looked for (the paper's choice)
 _SAMPLES = 1024  # nodes asked for their component; a wrong guess costs time, never correctness
@@ -119,3 +120,9 @@ def connected_components(
         _join_remaining_edges(component, giant, reverse_indptr, reverse_indices, 0)
     _flatten(component)
     return _number(component), component
+
+
+def number_components(store: GraphStore) -> tuple[int, Array]:
+    """Return how many weakly connected components a graph has, and that of each node, (N,)."""
+    names = ["csc_indptr", "csc_indices"] + ([] if store.manifest.symmetric else ["csr_indptr", "csr_indices"])
+    return connected_components(*(np.asarray(store[name]) for name in names))

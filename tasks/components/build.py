@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from configs.errors import RecipeError
 from configs.schema import Recipe
 from tasks.arrays import Array
-from tasks.components.afforest import connected_components
+from tasks.components.afforest import number_components
 from tasks.components.filtering import NodeFilter
 from tasks.ingest.labels import has_label
 from tasks.stage import Parent, StageContext
@@ -52,12 +52,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
             "take a smaller min_size, or components.keep=largest"
         )
     return _filter(context, store, writer, fields, mask)
-
-
-def number_components(store: GraphStore) -> tuple[int, Array]:
-    """Return how many weakly connected components a graph has, and that of each node, (N,)."""
-    names = ["csc_indptr", "csc_indices"] + ([] if store.manifest.symmetric else ["csr_indptr", "csr_indices"])
-    return connected_components(*(np.asarray(store[name]) for name in names))
 
 
 def choose_components(sizes: Array, keep: str) -> NDArray[np.bool_]:
