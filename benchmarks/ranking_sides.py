@@ -26,7 +26,7 @@ from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.queries import Queries
 from tasks.ranking.rank import rank_candidates, rank_queries
-from tasks.ranking.ranks import Ranks
+from tasks.ranking.ranks import TripleRanks
 from tasks.ranking.terms import Kind
 from tasks.ranking.top import top_entities
 
@@ -97,7 +97,7 @@ class Ours:
                 queries = Queries(KINDS[model], compose(model, entities[given], relation[relations], asked))
                 own = known.tails(given, relations) if asked == "tail" else known.heads(relations, given)
                 parts.append(rank_queries(queries, truth, TableBlocks(entities), own))
-            found.update(mrr_of_triples(Ranks.joined(parts)))
+            found.update(mrr_of_triples(TripleRanks.joined(parts)))
             return len(heads)
 
         done = timed(work)

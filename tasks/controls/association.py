@@ -17,8 +17,8 @@ from models.knowledge.base import Side
 from tasks.arrays import Array, blocks, offsets
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.known_triples import Known, KnownTriples
-from tasks.ranking.ranks import Ranks
-from tasks.ranking.triples import SIDES, Triples, known_of
+from tasks.ranking.ranks import TripleRanks
+from tasks.ranking.triples import SIDES, RankedTriples, known_of
 
 _COMMON, _NEIGHBORS = 1000, 1000
 _UNIT = 65536
@@ -38,11 +38,11 @@ class AssociationControl:
         self._train = KnownTriples.of([(edges, train.relations)], manifest.num_nodes, manifest.num_relations)
         self._has = [_lists(edges[:, end], edges[:, 1 - end], train.relations, manifest.num_nodes) for end in (0, 1)]
 
-    def ranks(self, triples: Triples) -> Ranks:
+    def ranks(self, triples: RankedTriples) -> TripleRanks:
         """Rank the triples' heads, then their tails."""
-        return Ranks.joined([self._side(triples, side) for side in SIDES])
+        return TripleRanks.joined([self._side(triples, side) for side in SIDES])
 
-    def _side(self, triples: Triples, side: Side) -> Ranks:
+    def _side(self, triples: RankedTriples, side: Side) -> TripleRanks:
         own, other = (0, 1) if side == "head" else (1, 0)
         truth, given = (np.asarray(triples.edges[:, end], np.int64) for end in (own, other))
         out = np.zeros((3, len(truth)), np.int64)
@@ -64,7 +64,7 @@ class AssociationControl:
             _rank(*rows, some, self._num_entities, *lists, *room, *out[:, part])
 
         run_each(rank, len(parts))
-        return Ranks(*out)
+        return TripleRanks(*out)
 
 
 def _lists(ends: Array, others: Array, relations: Array, num_entities: int) -> tuple[Array, Array, Array]:

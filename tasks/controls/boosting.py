@@ -44,7 +44,7 @@ class Boosted:
 
 
 @dataclass(frozen=True)
-class Sample:
+class LabelledRows:
     """Rows with labels."""
 
     x: Array
@@ -80,19 +80,21 @@ class BoostedColumns:
         return np.concatenate([column(x) for column in self.columns], axis=1)
 
 
-def fit_columns(train: Sample, valid: Sample, categories: list[int], goal: Goal) -> Boosted | BoostedColumns:
+def fit_columns(
+    train: LabelledRows, valid: LabelledRows, categories: list[int], goal: Goal
+) -> Boosted | BoostedColumns:
     """Fit trees to each column of the labels; see `fit`. `goal` is that of all columns."""
     if train.label.ndim == 1 or train.label.shape[1] == 1:
         return fit(train, valid, categories, goal)
     one = replace(goal, label_type=goal.label_type.of_a_column, num_scores=1)
     columns = []
     for column in range(train.label.shape[1]):
-        samples = [Sample(sample.x, sample.label[:, column]) for sample in (train, valid)]
+        samples = [LabelledRows(sample.x, sample.label[:, column]) for sample in (train, valid)]
         columns.append(fit(samples[0], samples[1], categories, one))
     return BoostedColumns(tuple(columns))
 
 
-def fit(train: Sample, valid: Sample, categories: list[int], goal: Goal) -> Boosted:
+def fit(train: LabelledRows, valid: LabelledRows, categories: list[int], goal: Goal) -> Boosted:
     """Fit trees to `train`, as many as the rows of `valid` ask for; `categories` are columns of codes."""
     import lightgbm
 

@@ -16,7 +16,7 @@ _LEAST = -1e4
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearModel:
     """Scores x W + b, read as a model's: logits of classes, or values of a regression."""
 
     weight: Array
@@ -29,7 +29,7 @@ class Linear:
         return (x @ self.weight + self.bias).astype(np.float32)
 
 
-def fit(x: Array, label: Array, kind: LabelType, num_scores: int) -> Linear:
+def fit(x: Array, label: Array, kind: LabelType, num_scores: int) -> LinearModel:
     """Fit to rows; takes one thread, so that the same rows give the same bits.
 
     Args:
@@ -50,10 +50,10 @@ def fit(x: Array, label: Array, kind: LabelType, num_scores: int) -> Linear:
             columns[columns < 0] = np.nan
         one = _values if kind.is_number else _yes_or_no
         found = [one(x[known], column[known]) for column in columns.T for known in [~np.isnan(column)]]
-        return Linear(np.stack([weight for weight, _ in found], 1), np.array([bias for _, bias in found]))
+        return LinearModel(np.stack([weight for weight, _ in found], 1), np.array([bias for _, bias in found]))
 
 
-def _classes(x: Array, label: Array, num_classes: int) -> Linear:
+def _classes(x: Array, label: Array, num_classes: int) -> LinearModel:
     from sklearn.linear_model import LogisticRegression
 
     x, label = x[label >= 0], label[label >= 0]
@@ -61,13 +61,13 @@ def _classes(x: Array, label: Array, num_classes: int) -> Linear:
     present = np.unique(label)
     if len(present) < 2:
         bias[present] = 0
-        return Linear(weight, bias)
+        return LinearModel(weight, bias)
     model = LogisticRegression(max_iter=_ITERATIONS).fit(x, label)
     if len(present) == 2:  # one column for both
         weight[:, present[1]], bias[present] = model.coef_[0], (0, model.intercept_[0])
     else:
         weight[:, present], bias[present] = model.coef_.T, model.intercept_
-    return Linear(weight, bias)
+    return LinearModel(weight, bias)
 
 
 def _yes_or_no(x: Array, label: Array) -> tuple[Array, float]:

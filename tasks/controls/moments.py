@@ -106,7 +106,7 @@ def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, Moment
         for split in ("train", "valid"):
             rows = sample_rows(held.get(split, held["train"][:0]), _MOST_ROWS)
             x = tree_features(entities, entities.places(rows))
-            samples.append(boosting.Sample(x, np.asarray(store["label"][rows])))
+            samples.append(boosting.LabelledRows(x, np.asarray(store["label"][rows])))
         codes = entities.codes.shape[1] + entities.end_codes.shape[1]
         trees = boosting.fit_columns(samples[0], samples[1], list(range(codes)), goal)
         controls[BOOSTED_CONTROL] = BoostedControl(graph, entities, trees)

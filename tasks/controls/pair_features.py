@@ -57,7 +57,7 @@ class PairControl:
         """Not fitted yet: see `fit`. `ids`: from the graph's nodes to those of the ends."""
         self.ends, self.graph, self._ids = ends, graph, ids
         self.width = 2 * ends[0].width if ends[0] is ends[1] else sum(end.width for end in ends)
-        self.model = linear.Linear(np.zeros((self.width, 1)), np.zeros(1))
+        self.model = linear.LinearModel(np.zeros((self.width, 1)), np.zeros(1))
 
     @classmethod
     def fit(cls, graph: ControlledGraph) -> PairControl | None:

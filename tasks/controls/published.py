@@ -93,8 +93,8 @@ class PublishedControl(Rule):
     def _constant(self, count: int) -> Array:
         return np.repeat(self.state["scores"][None].astype(np.float32), count, axis=0)
 
-    def _linear(self) -> linear.Linear:
-        return linear.Linear(self.state["weight"], self.state["bias"])
+    def _linear(self) -> linear.LinearModel:
+        return linear.LinearModel(self.state["weight"], self.state["bias"])
 
     def _row_scores(self, items: Array, offsets: Array | None) -> Array:
         """Score rows of the table of what is predicted, or graphs, whose rows lie between two of `offsets`."""

@@ -27,7 +27,7 @@ class RowControl:
     features: OwnFeatures
     rows: Array | None
     """Nodes: the rows of the table that `features` has, ascending; None: it has all items of the graph."""
-    model: linear.Linear
+    model: linear.LinearModel
 
     @classmethod
     def fit(cls, graph: ControlledGraph, num_scores: int, labels: Array) -> RowControl | None:

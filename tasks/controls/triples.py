@@ -14,8 +14,8 @@ from tasks.controls.association import AssociationControl
 from tasks.controls.suite import Controls, Measure, Measured
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.triples import TripleSplits
-from tasks.ranking.ranks import Ranks
-from tasks.ranking.triples import SIDES, Triples, known_of
+from tasks.ranking.ranks import TripleRanks
+from tasks.ranking.triples import SIDES, RankedTriples, known_of
 
 _MOST_ASSOCIATED = 2000
 """Triples of a split whose ends are ranked by association."""
@@ -35,7 +35,7 @@ class TripleControls(Controls):
     def measured(self, split: str, prediction: Prediction, measure: Measure) -> Measured:
         """Yield them; what a random order gives is of as many candidates as the model's ranks have."""
         ranks = prediction.true_ranks()
-        values = measure(Prediction(ranks=Ranks(np.zeros_like(ranks.better), ranks.candidates, ranks.candidates)))
+        values = measure(Prediction(ranks=TripleRanks(np.zeros_like(ranks.better), ranks.candidates, ranks.candidates)))
         harmonic = np.cumsum(1 / np.arange(1, ranks.candidates.max(initial=0) + 2))
         chance = {"mrr": float((harmonic[ranks.candidates] / (ranks.candidates + 1)).mean())}
         for metric in values:
@@ -69,11 +69,11 @@ class FrequencyControl:
             for side, (keys, _) in self._counts.items()
         }
 
-    def ranks(self, triples: Triples) -> Ranks:
+    def ranks(self, triples: RankedTriples) -> TripleRanks:
         """Rank the triples' heads, then their tails."""
-        return Ranks.joined([self._side(triples, side) for side in SIDES])
+        return TripleRanks.joined([self._side(triples, side) for side in SIDES])
 
-    def _side(self, triples: Triples, side: Side) -> Ranks:
+    def _side(self, triples: RankedTriples, side: Side) -> TripleRanks:
         own, other = (0, 1) if side == "head" else (1, 0)
         num_entities = self._splits.store.manifest.num_nodes
         truth = np.asarray(triples.edges[:, own], np.int64)
@@ -82,15 +82,15 @@ class FrequencyControl:
         if triples.candidates is not None:
             given = np.asarray(triples.candidates[:, :, own], np.int64)
             _rank_given(truth, triples.relations, given, keys, counts, num_entities, *out)
-            return Ranks(*out)
+            return TripleRanks(*out)
         known = known_of(self._splits.known, np.asarray(triples.edges[:, other]), triples.relations, side)
         ascending = _sorted_within(counts, self._starts[side])
         arrays = keys, counts, self._starts[side], ascending
         _rank_all(truth, triples.relations, *known, *arrays, num_entities, *out)
-        return Ranks(*out)
+        return TripleRanks(*out)
 
 
-def _count(train: Triples, side: Side, num_entities: int) -> tuple[Array, Array]:
+def _count(train: RankedTriples, side: Side, num_entities: int) -> tuple[Array, Array]:
     """Return relation * N + entity for those that training has at this end, ascending, and how often: int64 (m,)."""
     ends = np.asarray(train.edges[:, 0 if side == "head" else 1], np.int64)
     keys, counts = np.unique(train.relations * num_entities + ends, return_counts=True)

@@ -89,7 +89,7 @@ class RankingConfig(ComponentConfig):
 
 
 @EVALUATORS.options("auto", "evaluators")
-class AutoConfig(ByRelationConfig):
+class AutoEvaluatorConfig(ByRelationConfig):
     """OGB's own evaluator for OGB data sets, else the metric that the data set names."""
 
 

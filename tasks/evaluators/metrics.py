@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.ranking.ranks import Ranks
+from tasks.ranking.ranks import TripleRanks
 from tasks.storage.graph_store import slices
 
 Array = NDArray[Any]
@@ -260,7 +260,7 @@ def hits(positive: Floats, negative: Floats, k: int) -> float:
     return float(np.mean(positive > threshold))
 
 
-def mrr_of_triples(found: Ranks) -> dict[str, float]:
+def mrr_of_triples(found: TripleRanks) -> dict[str, float]:
     """Return `mrr` of true entities' ranks, the mean rank, and the MRR with each tie won, and with each tie lost.
 
     MRR, Hits@K and mean rank go by the mean of optimistic and pessimistic rank, as PyKEEN ("realistic") and LibKGE do.
@@ -275,7 +275,7 @@ def mrr_of_triples(found: Ranks) -> dict[str, float]:
     }
 
 
-def hits_of_triples(found: Ranks, k: int) -> float:
+def hits_of_triples(found: TripleRanks, k: int) -> float:
     """Share of true entities whose mean of optimistic and pessimistic rank is at most k."""
     return float(np.mean(found.mean <= k))
 

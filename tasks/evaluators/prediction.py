@@ -24,7 +24,7 @@ from configs.errors import DataError
 from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.ranking.checks import check_finite
-from tasks.ranking.ranks import Ranks
+from tasks.ranking.ranks import TripleRanks
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Prediction:
     label: Array | None = None
     positive: Array | None = None
     negative: Array | None = None
-    ranks: Ranks | None = None
+    ranks: TripleRanks | None = None
     relations: tuple[Array, Array] | None = None
     """Relations of the positive pairs (n,) and of the negative ones (m,), where links are predicted by relation."""
     negative_kinds: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Prediction:
                 Prediction(positive=self.positive[true == relation], negative=self.negative[false == relation]),
             )
 
-    def true_ranks(self) -> Ranks:
+    def true_ranks(self) -> TripleRanks:
         """Ranks of true entities, at least one."""
         if self.ranks is None:
             raise DataError("this metric needs the ranks of triples' true entities")

@@ -14,8 +14,8 @@ from tasks.arrays import Array
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.rank import MEMORY
-from tasks.ranking.ranks import Ranks
-from tasks.ranking.triples import TripleRanker, Triples
+from tasks.ranking.ranks import TripleRanks
+from tasks.ranking.triples import RankedTriples, TripleRanker
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
 
@@ -28,12 +28,12 @@ class TripleSplits:
     memory: int = MEMORY
     """Bytes that a ranking may use."""
 
-    def triples(self, split: str) -> Triples:
+    def triples(self, split: str) -> RankedTriples:
         """Return a split's triples. Raises DataError: the graph has no such split."""
         if f"{split}_edges" not in self.store:
             raise DataError(f"{self.store.manifest.dataset} has no {split} triples; leave it out of evaluate.splits")
         edges, relations = self.store[f"{split}_edges"], np.asarray(self.store[f"{split}_relation"], np.int64)
-        return Triples(edges, relations, None if split == "train" else self.store.get(f"{split}_negative"))
+        return RankedTriples(edges, relations, None if split == "train" else self.store.get(f"{split}_negative"))
 
     @cached_property
     def known(self) -> KnownTriples:
@@ -50,7 +50,7 @@ class TripleSplits:
         seen[np.asarray(self.store["train_edges"]).reshape(-1)] = True
         return seen
 
-    def ranks(self, model: KnowledgeModel, triples: Triples, counted: Array | None = None) -> Ranks:
+    def ranks(self, model: KnowledgeModel, triples: RankedTriples, counted: Array | None = None) -> TripleRanks:
         """Rank the triples' heads, then their tails.
 
         Args:

@@ -46,11 +46,11 @@ class TripleKind(PairKind):
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Rank heads, then tails."""
         from models.knowledge.base import KnowledgeModel
-        from tasks.ranking.triples import Triples
+        from tasks.ranking.triples import RankedTriples
 
         assert isinstance(model, KnowledgeModel)
         assert rows.relations is not None
-        triples = Triples(rows.items, rows.relations, rows.negative)
+        triples = RankedTriples(rows.items, rows.relations, rows.negative)
         return Prediction(ranks=predictor.triple_splits.ranks(model, triples))
 
     def count(self, prediction: Prediction) -> int:

@@ -14,7 +14,7 @@ from tasks.arrays import Array
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.top import NOBODY, top_entities
-from tasks.ranking.triples import SIDES, TripleRanker, Triples, known_of
+from tasks.ranking.triples import SIDES, RankedTriples, TripleRanker, known_of
 from tasks.ranking.types import EntityTypes
 
 _MOST = 10
@@ -30,7 +30,7 @@ _LONGEST_STEP = 1.0
 
 def fit_calibration(
     ranker: TripleRanker,
-    triples: Triples,
+    triples: RankedTriples,
     validation: KnownTriples,
     entities: EntityBlocks,
     relations: Tensor,

@@ -20,7 +20,7 @@ from tasks.ranking.entities import EntityBlocks, float_rows
 from tasks.ranking.known_triples import Known
 from tasks.ranking.loops import compare_tiles
 from tasks.ranking.queries import Queries, check_arguments, check_numbers, contests, true_scores
-from tasks.ranking.ranks import Counts, Ranks
+from tasks.ranking.ranks import Counts, TripleRanks
 
 MEMORY = 1 << 30
 """Bytes that a ranking may use, beside its arguments and a block of entities."""
@@ -33,7 +33,7 @@ def rank_queries(
     known: Known | None = None,
     counted: Array | None = None,
     memory: int = MEMORY,
-) -> Ranks:
+) -> TripleRanks:
     """Rank the true entity of each query among all entities, without others that are known to be true.
 
     Entities are passed over once for the true ones' scores, and once for each batch of queries.
@@ -62,7 +62,7 @@ def rank_queries(
         counts[:, rows] = found[:, : rows.stop - rows.start]
     better, equal, candidates, bad = counts
     check_finite(int(bad.sum()), int(candidates.sum()))
-    return Ranks(better, equal, candidates)
+    return TripleRanks(better, equal, candidates)
 
 
 def rank_candidates(
@@ -71,7 +71,7 @@ def rank_candidates(
     candidates: Array,
     gather: Callable[[Counts], Tensor | Array],
     memory: int = MEMORY,
-) -> Ranks:
+) -> TripleRanks:
     """Rank the true entity of each query among candidates of its own, as OGB does.
 
     Args:
@@ -101,4 +101,4 @@ def rank_candidates(
             np.count_nonzero(found & others, axis=1) for found in (scores > true, scores == true, others)
         ]
     check_finite(bad, counts[2].sum() + len(queries))
-    return Ranks(*counts)
+    return TripleRanks(*counts)

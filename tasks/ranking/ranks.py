@@ -12,7 +12,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Ranks:
+class TripleRanks:
     """How true entities compare with the others, int64 (n,) each."""
 
     better: Counts
@@ -26,9 +26,9 @@ class Ranks:
         """Return how many there are."""
         return len(self.better)
 
-    def taken(self, rows: NDArray[np.bool_]) -> Ranks:
+    def taken(self, rows: NDArray[np.bool_]) -> TripleRanks:
         """Return some of them: bool (n,)."""
-        return Ranks(self.better[rows], self.equal[rows], self.candidates[rows])
+        return TripleRanks(self.better[rows], self.equal[rows], self.candidates[rows])
 
     @property
     def optimistic(self) -> Counts:
@@ -46,7 +46,7 @@ class Ranks:
         return 1 + self.better + 0.5 * self.equal
 
     @classmethod
-    def joined(cls, parts: Sequence[Ranks]) -> Ranks:
+    def joined(cls, parts: Sequence[TripleRanks]) -> TripleRanks:
         """Return the ranks of several lists of queries, such as those of tails and those of heads."""
         names = ("better", "equal", "candidates")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

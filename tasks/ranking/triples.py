@@ -17,7 +17,7 @@ from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import Known, KnownTriples
 from tasks.ranking.queries import Queries
 from tasks.ranking.rank import MEMORY, rank_candidates, rank_queries
-from tasks.ranking.ranks import Ranks
+from tasks.ranking.ranks import TripleRanks
 
 _ROWS_OF_A_QUERY = 6
 """As long as an entity's: the known end's, the relation's, the query, its scale, and what they are computed from."""
@@ -25,7 +25,7 @@ SIDES: tuple[Side, Side] = ("head", "tail")
 
 
 @dataclass(frozen=True)
-class Triples:
+class RankedTriples:
     """Triples that are ranked."""
 
     edges: Array
@@ -39,10 +39,10 @@ class Triples:
         """Return how many there are."""
         return len(self.edges)
 
-    def taken(self, rows: Array | slice) -> Triples:
+    def taken(self, rows: Array | slice) -> RankedTriples:
         """Return some of them: bool (n,), or numbers (m,), or a part."""
         candidates = None if self.candidates is None else self.candidates[rows]
-        return Triples(self.edges[rows], self.relations[rows], candidates)
+        return RankedTriples(self.edges[rows], self.relations[rows], candidates)
 
 
 class TripleRanker:
@@ -69,8 +69,8 @@ class TripleRanker:
         self.counted, self.memory = counted, memory
 
     def ranks(
-        self, triples: Triples, entities: EntityBlocks, relations: Tensor, sides: Sequence[Side] = SIDES
-    ) -> Ranks:
+        self, triples: RankedTriples, entities: EntityBlocks, relations: Tensor, sides: Sequence[Side] = SIDES
+    ) -> TripleRanks:
         """Return the ranks of the triples' heads, then those of their tails.
 
         Args:
@@ -79,15 +79,15 @@ class TripleRanker:
             relations: rows of relations, float32 (R, width).
             sides: the ends that are asked for.
         """
-        return Ranks.joined([self._side(triples, entities, relations, side) for side in sides])
+        return TripleRanks.joined([self._side(triples, entities, relations, side) for side in sides])
 
-    def _side(self, triples: Triples, entities: EntityBlocks, relations: Tensor, side: Side) -> Ranks:
+    def _side(self, triples: RankedTriples, entities: EntityBlocks, relations: Tensor, side: Side) -> TripleRanks:
         """Rank the triples' heads, or tails, as many at a time as half of the memory has room for."""
         most = max(1, self.memory // 2 // (_ROWS_OF_A_QUERY * 4 * entities.width))
         parts = [self._some(triples.taken(rows), entities, relations, side) for rows in blocks(len(triples), most)]
-        return Ranks.joined(parts or [self._some(triples, entities, relations, side)])
+        return TripleRanks.joined(parts or [self._some(triples, entities, relations, side)])
 
-    def _some(self, triples: Triples, entities: EntityBlocks, relations: Tensor, side: Side) -> Ranks:
+    def _some(self, triples: RankedTriples, entities: EntityBlocks, relations: Tensor, side: Side) -> TripleRanks:
         own, other = (0, 1) if side == "head" else (1, 0)
         truth = np.asarray(triples.edges[:, own], np.int64)
         queries = self.queries(triples.edges[:, other], triples.relations, entities, relations, side)

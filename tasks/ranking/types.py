@@ -14,7 +14,7 @@ from tasks.ranking.known_triples import Known
 from tasks.ranking.queries import Queries
 from tasks.ranking.rank import MEMORY
 from tasks.ranking.top import top_entities
-from tasks.ranking.triples import SIDES, Triples
+from tasks.ranking.triples import SIDES, RankedTriples
 
 OF_RELATION, ANY = -1, -2
 """Stand for a type: those that the relation has had at that end, and all."""
@@ -23,7 +23,7 @@ OF_RELATION, ANY = -1, -2
 class EntityTypes:
     """The type of each entity, and the types that each relation has had at its ends."""
 
-    def __init__(self, kind_of: Array, num_types: int, train: Triples, num_relations: int) -> None:
+    def __init__(self, kind_of: Array, num_types: int, train: RankedTriples, num_relations: int) -> None:
         """Look at triples.
 
         Args:

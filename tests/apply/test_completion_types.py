@@ -9,7 +9,7 @@ from configs.errors import RecipeError
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED
 from tasks.apply.completion.asked import CompletionRequest
-from tasks.ranking.triples import Triples
+from tasks.ranking.triples import RankedTriples
 from tasks.ranking.types import OF_RELATION, EntityTypes
 from tests.apply.test_completions import MODELS, TREATS, Knowledge, N, expected, query_file
 
@@ -59,7 +59,7 @@ def test_why_nothing_is_left(plain: Knowledge) -> None:
 
 
 def test_a_relation_of_no_training_triple_has_had_no_type() -> None:
-    train = Triples(np.array([[0, 2], [1, 2]]), np.array([0, 0]))
+    train = RankedTriples(np.array([[0, 2], [1, 2]]), np.array([0, 0]))
     types = EntityTypes(np.array([0, 0, 1, 1]), 2, train, 2)
     found = list(types.counted(np.array([0, 1, 0]), np.array([OF_RELATION, OF_RELATION, 0]), "tail"))
     counted = {int(row): None if mask is None else mask.tolist() for rows, mask in found for row in rows}

@@ -23,7 +23,7 @@ from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for
 from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.ogb import ogb_evaluator_class
-from tasks.ranking.ranks import Ranks
+from tasks.ranking.ranks import TripleRanks
 from tasks.storage.manifests import GraphManifest
 from tests.support import COMMON
 
@@ -339,8 +339,8 @@ def test_ogb_neither_prints_nor_starts_threads_nor_loads_its_readers() -> None:
 # ------------------------------------------------------------------ triples
 
 
-def triple_ranks() -> Ranks:
-    return Ranks(better=np.array([0, 2, 9]), equal=np.array([1, 0, 2]), candidates=np.array([20, 20, 20]))
+def triple_ranks() -> TripleRanks:
+    return TripleRanks(better=np.array([0, 2, 9]), equal=np.array([1, 0, 2]), candidates=np.array([20, 20, 20]))
 
 
 def test_triples_are_judged_by_the_middle_rank() -> None:
@@ -372,7 +372,9 @@ def test_mrr_of_triples_matches_ogb() -> None:
     theirs = ogb_evaluator_class("triple")("ogbl-biokg").eval(
         {"y_pred_pos": torch.from_numpy(positive), "y_pred_neg": torch.from_numpy(negative)}
     )
-    mine = auto(task="triple", task_type="triple", ogb="ogbl-biokg")(Prediction(ranks=Ranks(better, equal, equal)))
+    mine = auto(task="triple", task_type="triple", ogb="ogbl-biokg")(
+        Prediction(ranks=TripleRanks(better, equal, equal))
+    )
     assert mine["mrr"] == pytest.approx(float(theirs["mrr_list"].mean()))
     for k in (1, 3, 10):
         assert mine[f"hits@{k}"] == pytest.approx(float(theirs[f"hits@{k}_list"].mean()))
@@ -382,7 +384,7 @@ def test_triples_without_ranks_are_refused() -> None:
     none = np.zeros(0, np.int64)
     for name in ("mrr", "hits"):
         with pytest.raises(DataError, match="no triples; there is nothing to rank"):
-            evaluator(name, "triple")(Prediction(ranks=Ranks(none, none, none)))
+            evaluator(name, "triple")(Prediction(ranks=TripleRanks(none, none, none)))
 
 
 # ------------------------------------------------------------------ refusals and contracts

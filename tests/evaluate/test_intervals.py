@@ -18,7 +18,7 @@ from tasks.evaluate.verdicts import hardly_above_controls, sureness
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
-from tasks.ranking.ranks import Ranks
+from tasks.ranking.ranks import TripleRanks
 
 
 def accuracy(prediction: Prediction) -> float:
@@ -114,7 +114,7 @@ def test_edges_are_drawn_with_their_own_negatives_and_a_pool_stays(own_negatives
 
 
 def test_queries_of_triples_are_drawn() -> None:
-    ranks = Ranks(np.arange(100), np.zeros(100, np.int64), np.full(100, 100))
+    ranks = TripleRanks(np.arange(100), np.zeros(100, np.int64), np.full(100, 100))
     mrr = lambda some: metrics.mrr_of_triples(some.true_ranks())["mrr"]  # noqa: E731
     drawn = draw(Prediction(ranks=ranks), mrr, mrr(Prediction(ranks=ranks)))
     low, high = drawn.interval() or (1.0, 0.0)
@@ -161,7 +161,7 @@ def _near_numbers() -> Prediction:
 
 
 def _triple_ranks() -> Prediction:
-    return Prediction(ranks=Ranks(np.array([0] * 19 + [400]), np.zeros(20, np.int64), np.full(20, 500)))
+    return Prediction(ranks=TripleRanks(np.array([0] * 19 + [400]), np.zeros(20, np.int64), np.full(20, 500)))
 
 
 @pytest.mark.parametrize(

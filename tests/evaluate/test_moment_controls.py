@@ -11,7 +11,7 @@ import pytest
 
 from configs.label_types import label_type
 from tasks.controls import boosting
-from tasks.controls.boosting import Goal, Sample
+from tasks.controls.boosting import Goal, LabelledRows
 from tasks.controls.entities import EntityRows
 from tasks.controls.labels import LabelControls
 from tasks.evaluators import metrics
@@ -105,7 +105,7 @@ def test_trees_find_what_no_line_does(task_type: str) -> None:
     num_scores = 4 if task_type == "multiclass" else 1
     goal = Goal(label_type(task_type), num_scores, "mae" if task_type == "regression" else "accuracy", threads=1)
     train, valid, rest = slice(0, 2000), slice(2000, 2500), slice(2500, None)
-    model = boosting.fit(Sample(x[train], label[train]), Sample(x[valid], label[valid]), [], goal)
+    model = boosting.fit(LabelledRows(x[train], label[train]), LabelledRows(x[valid], label[valid]), [], goal)
     scores = model(x[rest])
     assert scores.shape == (500, num_scores)
     if task_type == "regression":
@@ -119,10 +119,12 @@ def test_trees_find_what_no_line_does(task_type: str) -> None:
 def test_labels_that_are_all_alike_make_no_trees() -> None:
     x = np.zeros((5, 2), np.float32)
     goal = Goal(label_type("binary"), 1, "rocauc", 1)
-    model = boosting.fit(Sample(x, np.ones((5, 1), np.float32)), Sample(x[:0], np.ones((0, 1), np.float32)), [], goal)
+    model = boosting.fit(
+        LabelledRows(x, np.ones((5, 1), np.float32)), LabelledRows(x[:0], np.ones((0, 1), np.float32)), [], goal
+    )
     np.testing.assert_array_equal(model(x[:2]), np.ones((2, 1)))
     goal = Goal(label_type("regression"), 1, "mae", 1)
-    model = boosting.fit(Sample(x, np.full((5, 1), 3.0)), Sample(x[:0], np.ones((0, 1))), [], goal)
+    model = boosting.fit(LabelledRows(x, np.full((5, 1), 3.0)), LabelledRows(x[:0], np.ones((0, 1))), [], goal)
     np.testing.assert_array_equal(model(x[:2]), np.full((2, 1), 3))
 
 
@@ -138,7 +140,7 @@ def test_labels_that_are_all_alike_make_no_trees() -> None:
 def test_labels_of_one_value_are_predicted_as_that(
     task_type: str, num_scores: int, label: list[float], scores: list[float]
 ) -> None:
-    sample = boosting.Sample(np.zeros((len(label), 2), np.float32), np.array(label))
+    sample = boosting.LabelledRows(np.zeros((len(label), 2), np.float32), np.array(label))
     found = boosting.fit(sample, sample, [], boosting.Goal(label_type(task_type), num_scores, "accuracy", 1))
     np.testing.assert_array_equal(found(np.zeros((3, 2), np.float32)), np.tile(np.float32(scores), (3, 1)))
 
@@ -148,12 +150,12 @@ def test_trees_of_several_labels_are_those_of_each(task_type: str) -> None:
     x = RNG.standard_normal((900, 3)).astype(np.float32)
     label = np.stack([x[:, 0] > 0, x[:, 1] > 0.5], 1).astype(np.float32)
     label[::7, 1] = np.nan
-    samples = Sample(x[:600], label[:600]), Sample(x[600:], label[600:])
+    samples = LabelledRows(x[:600], label[:600]), LabelledRows(x[600:], label[600:])
     goal = Goal(label_type(task_type), 2, "rocauc", threads=1)
     found = boosting.fit_columns(*samples, [], goal)(x)
     kind = "binary" if task_type == "multilabel" else task_type
     for column in range(2):
-        own = [Sample(sample.x, sample.label[:, column]) for sample in samples]
+        own = [LabelledRows(sample.x, sample.label[:, column]) for sample in samples]
         alone = boosting.fit(own[0], own[1], [], Goal(label_type(kind), 1, "rocauc", threads=1))
         np.testing.assert_array_equal(found[:, column : column + 1], alone(x))
 

@@ -17,7 +17,7 @@ from tasks.controls.triples import FrequencyControl
 from tasks.evaluate.verdicts import secondary_below_controls
 from tasks.inference.triples import TripleSplits
 from tasks.kinds.diagnosis.triples import CATEGORIES, categories, diagnose_triples
-from tasks.ranking.triples import SIDES, Triples
+from tasks.ranking.triples import SIDES, RankedTriples
 from tasks.storage.graph_store import GraphStore
 from tests.knowledge_graphs import triple_graph
 
@@ -79,7 +79,7 @@ def test_given_candidates_are_ranked_by_the_same_counts(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     test = graph.triples("test")
     given = rng.integers(0, NUM_ENTITIES, (len(test), 7, 2))
-    found = FrequencyControl(graph).ranks(Triples(test.edges, test.relations, given))
+    found = FrequencyControl(graph).ranks(RankedTriples(test.edges, test.relations, given))
     counts = [Counter((row[1], row[end]) for row in splits["train"].tolist()) for end in (0, 2)]
     for side in (0, 1):
         for i, row in enumerate(splits["test"].tolist()):
@@ -117,7 +117,7 @@ def test_entities_are_ranked_by_what_similar_ones_have(tmp_path: Path, seed: int
     graph = opened(tmp_path, splits)
     test = graph.triples("test")
     given = np.random.default_rng(seed).integers(0, NUM_ENTITIES, (len(test), 9, 2)) if with_candidates else None
-    ranks = AssociationControl(graph).ranks(Triples(test.edges, test.relations, given))
+    ranks = AssociationControl(graph).ranks(RankedTriples(test.edges, test.relations, given))
     train = np.unique(splits["train"], axis=0).tolist()
     known = {tuple(row) for rows in splits.values() for row in rows.tolist()}
     somewhere = 0

@@ -14,7 +14,7 @@ from configs.layout_options import NeighborsConfig
 from tasks.layout.neighbors import clusters, exact, rows
 from tasks.layout.neighbors.graph import NeighborGraph, neighbor_graph
 from tasks.layout.neighbors.refine import refine
-from tasks.layout.neighbors.rows import VectorRows
+from tasks.layout.neighbors.rows import SearchedRows
 from tasks.layout.neighbors.search import Method, chosen_method, nearest_among, search
 
 
@@ -23,7 +23,7 @@ def _vectors(n: int, d: int, seed: int = 0) -> np.ndarray:
 
 
 def nearest(x: np.ndarray, k: int, metric: rows.Metric = "euclidean", method: Method = "auto") -> rows.NeighborLists:
-    return search(VectorRows(x, metric), k, chosen_method(len(x), metric, method), seed=0)[0]
+    return search(SearchedRows(x, metric), k, chosen_method(len(x), metric, method), seed=0)[0]
 
 
 def _reference(queries: np.ndarray, others: np.ndarray, metric: str) -> np.ndarray:
@@ -99,7 +99,7 @@ def _hits(near: np.ndarray, true: np.ndarray) -> float:
 def test_a_round_of_refinement_finds_more(metric: str, dtype: type) -> None:
     x = (_vectors(403, 5) + 1).astype(dtype)
     chosen = np.flatnonzero(np.arange(403) % 4 != 1)
-    some = VectorRows(x, metric, chosen)
+    some = SearchedRows(x, metric, chosen)
     true, _ = nearest(x[chosen], 7, metric)
     draw = np.random.default_rng(3)
     near = np.where(draw.random(true.shape) < 0.5, true, -1)

@@ -10,7 +10,7 @@ from sklearn.manifold._t_sne import _joint_probabilities_nn
 
 from configs.layout_options import NeighborsConfig
 from tasks.layout.neighbors.graph import neighbor_graph
-from tasks.layout.neighbors.rows import VectorRows
+from tasks.layout.neighbors.rows import SearchedRows
 from tasks.layout.neighbors.search import search
 from tasks.layout.neighbors.weights import fuzzy_weights, perplexity_weights
 
@@ -59,7 +59,7 @@ def test_more_equal_neighbours_than_the_perplexity_share_the_weight() -> None:
 def test_graph_by_perplexity_is_that_of_sklearn() -> None:
     x, k = np.random.default_rng(1).standard_normal((61, 5)).astype(np.float32), 15
     graph = neighbor_graph(x, NeighborsConfig(k=k, perplexity=5))
-    near, far = search(VectorRows(x, "euclidean"), k, "exact", 0)[0]
+    near, far = search(SearchedRows(x, "euclidean"), k, "exact", 0)[0]
     distances = sp.csr_matrix((far.ravel() ** 2, near.ravel(), np.arange(62) * k), (61, 61))
     distances.sort_indices()
     expected = _joint_probabilities_nn(distances, 5, 0).toarray()
@@ -85,7 +85,7 @@ def test_fuzzy_weights_of_equal_points() -> None:
 def test_fuzzy_graph_is_the_union_of_both_directions() -> None:
     x = np.random.default_rng(2).standard_normal((43, 3)).astype(np.float32)
     graph = neighbor_graph(x, NeighborsConfig(weights="fuzzy", k=6))
-    near, far = search(VectorRows(x, "euclidean"), 6, "exact", 0)[0]
+    near, far = search(SearchedRows(x, "euclidean"), 6, "exact", 0)[0]
     own = np.zeros((43, 43))
     np.put_along_axis(own, near, fuzzy_weights(far), axis=1)
     found = sp.csr_matrix((graph.weight, graph.indices, graph.indptr), (43, 43)).toarray()

@@ -10,7 +10,7 @@ from configs.registry import MODELS
 from tasks.ranking.calibration import fit_calibration
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import KnownTriples
-from tasks.ranking.triples import TripleRanker, Triples
+from tasks.ranking.triples import RankedTriples, TripleRanker
 from tasks.ranking.types import EntityTypes
 
 NUM_ENTITIES = 10
@@ -30,7 +30,7 @@ def fitted(values: np.ndarray, types: EntityTypes | None = None) -> np.ndarray:
     validation = KnownTriples.of([(edges, relations)], NUM_ENTITIES, 2)
     ranker = TripleRanker(MODELS.get("distmult"), options, nothing)
     table = TableBlocks(torch.from_numpy(values.astype(np.float32))[:, None])
-    found = fit_calibration(ranker, Triples(edges, relations), validation, table, torch.ones(2, 1), types)
+    found = fit_calibration(ranker, RankedTriples(edges, relations), validation, table, torch.ones(2, 1), types)
     return found.double().numpy()
 
 
@@ -64,7 +64,7 @@ def test_scores_that_say_nothing_give_all_the_same_probability() -> None:
 def test_entities_of_other_types_are_no_completions() -> None:
     values = np.concatenate([[3.0, 2.9, 2.5, 1.9, 2.8], np.linspace(1, 2.6, 5)])
     kinds = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
-    train = Triples(np.array([[0, 1]]), np.zeros(1, np.int64))
+    train = RankedTriples(np.array([[0, 1]]), np.zeros(1, np.int64))
     a, b = fitted(values, EntityTypes(kinds, 2, train, 2))[1, 0]
     of_kind = values[kinds == 0]
     scores = np.concatenate([(values[1:5, None] * of_kind).ravel(), np.tile(values[0] * of_kind, 4)])

@@ -15,7 +15,7 @@ from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import Known
 from tasks.ranking.queries import Queries
 from tasks.ranking.rank import rank_candidates, rank_queries
-from tasks.ranking.ranks import Ranks
+from tasks.ranking.ranks import TripleRanks
 from tasks.ranking.terms import GROUP, LANES
 from tasks.ranking.top import top_entities
 from tests.ranking import references
@@ -55,7 +55,7 @@ class Case:
         self.scores = references.score_all(kind, vectors, self.rows, scale)
 
 
-def numbers(found: Ranks) -> list[list[int]]:
+def numbers(found: TripleRanks) -> list[list[int]]:
     return [found.better.tolist(), found.equal.tolist(), found.candidates.tolist()]
 
 
@@ -149,8 +149,8 @@ def test_ranks_among_candidates(kind: str, scaled: bool, num_candidates: int) ->
 
 
 def test_the_three_ranks() -> None:
-    one = Ranks(np.array([0, 3]), np.array([2, 1]), np.array([9, 9]))
-    both = Ranks.joined([one, Ranks(np.array([7]), np.array([0]), np.array([8]))])
+    one = TripleRanks(np.array([0, 3]), np.array([2, 1]), np.array([9, 9]))
+    both = TripleRanks.joined([one, TripleRanks(np.array([7]), np.array([0]), np.array([8]))])
     assert both.optimistic.tolist() == [1, 4, 8]
     assert both.pessimistic.tolist() == [3, 5, 8]
     assert both.mean.tolist() == [2.0, 4.5, 8.0]

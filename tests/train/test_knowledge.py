@@ -22,7 +22,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.relations import RelationRows, TripleTask
-from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, Triples, head_chances
+from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, TripleLoader, head_chances
 from tasks.train.tables.objective import BlockEnds
 from tests.knowledge_graphs import planted_triples, triple_graph
 from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to
@@ -100,7 +100,7 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     store = GraphStore(graph.folder, graph.manifest)
     options = MODELS.config({"dim": 12, **model})
     kind: type[KnowledgeModel] = MODELS.get(options.name)
-    triples: Triples = LOADERS.create(LOADERS.config({"name": "triples", **loader}), TripleData(store, 3))
+    triples: TripleLoader = LOADERS.create(LOADERS.config({"name": "triples", **loader}), TripleData(store, 3))
     relations = RelationRows(kind, options, graph.manifest.num_relations, UpdateRule("sgd"), 5)
     entities = RowTable.zeros(graph.manifest.num_nodes, 12, "float32", UpdateRule("sgd"))
     rows = torch.empty(graph.manifest.num_nodes, 12)
@@ -188,7 +188,7 @@ def test_a_batch_moves_rows_by_its_gradient_where_numbers_are_dropped(tmp_path: 
 def test_an_epoch_has_each_triple_once(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path)
     store = GraphStore(graph.folder, graph.manifest)
-    loader: Triples = LOADERS.create(LOADERS.config({"name": "triples", "batch_size": 77}), TripleData(store, 3))
+    loader: TripleLoader = LOADERS.create(LOADERS.config({"name": "triples", "batch_size": 77}), TripleData(store, 3))
     expected = np.concatenate([store["train_edges"], store["train_relation"][:, None]], 1)
     orders = []
     for epoch in range(2):

@@ -12,7 +12,7 @@ from tasks.arrays import Array
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Floats
 from tasks.inference.triples import TripleSplits, means_of_relations
-from tasks.ranking.ranks import Ranks
+from tasks.ranking.ranks import TripleRanks
 from tasks.ranking.triples import SIDES
 
 MOST_RELATIONS = 200
@@ -23,7 +23,7 @@ CATEGORIES = ("1-1", "1-N", "N-1", "N-N")
 
 
 def diagnose_triples(
-    model: KnowledgeModel, splits: TripleSplits, split: str, ranks: Ranks, names: list[str]
+    model: KnowledgeModel, splits: TripleSplits, split: str, ranks: TripleRanks, names: list[str]
 ) -> dict[str, Any]:
     """Return `relations`, `categories`, `frequency` and `unseen` of a split.
 

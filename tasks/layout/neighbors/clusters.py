@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models.kernels.threads import run_parts
 from tasks.arrays import blocks, offsets
-from tasks.layout.neighbors.rows import BLOCK_BYTES, NeighborLists, VectorRows, distances, scores
+from tasks.layout.neighbors.rows import BLOCK_BYTES, NeighborLists, SearchedRows, distances, scores
 
 _CLUSTER_ROWS = 128
 _CANDIDATES = 2560
@@ -22,7 +22,7 @@ _SAMPLE, _ROUNDS = 32, 5
 """Rows for each cluster that the clusters are made of, and rounds of Lloyd's algorithm."""
 
 
-def nearest_in_clusters(rows: VectorRows, k: int, seed: int) -> NeighborLists:
+def nearest_in_clusters(rows: SearchedRows, k: int, seed: int) -> NeighborLists:
     """Return k near neighbours of each row, without itself: most of the nearest ones. k is below n.
 
     Returns:
@@ -61,7 +61,7 @@ def _beside(number: int, centres: Tensor, sizes: NDArray[np.int64], num_rows: in
     return order[before < num_rows]
 
 
-def _centres(rows: VectorRows, seed: int) -> Tensor:
+def _centres(rows: SearchedRows, seed: int) -> Tensor:
     """Return the centres of clusters, float32 (c, d), by k-means on a sample of rows."""
     draw = np.random.Generator(np.random.Philox(key=seed))
     count = max(min(len(rows) // _CLUSTER_ROWS, int(4 * len(rows) ** 0.5)), 1)
@@ -79,7 +79,7 @@ def _centres(rows: VectorRows, seed: int) -> Tensor:
     return centres
 
 
-def _assign(rows: VectorRows, centres: Tensor) -> NDArray[np.int64]:
+def _assign(rows: SearchedRows, centres: Tensor) -> NDArray[np.int64]:
     """Return the number of each row's nearest centre, int64 (n,)."""
     size = max(min(rows.block, BLOCK_BYTES // (4 * len(centres))), 1)
     return np.concatenate([_nearest_centre(rows.read(part), centres).numpy() for part in blocks(len(rows), size)])

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from models.kernels.threads import run_parts
 from tasks.arrays import blocks
-from tasks.layout.neighbors.rows import BLOCK_BYTES, NeighborLists, VectorRows, distances, scores
+from tasks.layout.neighbors.rows import BLOCK_BYTES, NeighborLists, SearchedRows, distances, scores
 
 _QUERIES = 1 << 10
 
 
 def nearest_rows(
-    queries: VectorRows, rows: VectorRows, k: int, itself: NDArray[np.int64] | None = None
+    queries: SearchedRows, rows: SearchedRows, k: int, itself: NDArray[np.int64] | None = None
 ) -> NeighborLists:
     """Return the k nearest rows of each query.
 
@@ -41,14 +41,14 @@ def nearest_rows(
     return neighbors
 
 
-def _middle(rows: VectorRows) -> Tensor:
+def _middle(rows: SearchedRows) -> Tensor:
     """Return what is taken from all vectors before they are squared: products do not bear it."""
     mean = rows.mean()  # also finds what is not finite
     return torch.zeros_like(mean) if rows.metric == "dot" else mean
 
 
 def _search(
-    x: Tensor, rows: VectorRows, middle: Tensor, k: int, itself: NDArray[np.int64] | None
+    x: Tensor, rows: SearchedRows, middle: Tensor, k: int, itself: NDArray[np.int64] | None
 ) -> tuple[Tensor, Tensor]:
     """Return rows and distances of the k nearest of some queries (m, d) among all rows, block by block."""
     near, far = torch.empty(len(x), 0, dtype=torch.int64), torch.empty(len(x), 0)

@@ -11,7 +11,7 @@ from configs.errors import DataError
 from configs.layout_options import NeighborsConfig
 from tasks.arrays import Array
 from tasks.layout.neighbors.copies import find_copies
-from tasks.layout.neighbors.rows import NeighborLists, VectorRows, squares
+from tasks.layout.neighbors.rows import NeighborLists, SearchedRows, squares
 from tasks.layout.neighbors.search import chosen_method, search, torch_threads
 from tasks.layout.neighbors.weights import fuzzy_weights, perplexity_weights
 
@@ -51,13 +51,13 @@ def neighbor_graph(vectors: Array, options: NeighborsConfig, seed: int = 0, thre
         DataError: fewer than two rows, or numbers that cannot be compared (`nearest`).
     """
     options = options.settled("perplexity")
-    rows = VectorRows(vectors, options.metric)
+    rows = SearchedRows(vectors, options.metric)
     n = len(rows)
     if n < 2:
         raise DataError(f"there {'is 1 vector' if n else 'are no vectors'}, and a neighbour needs two; give more rows")
     copies = find_copies(vectors, _searched_copies(options), rows.block)
     if copies.num_left:
-        rows = VectorRows(vectors, options.metric, copies.searched)
+        rows = SearchedRows(vectors, options.metric, copies.searched)
     k = min(options.num_neighbors, len(rows) - 1)
     method = chosen_method(len(rows), options.metric, options.method)
     with torch_threads(threads):

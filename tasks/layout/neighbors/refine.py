@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from models.kernels.threads import even_rows, run_rows
 from tasks.arrays import blocks
-from tasks.layout.neighbors.rows import NeighborLists, VectorRows
+from tasks.layout.neighbors.rows import NeighborLists, SearchedRows
 
 _NEAR = 12
 """Nearest ones of a point whose lists are looked at, and as many that have it among their nearest."""
 
 
-def refine(rows: VectorRows, neighbors: NeighborLists) -> NeighborLists:
+def refine(rows: SearchedRows, neighbors: NeighborLists) -> NeighborLists:
     """Return neighbours (n, k) that are as near as those found or nearer, after one round.
 
     Args:

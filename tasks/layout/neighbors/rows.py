@@ -21,7 +21,7 @@ BLOCK_BYTES = 32 << 20
 _FAR = 1e15
 
 
-class VectorRows:
+class SearchedRows:
     """Vectors (n, d) of any numeric type, in memory or mapped, as float32."""
 
     def __init__(self, vectors: Array, metric: Metric, chosen: NDArray[np.int64] | None = None) -> None:

@@ -13,7 +13,7 @@ from tasks.arrays import Array, sample_rows
 from tasks.layout.neighbors.clusters import nearest_in_clusters
 from tasks.layout.neighbors.exact import nearest_rows
 from tasks.layout.neighbors.refine import refine
-from tasks.layout.neighbors.rows import Metric, NeighborLists, VectorRows
+from tasks.layout.neighbors.rows import Metric, NeighborLists, SearchedRows
 
 Method = Literal["auto", "exact", "clusters"]
 EXACT_ROWS = 10_000
@@ -33,7 +33,7 @@ def chosen_method(num_rows: int, metric: Metric, method: Method) -> Method:
     return "exact" if num_rows <= EXACT_ROWS or metric == "dot" else "clusters"
 
 
-def search(rows: VectorRows, k: int, method: Method, seed: int) -> tuple[NeighborLists, float | None]:
+def search(rows: SearchedRows, k: int, method: Method, seed: int) -> tuple[NeighborLists, float | None]:
     """Return the k nearest of each row, without itself, by `exact` or `clusters`, on torch's threads.
 
     What clusters find is refined round by round until 93 % are found, or hardly more come. One seed and one number of
@@ -53,7 +53,7 @@ def search(rows: VectorRows, k: int, method: Method, seed: int) -> tuple[Neighbo
     neighbors = nearest_in_clusters(rows, k, seed)
     chosen = sample_rows(np.arange(len(rows)), _MEASURED_ROWS)
     places = chosen if rows.chosen is None else rows.chosen[chosen]
-    true, _ = nearest_rows(VectorRows(rows.vectors, rows.metric, places), rows, k, chosen)
+    true, _ = nearest_rows(SearchedRows(rows.vectors, rows.metric, places), rows, k, chosen)
 
     def share_found(near: Array) -> float:
         return sum(len(np.intersect1d(a, b)) for a, b in zip(near[chosen], true, strict=True)) / true.size
@@ -73,7 +73,7 @@ def nearest_among(
     new: Array, mapped: Array, k: int, metric: Metric = "euclidean", *, threads: int = 1
 ) -> NeighborLists:
     """Return the k nearest mapped vectors of each new one, exactly: (m, d) among (n, d), k <= n. As `search`."""
-    queries, rows = VectorRows(new, metric), VectorRows(mapped, metric)
+    queries, rows = SearchedRows(new, metric), SearchedRows(mapped, metric)
     if new.shape[1] != mapped.shape[1]:
         raise ValueError(f"new vectors have {new.shape[1]} columns, and those of the map {mapped.shape[1]}")
     queries.mean()  # finds what is not finite

@@ -18,7 +18,7 @@ from models.triple_losses.base import Targets
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.relations import TripleTask
-from tasks.train.loaders.samples.all_entities import AllEntities, Asked
+from tasks.train.loaders.samples.all_entities import AllEntities, AskedQueries
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
 from tasks.train.tables.pools import Pool
@@ -114,7 +114,7 @@ class AllEntitiesStepper:
         return loss, count
 
     def _ask(
-        self, asked: Asked, entities: Tensor, by_entities: Tensor, count: int, dropped: int
+        self, asked: AskedQueries, entities: Tensor, by_entities: Tensor, count: int, dropped: int
     ) -> tuple[float, Array, Tensor]:
         """Add the gradients of some queries by entities' rows; return the loss, and gradients of relations' rows.
 
@@ -153,7 +153,7 @@ class AllEntitiesStepper:
 
     def _hold_back(
         self,
-        asked: Asked,
+        asked: AskedQueries,
         entities: Tensor,
         relations: Tensor,
         by_entities: Tensor,

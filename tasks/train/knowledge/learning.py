@@ -29,7 +29,7 @@ from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.comparing import Comparison, Gradients, ReadRows
 from tasks.train.knowledge.relations import TripleTask
-from tasks.train.loaders.samples.triples import DrawnEntities, Triples, negatives_shape
+from tasks.train.loaders.samples.triples import DrawnEntities, TripleLoader, negatives_shape
 from tasks.train.tables.objective import BlockEnds, Number, Part
 from tasks.train.tables.pools import Pool, drawn_chunk
 
@@ -43,7 +43,7 @@ class TripleLearning:
     def __init__(self, task: TripleTask, drawn: DrawnEntities, head_chances: Tensor | None) -> None:
         """`head_chances`: how often the head is asked for, float32 (R,); None: as the loader's `sides` say."""
         self.model, self.options, self.loss = task.model, task.options, task.loss
-        self.loader: Triples = task.loader
+        self.loader: TripleLoader = task.loader
         self.relations, self.projection, self.seed = task.relations, task.projection, task.seed
         self.drawn, self.head_chances = drawn, head_chances
         self.id_type: Any = self.loader.data.store["csc_indices"].dtype

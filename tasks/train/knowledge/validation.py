@@ -13,7 +13,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.ranking.calibration import fit_calibration
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import KnownTriples
-from tasks.ranking.triples import TripleRanker, Triples
+from tasks.ranking.triples import RankedTriples, TripleRanker
 from tasks.ranking.types import EntityTypes
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
@@ -55,17 +55,17 @@ class TripleValidation:
             count = manifest.num_nodes
             kind_of = np.empty(count, np.int32)
             kind_of[numbers(np.arange(count), count, num_blocks)] = IdMap(store, None).type_numbers()
-            train = Triples(*triples("train"))
+            train = RankedTriples(*triples("train"))
             self._types = EntityTypes(kind_of, len(manifest.node_types), train, manifest.num_relations)
 
-    def _some(self, edges: Array, relations: Array, store: GraphStore, num_blocks: int, most: int) -> Triples:
+    def _some(self, edges: Array, relations: Array, store: GraphStore, num_blocks: int, most: int) -> RankedTriples:
         """Return at most so many triples, with the entities that the data set gives to rank them against."""
         chosen = sample_rows(np.arange(len(edges)), most)
         given = store.get("valid_negative")
         candidates = None
         if given is not None:
             candidates = numbers(given[chosen], store.manifest.num_nodes, num_blocks)
-        return Triples(edges[chosen], relations[chosen], candidates)
+        return RankedTriples(edges[chosen], relations[chosen], candidates)
 
     def measure(self, entities: EntityBlocks, relations: Tensor) -> dict[str, float]:
         """Return the metrics of entities' rows and relations' rows, float32 (R, width)."""

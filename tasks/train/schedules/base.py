@@ -58,7 +58,7 @@ class Cosine(Schedule):
 
 
 @SCHEDULES.register("linear")
-class Linear(Schedule):
+class LinearSchedule(Schedule):
     """Falls to 0 in a line."""
 
     Config = ScheduleConfig

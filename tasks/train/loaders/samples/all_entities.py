@@ -12,13 +12,13 @@ from models.knowledge.base import Side
 from tasks.arrays import Array, offsets
 from tasks.counter_random import permute
 from tasks.train.loaders.samples.triple_configs import KVsAllConfig, OneVsAllConfig
-from tasks.train.loaders.samples.triples import TripleData, Triples
+from tasks.train.loaders.samples.triples import TripleData, TripleLoader
 
 _SIDES: tuple[Side, Side] = ("tail", "head")
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQueries:
     """Queries for one end, and the entities that are true for them."""
 
     side: Side
@@ -40,7 +40,7 @@ class AllEntities:
     """Queries, or triples, of a batch."""
     chunks_an_epoch: int
 
-    def batch(self, chunk: int) -> list[Asked]:
+    def batch(self, chunk: int) -> list[AskedQueries]:
         """Return the queries of a batch."""
         raise AssertionError(f"{type(self).__name__} defines no batch")
 
@@ -52,16 +52,16 @@ class OneVsAll(AllEntities):
     def __init__(self, config: OneVsAllConfig, data: TripleData) -> None:
         """Raises DataError: there is no training triple."""
         self.config = config
-        self.triples = Triples(config, data)  # type: ignore[arg-type]  # it reads batch_size alone
+        self.triples = TripleLoader(config, data)  # type: ignore[arg-type]  # it reads batch_size alone
         self.room, self.chunks_an_epoch = self.triples.room, self.triples.chunks_an_epoch
 
-    def batch(self, chunk: int) -> list[Asked]:
+    def batch(self, chunk: int) -> list[AskedQueries]:
         """Take the triples of a batch."""
         ends, relations = np.empty((2, self.room), np.int64), np.empty(self.room, np.int32)
         count = self.triples.fill(chunk, *ends, relations)
         heads, tails = ends[:, :count]
         rows, asked = np.arange(count), relations[:count].astype(np.int64)
-        return [Asked("tail", heads, asked, rows, tails), Asked("head", tails, asked, rows, heads)]
+        return [AskedQueries("tail", heads, asked, rows, tails), AskedQueries("head", tails, asked, rows, heads)]
 
 
 @LOADERS.register("k_vs_all")
@@ -71,14 +71,14 @@ class KVsAll(AllEntities):
     def __init__(self, config: KVsAllConfig, data: TripleData) -> None:
         """Raises DataError: there is no training triple."""
         self.config, self.data = config, data
-        triples = Triples(config, data)  # type: ignore[arg-type]
+        triples = TripleLoader(config, data)  # type: ignore[arg-type]
         relations = np.asarray(triples.relations, np.int64)
         self._queries = [_distinct(triples.edges, end, relations, data.store.manifest.num_nodes) for end in (0, 1)]
         self._count = sum(len(queries.known) for queries in self._queries)
         self.room = min(config.batch_size, self._count)
         self.chunks_an_epoch = -(-self._count // self.room)
 
-    def batch(self, chunk: int) -> list[Asked]:
+    def batch(self, chunk: int) -> list[AskedQueries]:
         """Take the queries of a batch; those for tails come first."""
         epoch, place = divmod(chunk, self.chunks_an_epoch)
         numbers = np.empty(min(self.room, self._count - place * self.room), np.int64)
@@ -99,12 +99,12 @@ class _Distinct:
     """int64 (n + 1,): where those lie that are true for a query."""
     true: Array
 
-    def taken(self, side: Side, some: Array) -> Asked:
+    def taken(self, side: Side, some: Array) -> AskedQueries:
         sizes = self.starts[some + 1] - self.starts[some]
         ends = offsets(sizes)
         places = np.arange(ends[-1]) + np.repeat(self.starts[some] - ends[:-1], sizes)
         rows = np.repeat(np.arange(len(some)), sizes)
-        return Asked(side, self.known[some], self.relations[some], rows, self.true[places])
+        return AskedQueries(side, self.known[some], self.relations[some], rows, self.true[places])
 
 
 def _distinct(edges: Array, end: int, relations: Array, entities: int) -> _Distinct:

@@ -29,7 +29,7 @@ class TripleData:
 
 
 @LOADERS.register("triples")
-class Triples:
+class TripleLoader:
     """A chunk is a batch. Epoch e is chunks e n to (e + 1) n - 1 of n; the last batch of an epoch may be smaller."""
 
     has_relations = True
