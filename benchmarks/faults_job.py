@@ -21,7 +21,7 @@ from configs.schema import STAGES
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
-from tasks.storage.temporary import PREFIX, lock_path
+from tasks.storage.home_files.temporary import PREFIX, lock_path
 
 PHASES = ("joining", "rehearsal", "batches", "validation", "checkpoint", "end", "evaluation")
 _UNTIL_EVALUATE = STAGES[: STAGES.index("evaluate") + 1]

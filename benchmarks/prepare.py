@@ -165,8 +165,8 @@ def make_synthetic(num_edges: int, folder: Path) -> Path:
         return raw
     from configs.registry import DATASETS
     from tasks.stage import StageContext
-    from tasks.storage.caching import PickleCache
     from tasks.storage.home import Home
+    from tasks.storage.home_files.caching import PickleCache
 
     raw.mkdir(parents=True, exist_ok=True)
     options = {"name": "synthetic", "num_nodes": max(1000, num_edges // 10), "num_edges": num_edges, "feature_dim": 0}

@@ -307,7 +307,7 @@ LOADERS = Registry(
     place="train.loader",
     configs=(
         "tasks.train.loaders.configs",
-        "tasks.train.loaders.ranking_configs",
+        "tasks.train.loaders.typed.ranking_configs",
         "tasks.train.loaders.samples.pair_configs",
         "tasks.train.loaders.samples.triple_configs",
     ),

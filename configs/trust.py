@@ -31,7 +31,7 @@ _SHOWN_COLUMNS = 100
 
 
 class Memory(Protocol):
-    """Where it is remembered what may run; `tasks.storage.trusted_code` keeps one in each home."""
+    """Where it is remembered what may run; `tasks.storage.home_files.trusted_code` keeps one in each home."""
 
     def knows(self, digest: str) -> bool:
         """Whether code of this digest may run."""

@@ -139,7 +139,7 @@ def _report(error: BaseException) -> int:
     """Say in one line what went wrong; with --debug where."""
     from configs.errors import GraphmillError, UntrustedCodeError, UserError
     from tasks.storage.home import Home
-    from tasks.storage.trouble import as_trouble, trouble_of_the_machine
+    from tasks.storage.home_files.trouble import as_trouble, trouble_of_the_machine
 
     if global_options.debug:
         import traceback

@@ -28,11 +28,11 @@ from tasks.storage.artifacts import (
     file_lock,
     write_atomic,
 )
-from tasks.storage.caching import PickleCache
 from tasks.storage.file_names import beside
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
+from tasks.storage.home_files.source_digests import SourceDigests
 from tasks.storage.manifests import Manifest
-from tasks.storage.source_digests import SourceDigests
 
 M = TypeVar("M", bound=Manifest)
 

@@ -21,8 +21,8 @@ from tasks.calls import call_stage
 from tasks.kinds.prepared import check_labels
 from tasks.storage.artifacts import MANIFEST_NAME
 from tasks.storage.home import Home
+from tasks.storage.home_files.trusted_code import remember_in_home
 from tasks.storage.manifests import Manifest
-from tasks.storage.trusted_code import remember_in_home
 
 _RUN = STAGES[: STAGES.index("publish")]
 

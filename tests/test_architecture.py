@@ -142,7 +142,7 @@ CODE_FROM_DATA = {
         "flows/pipeline/shards.py",  # one of two that stand in the file
     },
     r"spec_from_file_location|\brunpy\b": {"tasks/evaluators/ogb.py", "tasks/ingest/ogb/meta.py"},  # in the package ogb
-    r"\b(cloud)?pickle\.loads?\(|pickle\.Unpickler\(": {"tasks/storage/caching.py"},  # signed
+    r"\b(cloud)?pickle\.loads?\(|pickle\.Unpickler\(": {"tasks/storage/home_files/caching.py"},  # signed
     r"class _?\w*\(pickle\.Unpickler\)": {"tasks/readers/arrays/torch_files.py"},  # a list of harmless names
     r"(broadcast|gather|scatter|send|recv)_object(_list)?\(|[\"']--standalone": set(),  # pickles of other processes
     r"allow_pickle=True|yaml\.(unsafe_|full_)?load\(|joblib|mlflow\.pyfunc|weights_only=False|from_string\(": set(),

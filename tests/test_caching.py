@@ -13,8 +13,8 @@ import pytest
 
 from configs.errors import IntegrityError, UserError
 from tasks.storage.artifacts import write_atomic
-from tasks.storage.caching import PickleCache, seal, unseal
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache, seal, unseal
 
 
 class Bomb:

@@ -217,7 +217,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/splits.py: folder / f'{split}.csv.gz'",
         "flows/commands/recipes/data_check.py: place / stage",
         "tasks/processes/memory.py: Path(f'{root}{place}')",
-        "tasks/controls/pair_features.py: graph.scratch / str(number)",
+        "tasks/controls/pairs/pair_features.py: graph.scratch / str(number)",
         "tasks/preprocess/transforms/hops.py: self.scratch / f'{name}.npy'",
         "tasks/apply/model/files.py: folder / file",
         "tasks/apply/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",
@@ -229,7 +229,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/inference/kept_layers.py: self.folder / name",
         "tasks/inference/kept_layers.py: self._former.layers / name",
         "tasks/ingest/database/relbench/dataset.py: folder / name",
-        "tasks/storage/source_digests.py: folder / name",
+        "tasks/storage/home_files/source_digests.py: folder / name",
         "tasks/train/ranks/launch.py: job.work / name",
         "tasks/train/ranks/join.py: path.parent / self.result",
         "tasks/train/embeddings/shards.py: work.glob(f'{name}-*.tables')",
@@ -252,8 +252,8 @@ ALLOWED: dict[str, list[str]] = {
     "digests and random numbers": [
         "models/kernel_cache.py: kept / 'graphmill' / 'kernels' / hashlib.sha256(os.fsencode(file.parent)).hexdigest()"
         "[:_DIGITS]",
-        "tasks/storage/caching.py: self.folder / name[-32:][:2]",
-        "tasks/storage/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
+        "tasks/storage/home_files/caching.py: self.folder / name[-32:][:2]",
+        "tasks/storage/home_files/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
         "tasks/apply/run.py: home.locks / f'output-{name}.lock'",
         "tasks/partition/levels.py: scratch / f'level-{uuid.uuid4().hex}.npy'",
     ],

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.storage.file_names import beside
-from tasks.storage.parquet_output import ParquetOutput
+from tasks.storage.outputs.parquet_output import ParquetOutput
 
 
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from configs.errors import DataError
-from tasks.storage import source_digests
 from tasks.storage.home import Home
-from tasks.storage.source_digests import SourceDigests, files_below
+from tasks.storage.home_files import source_digests
+from tasks.storage.home_files.source_digests import SourceDigests, files_below
 
 OLD = 10**18  # ns: some day in 2001
 

@@ -13,8 +13,8 @@ from configs.errors import DataError, IntegrityError, StageError
 from configs.training import TrainConfig
 from tasks.stage import StageContext
 from tasks.storage.artifacts import output_errors
-from tasks.storage.caching import PickleCache
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.supervise import finish_job, run_job, run_worker
 from tasks.train.ranks.launch import environment
 

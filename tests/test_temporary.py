@@ -13,14 +13,14 @@ import pytest
 
 from flows.commands.installation.clean import clean_home
 from tasks.storage.home import Home
-from tasks.storage.temporary import PREFIX, temporary_folder
+from tasks.storage.home_files.temporary import PREFIX, temporary_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKE = "import tempfile; print(tempfile.mkdtemp(), flush=True)"
 HOLD = f"""
 import sys, time
 from tasks.storage.home import Home
-from tasks.storage.temporary import temporary_folder
+from tasks.storage.home_files.temporary import temporary_folder
 with temporary_folder(Home.open(sys.argv[1])):
     {MAKE}
     time.sleep(600)

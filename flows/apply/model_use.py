@@ -41,9 +41,9 @@ from tasks.stage import Parent
 from tasks.storage.artifacts import output_errors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
+from tasks.storage.home_files.temporary import temporary_folder
+from tasks.storage.home_files.trusted_code import remember_in_home
 from tasks.storage.snapshots import check_snapshot
-from tasks.storage.temporary import temporary_folder
-from tasks.storage.trusted_code import remember_in_home
 
 STAGES = ("ingest", "preprocess", "components", "partition")
 

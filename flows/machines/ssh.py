@@ -29,7 +29,7 @@ from tasks.processes import ending
 from tasks.processes.children import ROOT
 from tasks.processes.code_version import code_version
 from tasks.storage.home import Home
-from tasks.storage.temporary import own_folder
+from tasks.storage.home_files.temporary import own_folder
 
 _OPTIONS = (
     "BatchMode=yes",

@@ -17,7 +17,7 @@ from flows.terminal.selection import Selection
 from tasks.calls import ParentGoneError, StageRecord, find_stage, load_stage
 from tasks.stage import StageOutcome
 from tasks.storage.home import Home
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 Progress = Callable[[str, float, float, str, str], None]
 

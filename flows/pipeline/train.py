@@ -37,9 +37,9 @@ from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.vectors import READ_VECTORS, missing_vectors, with_recorded_versions, with_versions
 from tasks.storage.home import Home
+from tasks.storage.home_files.temporary import temporary_folder
+from tasks.storage.home_files.trusted_code import remember_in_home
 from tasks.storage.snapshots import check_snapshot
-from tasks.storage.temporary import temporary_folder
-from tasks.storage.trusted_code import remember_in_home
 from tasks.train.families import check_options
 from tasks.train.ranks.presence import Here, present
 

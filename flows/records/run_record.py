@@ -21,7 +21,7 @@ from tasks.processes import ending
 from tasks.storage.artifacts import disk_errors, file_lock, is_locked, try_lock, write_atomic
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
-from tasks.storage.trouble import as_trouble
+from tasks.storage.home_files.trouble import as_trouble
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 KILLED = "its process was killed"

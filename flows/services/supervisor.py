@@ -219,7 +219,7 @@ def temporary_files(home: Home) -> Iterator[None]:
     """Have the services put temporary files into a folder of their own, which is empty now and removed in the end.
 
     A worker of Prefect that is killed leaves a folder for each of its runs. Runs have their own place for what they
-    need: see `tasks/storage/temporary.py`.
+    need: see `tasks/storage/home_files/temporary.py`.
     """
     place = folder(home) / "tmp"
     shutil.rmtree(place, ignore_errors=True)

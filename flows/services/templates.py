@@ -10,8 +10,8 @@ from pathlib import Path
 
 from flows.services.environment import prepare_environment
 from flows.web.temporary_server import prepare_database
-from tasks.storage.database_templates import Library, is_sound, keep_as_template, template_path
 from tasks.storage.home import Home
+from tasks.storage.home_files.database_templates import Library, is_sound, keep_as_template, template_path
 
 
 def make_templates() -> None:

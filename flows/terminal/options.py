@@ -52,7 +52,7 @@ def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
     from configs.trust import allow
     from flows.terminal.room import check_address_space
     from tasks.storage.home import Home
-    from tasks.storage.trusted_code import remember_in_home
+    from tasks.storage.home_files.trusted_code import remember_in_home
 
     check_address_space()
     place = Home.open(home or global_options.home)

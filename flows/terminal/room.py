@@ -9,7 +9,7 @@ import tempfile
 
 from configs.errors import RecipeError, StageError
 from tasks.storage.home import Home
-from tasks.storage.trouble import WAY_OUT
+from tasks.storage.home_files.trouble import WAY_OUT
 
 # The databases of Prefect and MLflow, their journals, and what a run of a few hundred nodes leaves: 20 MB (2026-11).
 _LEAST_FREE_BYTES = 50_000_000

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from configs.errors import StageError
 from tasks.storage.artifacts import file_lock
-from tasks.storage.database_templates import copy_template
 from tasks.storage.home import Home
+from tasks.storage.home_files.database_templates import copy_template
 
 DATABASE_VARIABLES = ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
 """Variables of the environment that name another one."""

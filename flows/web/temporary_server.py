@@ -33,7 +33,7 @@ from flows.web.prefect_database import PrefectDatabase, named_elsewhere
 from tasks.processes import ending
 from tasks.processes.children import describe_exit, die_with_parent, tail
 from tasks.storage.home import Home
-from tasks.storage.trouble import full_disk
+from tasks.storage.home_files.trouble import full_disk
 
 _COMMAND = [sys.executable, "-m", "flows.web.temporary_server"]
 _START_SECONDS = 180.0

@@ -28,10 +28,10 @@ from tasks.kinds.of import kind_named
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import FULL_DISK, file_lock, output_errors
-from tasks.storage.caching import PickleCache
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.supervise import run_job
 
 OutputKind = Literal["predictions", "embeddings", "relations", "layout", "model"]

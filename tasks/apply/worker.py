@@ -29,11 +29,11 @@ from tasks.inference.rule import Rule
 from tasks.kinds.base import finite
 from tasks.kinds.judged import FILE_NAME, Deciding
 from tasks.kinds.of import kind_of
-from tasks.storage.csv_output import as_csv
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array, slices
 from tasks.storage.ids import AT_MOMENTS, at_moments, find_rows, relation_names
-from tasks.storage.parquet_output import ParquetOutput
+from tasks.storage.outputs.csv_output import as_csv
+from tasks.storage.outputs.parquet_output import ParquetOutput
 from tasks.supervise import finish_job, report_progress
 
 _ROWS = 1 << 16

@@ -20,7 +20,7 @@ from tasks.controls import boosting, linear, past
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows
 from tasks.controls.moments import BoostedControl, LinearControl, MomentControl
-from tasks.controls.neighborhoods import NeighborhoodControl
+from tasks.controls.pairs.neighborhoods import NeighborhoodControl
 from tasks.controls.recommendation import RecommendationControls
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.predictor import Predictor

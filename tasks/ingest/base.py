@@ -9,7 +9,7 @@ from typing import Any
 from configs.moments import TimeUnit
 from configs.source_files import check_file, user_path
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 
 class Dataset(abc.ABC):

@@ -13,8 +13,8 @@ from configs.schema import Recipe
 from tasks.ingest.base import Dataset
 from tasks.sizes import disk_bytes, expected_counts, need_disk, refuse_excess_data
 from tasks.stage import Parent, Stage, StageContext
+from tasks.storage.home_files.source_digests import SourceDigests
 from tasks.storage.manifests import SPLITS, DatasetManifest
-from tasks.storage.source_digests import SourceDigests
 
 
 def open_dataset(recipe: Recipe) -> Dataset:

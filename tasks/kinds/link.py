@@ -141,7 +141,7 @@ class LinkKind(PairKind):
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
         """Fit what looks at ends' features and neighbours."""
-        from tasks.controls.links import LinkControls
+        from tasks.controls.pairs.links import LinkControls
 
         return LinkControls(graph)
 

@@ -25,13 +25,13 @@ from tasks.leak_check.same_rows import same_ids
 from tasks.leak_check.telling_columns import telling_columns
 from tasks.sampling.relational.batches import SeedMoments
 from tasks.stage import InnerListener, Listener, Parent, StageContext, run_stage
-from tasks.storage.caching import PickleCache
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
+from tasks.storage.home_files.temporary import own_folder
 from tasks.storage.manifests import GraphManifest
-from tasks.storage.temporary import own_folder
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.configs import RelationalConfig
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.stage import StageContext
-from tasks.storage.caching import PickleCache
+from tasks.storage.home_files.caching import PickleCache
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from configs.schema import Recipe
 from tasks.apply.model.needs import DataNeeds, adapted_recipe, label_order
 from tasks.calls import load_stage
 from tasks.stage import Parent, StageContext, run_stage
-from tasks.storage.caching import PickleCache
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import SPLITS
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tasks.arrays import Array
-from tasks.controls import neighborhoods
-from tasks.controls.neighborhoods import NeighborhoodControl
+from tasks.controls.pairs import neighborhoods
+from tasks.controls.pairs.neighborhoods import NeighborhoodControl
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tests.support import as_partition, finish, link_graph, write_csc
 

@@ -17,7 +17,7 @@ from flows.terminal.selection import select_stages
 from tasks.calls import load_stage
 from tasks.stage import Listener, run_stage
 from tasks.storage.home import Home
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 from tests.support import stage_entry
 
 

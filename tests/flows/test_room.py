@@ -28,7 +28,7 @@ from tasks.sizes import need_disk
 from tasks.stage import run_stage
 from tasks.storage.artifacts import output_errors
 from tasks.storage.home import Home
-from tasks.storage.trouble import full_disk, trouble_of_the_machine
+from tasks.storage.home_files.trouble import full_disk, trouble_of_the_machine
 from tests.flows.conftest import TINY, command, environment, write_recipe
 
 

@@ -161,7 +161,7 @@ def dataset(section: Any, model: str) -> Any:
     from tasks.readers.table_formats.opened import OPENED
     from tasks.stage import Listener
     from tasks.storage.home import Home
-    from tasks.storage.source_digests import SourceDigests
+    from tasks.storage.home_files.source_digests import SourceDigests
 
     OPENED.clear()
     recipe = build_recipe({"name": "fuzz", "dataset": section, "model": {"name": model}})

@@ -21,9 +21,9 @@ from tasks.ingest.ogb import meta as ogb_meta
 from tasks.ingest.ogb.download import download_archive
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.stage import Listener, StageContext
-from tasks.storage.caching import PickleCache
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import node_folder
 

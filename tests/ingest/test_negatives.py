@@ -15,9 +15,9 @@ from configs.load import build_recipe
 from tasks.ingest.stage import build
 from tasks.negatives import draw_negatives, draw_pool
 from tasks.stage import StageContext
-from tasks.storage.caching import PickleCache
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tests.preprocess.ears import Ears
 
 NODES = 30

@@ -21,7 +21,7 @@ from tasks.ingest.graph_tables import ingest as table_ingest
 from tasks.ingest.stage import STAGE
 from tasks.stage import run_stage
 from tasks.storage.home import Home
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 from tests.flows.conftest import TINY
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import link_folder, node_folder

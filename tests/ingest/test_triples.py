@@ -15,7 +15,7 @@ from configs.errors import DataError
 from configs.registry import DATASETS
 from tasks.ingest.stage import source
 from tasks.storage.home import Home
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 from tests.ingest.conftest import Ingest
 from tests.ingest.triple_files import SPLITS, TEST, TRAIN, VALID, Triple, lines, named, put, put_splits
 

@@ -23,8 +23,8 @@ from tasks.leak_check.changed_cells import changed, swapped
 from tasks.leak_check.changed_tables import change_tables
 from tasks.leak_check.check import LeakCheck, check_leaks
 from tasks.stage import Listener, StageContext
-from tasks.storage.caching import PickleCache
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 
 DAYS, MOMENT = 400, 320
 PEOPLE, VISITS = 150, 1500

@@ -27,7 +27,7 @@ from tasks.stage import run_stage
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
-from tasks.storage.temporary import PREFIX
+from tasks.storage.home_files.temporary import PREFIX
 from tests.ingest.test_relbench import write_formula
 
 SIZES = ["dataset.num_customers=500", "dataset.num_products=60", "dataset.reviews_a_quarter=400"]

@@ -20,9 +20,9 @@ from models.facts import GraphFacts
 from tasks.apply.model.files import load_published, write_model
 from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import read_published
-from tasks.storage.caching import seal
 from tasks.storage.home import Home
-from tasks.storage.trusted_code import TrustedCode, remember_in_home
+from tasks.storage.home_files.caching import seal
+from tasks.storage.home_files.trusted_code import TrustedCode, remember_in_home
 from tasks.train.job import Job
 from tasks.train.state import checkpoint
 from tests.models.test_contract import EXAMPLE
@@ -265,7 +265,8 @@ def test_a_home_that_cannot_be_written_says_so(
     foreign: Foreign, home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "tasks.storage.trusted_code.write_atomic", lambda *_, **__: (_ for _ in ()).throw(OSError("read-only"))
+        "tasks.storage.home_files.trusted_code.write_atomic",
+        lambda *_, **__: (_ for _ in ()).throw(OSError("read-only")),
     )
     remember_in_home(home)
     assert load_own_recipe(str(foreign.recipe)).model.name == "damped_mean"

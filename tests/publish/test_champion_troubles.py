@@ -23,8 +23,8 @@ from tasks.publish.tracking.registered import fetch_model, find_version, model_v
 from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
 from tasks.storage.artifacts import file_digest
-from tasks.storage.caching import PickleCache
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.manifests import EvalReport
 from tests.models.test_contract import EXAMPLE
 from tests.publish.line import Line, customers, write_customers

@@ -13,8 +13,8 @@ import pytest
 
 from tasks.publish.tracking.mlflow_registry import prepare_store
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.storage.database_templates import copy_template, keep_as_template, template_path
 from tasks.storage.home import Home
+from tasks.storage.home_files.database_templates import copy_template, keep_as_template, template_path
 from tests.flows.conftest import ROOT, environment
 
 _FIRST = """

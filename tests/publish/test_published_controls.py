@@ -21,10 +21,10 @@ from tasks.publish.gate.rules import best_control
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
-from tasks.storage.caching import PickleCache
 from tasks.storage.controls import CONTROLS
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tests.publish.line import Line, customers
 from tests.publish.test_categories_by_day import KINDS, write_day
 from tests.publish.test_same_rows import OWN_CONTROLS, molecules, small

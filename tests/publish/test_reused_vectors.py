@@ -29,10 +29,10 @@ from tasks.publish.tracking.registry import open_registry
 from tasks.publish.vectors import provide_vectors, versions_taken, with_recorded_versions, with_versions
 from tasks.stage import Parent, StageContext
 from tasks.storage.artifacts import ArtifactStore, describe_files
-from tasks.storage.caching import PickleCache
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import VECTORS, VectorsManifest
 from tests.publish.line import Line, in_this_process

@@ -25,10 +25,10 @@ from tasks.publish.champion.comparison import Challenge, champion_files
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
-from tasks.storage.caching import PickleCache
 from tasks.storage.controls import CONTROLS
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.ids import IdMap
 from tests.ingest.ogb_folders import put
 from tests.publish.line import Line, customers, write_customers

@@ -24,7 +24,7 @@ from tasks.storage.controls import POPULAR_CONTROL
 from tasks.storage.graph_facts import graph_facts
 from tasks.train.job import RESULT
 from tasks.train.loaders.base import TrainingData
-from tasks.train.loaders.ranking import RankingLoader
+from tasks.train.loaders.typed.ranking import RankingLoader
 from tests.models.relational.test_typed_models import plain_pinsage
 from tests.ranked_shop import MOMENTS, ranked_shop, store_of
 from tests.train.in_process import make_job, train_here

@@ -11,8 +11,8 @@ import pytest
 
 from configs.errors import IntegrityError, RecipeError
 from tasks.stage import StageContext
-from tasks.storage.caching import PickleCache
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.train.ranks.launch import run_training
 from tests.ports import free_port
 from tests.sampling.part_graphs import rich_graph

@@ -18,9 +18,9 @@ from flows.records.run_record import RunRecord, all_runs, is_alive, lock_path, r
 from flows.terminal.console import format_bytes, out, table
 from tasks.storage.artifacts import ArtifactStore, file_lock, is_locked
 from tasks.storage.home import Home
+from tasks.storage.home_files.temporary import PREFIX
+from tasks.storage.home_files.temporary import lock_path as lock_path_of_temporary
 from tasks.storage.manifests import VECTORS
-from tasks.storage.temporary import PREFIX
-from tasks.storage.temporary import lock_path as lock_path_of_temporary
 
 
 @dataclass(frozen=True)

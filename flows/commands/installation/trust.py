@@ -29,7 +29,7 @@ def trust(
 
     Examples: `graphmill trust my_model.py`; `graphmill trust --forget my_model.py`
     """
-    from tasks.storage.trusted_code import TrustedCode
+    from tasks.storage.home_files.trusted_code import TrustedCode
 
     trusted = TrustedCode(open_home(home))
     for source, digest in list(_digests(code or [])):

@@ -29,7 +29,7 @@ from tasks.publish.vectors import with_versions
 from tasks.storage.artifacts import file_lock, write_atomic
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 BASELINE_STAGES = STAGES[: STAGES.index("evaluate") + 1]
 """Up to evaluation: publishing would register a model for each of dozens of seeds."""

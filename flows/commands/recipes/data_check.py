@@ -19,14 +19,14 @@ from tasks.kinds.measurable import check_graph, split_labels
 from tasks.kinds.of import kind_of
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import describe_files
-from tasks.storage.caching import PickleCache
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
+from tasks.storage.home_files.temporary import own_folder
 from tasks.storage.ids import class_names
 from tasks.storage.manifests import DatasetManifest, GraphManifest
 from tasks.storage.snapshots import check_snapshot
-from tasks.storage.temporary import own_folder
 from tasks.train.families import check_options, unread_edge_features
 
 

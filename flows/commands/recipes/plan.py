@@ -20,9 +20,9 @@ from tasks.publish.vectors import with_versions
 from tasks.sizes import Counts, counts_of, disk_bytes, expected_counts, memory_bytes, refuse_excess_data
 from tasks.storage.artifacts import ArtifactStore, artifact_key
 from tasks.storage.home import Home
+from tasks.storage.home_files.source_digests import SourceDigests
 from tasks.storage.manifests import DatasetManifest, GraphManifest, PartitionManifest
 from tasks.storage.snapshots import check_snapshot
-from tasks.storage.source_digests import SourceDigests
 from tasks.train.families import check_options, family_of
 
 _SHOWN_CHANGES = 6

@@ -28,7 +28,7 @@ from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.vectors import with_versions
 from tasks.storage.home import Home
-from tasks.storage.temporary import temporary_folder
+from tasks.storage.home_files.temporary import temporary_folder
 from tasks.train.families import check_options
 
 if TYPE_CHECKING:

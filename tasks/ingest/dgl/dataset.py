@@ -10,7 +10,7 @@ from configs.registry import DATASETS
 from tasks.ingest.base import FileDataset
 from tasks.ingest.dgl.configs import DglFileConfig, GraphFileConfig, PygFileConfig
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 if TYPE_CHECKING:
     from tasks.readers.arrays.dgl_file import SavedGraph, SavedGraphs

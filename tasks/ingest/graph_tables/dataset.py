@@ -11,7 +11,7 @@ from tasks.ingest.base import Dataset
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.tables.paths import describe_tables, tell_versions
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 if TYPE_CHECKING:
     from tasks.ingest.tables.intake import Intake

@@ -19,7 +19,7 @@ from tasks.stage import StageContext
 from tasks.storage.artifacts import file_lock, write_atomic
 from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
-from tasks.storage.source_digests import SourceDigests, files_below
+from tasks.storage.home_files.source_digests import SourceDigests, files_below
 
 _READ = ("raw", "split", "mapping")
 """Folders of a data set that are read."""

@@ -15,7 +15,7 @@ from configs.values.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.folder_keys import files_in, keys_of
 from tasks.readers.duckdb_files import logs_of
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 
 def files_of(patterns: Sequence[str]) -> list[Path]:

@@ -11,7 +11,7 @@ from tasks.ingest.base import Dataset
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.sources import find_sources
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 
 @DATASETS.register("triples")

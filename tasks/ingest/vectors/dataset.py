@@ -9,7 +9,7 @@ from tasks.ingest.base import Dataset
 from tasks.ingest.tables.paths import describe_tables
 from tasks.ingest.vectors.configs import VectorFilesConfig
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 
 @DATASETS.register("vectors")

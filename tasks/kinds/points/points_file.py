@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.arrays import Array
-from tasks.storage.parquet_output import ParquetOutput
+from tasks.storage.outputs.parquet_output import ParquetOutput
 
 LAYOUT_FILE = "layout.parquet"
 AXES = ("x", "y", "z")

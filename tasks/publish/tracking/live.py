@@ -19,7 +19,7 @@ from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.records import Record, thin
 from tasks.publish.tracking.system_metrics import SystemSampler
 from tasks.storage.home import Home
-from tasks.storage.trouble import full_disk
+from tasks.storage.home_files.trouble import full_disk
 
 _FLUSH_SECONDS = 2.0
 _SAMPLE_SECONDS = 10.0

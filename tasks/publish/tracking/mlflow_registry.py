@@ -22,9 +22,9 @@ from tasks.processes import ending
 from tasks.publish.tracking.store_uris import local_path, public_uri, sqlite_file, tracking_uri
 from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import file_lock
-from tasks.storage.database_templates import copy_template
 from tasks.storage.file_names import beside
 from tasks.storage.home import Home
+from tasks.storage.home_files.database_templates import copy_template
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -139,7 +139,7 @@ class RandomPartitionConfig(LoaderConfig):
         return _same_every_layer(num_nodes, num_nodes / self.num_clusters, num_layers)
 
 
-@LOADERS.options("relational", "relational")
+@LOADERS.options("relational", "typed.relational")
 class RelationalConfig(SeedLoaderConfig):
     """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""
 

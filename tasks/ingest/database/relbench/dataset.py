@@ -27,7 +27,7 @@ from tasks.ingest.database.dataset import Database
 from tasks.ingest.database.relbench.configs import RelbenchConfig
 from tasks.readers.parquet import open_parquet
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
+from tasks.storage.home_files.source_digests import SourceDigests
 
 _SPLITS = ("train", "val", "test")
 _METRICS = {"binary": "rocauc", "regression": "mae", "multiclass": "accuracy"}

@@ -24,8 +24,8 @@ from tasks.sampling.relational.sampler import (
     TypedSampler,
     copy_rows,
 )
-from tasks.sampling.relational.walk_paths import Path, as_columns, history_paths, paths_back
-from tasks.sampling.relational.walks import most_visited
+from tasks.sampling.relational.visits.walk_paths import Path, as_columns, history_paths, paths_back
+from tasks.sampling.relational.visits.walks import most_visited
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tasks.storage.manifests import GraphManifest
 
 
-@LOADERS.options("ranking", "ranking")
+@LOADERS.options("ranking", "typed.ranking")
 class RankingLoaderConfig(RelationalConfig):
     """Neighbourhoods by relation of seeds and of what is recommended to them, all of one moment a batch."""
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from configs import trust
 from configs.errors import IntegrityError
 from tasks.storage.artifacts import file_lock, write_atomic
-from tasks.storage.caching import seal, unseal
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import seal, unseal
 
 # Names of other sealed files are names of files, without a slash: none of them can be taken for this one.
 _NAME = "trusted/code"

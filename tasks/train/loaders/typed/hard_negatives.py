@@ -13,13 +13,13 @@ from models.relational.configs import ImportanceWalksConfig
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.batches import sorted_edges
-from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.links import RankedLinks
 from tasks.sampling.relational.ranked import Asked
+from tasks.sampling.relational.visits.importance import ImportanceSampler
 from tasks.storage.graph_store import GraphStore
 
 if TYPE_CHECKING:
-    from tasks.train.loaders.ranking_configs import RankingLoaderConfig
+    from tasks.train.loaders.typed.ranking_configs import RankingLoaderConfig
 
 _WALK = 14
 """Purpose that keys are drawn for."""

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from configs.errors import IntegrityError
 from configs.source_files import check_file, open_file, refusal
 from tasks.storage.artifacts import file_lock, write_atomic
-from tasks.storage.caching import seal, unseal
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import seal, unseal
 
 Progress = Callable[[float, float, str, str], None]
 """Called with done, total, unit and a note."""

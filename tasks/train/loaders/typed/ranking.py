@@ -19,8 +19,8 @@ from configs.registry import LOADERS
 from tasks.sampling.neighborhoods.neighbors import derive_key, shuffled
 from tasks.sampling.relational.ranked import Asked, RankedNeighborhoods
 from tasks.train.loaders.base import Array, Loader, TrainingData
-from tasks.train.loaders.hard_negatives import HardNegatives
-from tasks.train.loaders.ranking_configs import RankingLoaderConfig
+from tasks.train.loaders.typed.hard_negatives import HardNegatives
+from tasks.train.loaders.typed.ranking_configs import RankingLoaderConfig
 
 if TYPE_CHECKING:
     from models.relational.batch import RankingBatch

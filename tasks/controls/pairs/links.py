@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from configs.metric_names import hits_of
-from tasks.controls.degree_rule import DegreeRule
-from tasks.controls.edge_bank import EdgeBank
 from tasks.controls.features import ControlledGraph
-from tasks.controls.neighborhoods import NeighborhoodControl
-from tasks.controls.pair_features import PairControl
+from tasks.controls.pairs.degree_rule import DegreeRule
+from tasks.controls.pairs.edge_bank import EdgeBank
+from tasks.controls.pairs.neighborhoods import NeighborhoodControl
+from tasks.controls.pairs.pair_features import PairControl
 from tasks.controls.suite import Controls, Measure
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.controls import FEATURES_CONTROL

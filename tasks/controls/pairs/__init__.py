@@ -1,0 +1,1 @@
+"""Controls of pairs: what degrees, neighbourhoods, earlier edges and features of both ends say."""

@@ -1,0 +1,1 @@
+"""What walks from a row visit: neighbours by importance."""

@@ -1,0 +1,1 @@
+"""What a home keeps beside its artifacts: signed pickles, digests, trust, templates, temporary files."""

@@ -1,0 +1,1 @@
+"""Files for users, written whole or not at all."""

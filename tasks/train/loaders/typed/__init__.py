@@ -1,0 +1,1 @@
+"""Loaders of typed graphs with times."""
