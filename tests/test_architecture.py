@@ -75,6 +75,30 @@ def test_no_files_import_each_other() -> None:
     list(TopologicalSorter({m: graph.find_modules_directly_imported_by(m) for m in graph.modules}).static_order())
 
 
+def test_inside_a_room_imports_run_one_way() -> None:
+    """Between its folders and its loose files."""
+    graph = grimp.build_graph("configs", "models", "tasks", "flows", cache_dir=None)
+    rooms = [room for room in graph.find_children("tasks") if graph.find_children(room)]
+    for room in ("configs", "flows", "models", *rooms):
+        uses: dict[str, set[str]] = {}
+        for module in graph.find_descendants(room):
+            part = module.removeprefix(f"{room}.").split(".")[0]
+            inside = [one for one in graph.find_modules_directly_imported_by(module) if one.startswith(f"{room}.")]
+            uses.setdefault(part, set()).update({one.removeprefix(f"{room}.").split(".")[0] for one in inside} - {part})
+        list(TopologicalSorter(uses).static_order())
+
+
+def test_names_of_classes_stand_once_and_folders_are_small() -> None:
+    classes: dict[str, str] = {}
+    for folder in (ROOT / name.replace(".", "/") for name in PACKAGES):
+        files = sorted(folder.glob("*.py"))
+        assert len(files) <= 15 or folder.name == "ranks", f"{folder} has {len(files)} files: split it"
+        for file in files:
+            for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE):
+                assert name not in classes, f"class {name} of {file} has the name of one in {classes[name]}"
+                classes[name] = str(file)
+
+
 @pytest.mark.parametrize("module", ["configs.load", "flows.commands.recipes.run", "tasks.stage"])
 def test_light_modules_stay_light(module: str) -> None:
     loaded = _modules_after(f"    import {module}")
