@@ -141,7 +141,9 @@ def number_labels(
         raise DataError(f"has {values.shape[1]} columns; a {kind} label has one", path=place)
     largest = float(np.nan_to_num(values, nan=-1).max(initial=-1))
     if kind == "multiclass" and not 1 <= largest < _MAX_CLASSES:
-        raise DataError(f"the largest class is {largest:g}; 1 to {_MAX_CLASSES:,} classes are possible", path=place)
+        row = int(np.nanargmax(values[:, 0])) if largest >= 0 else None
+        message = f"the largest class is {largest:.0f}; 1 to {_MAX_CLASSES:,} classes are possible"
+        raise DataError(message, path=place, row=row)
     classes = int(largest) + 1 if kind == "multiclass" else 0 if kind == "regression" else 2
     label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
     if kind == "binary" and not (label == 0).any():

@@ -34,7 +34,7 @@ def label_profile(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
     for some in blocks(len(label), _CHUNK_ROWS):
         part = np.asarray(label[some])
         labelled = part >= 0  # False for NaN
-        rows += int(np.count_nonzero(labelled.reshape(len(part), -1).any(1)))
+        rows += int(np.count_nonzero(labelled if labelled.ndim == 1 else labelled.any(1)))
         if single:
             counts += np.bincount(part[labelled].astype(np.int64), minlength=len(counts))
         else:

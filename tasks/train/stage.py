@@ -54,7 +54,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
     weights = _class_weights(context, recipe, parents)
     job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm, weights)
-    job = replace(job, facts=_facts(recipe, job, graph.manifest.digest))
+    job = replace(job, facts=compared_facts(recipe, job, graph.manifest.digest))
     result = _run_all(trainings(job), context)
     record = None
     if warm is not None:
@@ -86,7 +86,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     }
 
 
-def _facts(recipe: Recipe, job: AnyJob, graph_digest: str) -> dict[str, Any]:
+def compared_facts(recipe: Recipe, job: AnyJob, graph_digest: str) -> dict[str, Any]:
     """Return what machines of the job compare."""
     facts = {**facts_of(recipe, "train"), **pace_of(recipe), "the partitioned graph": graph_digest[:12]}
     if job.warm is not None:

@@ -398,14 +398,6 @@ def test_given_entities_and_their_neighbours(plain: Knowledge) -> None:
         plain.serve("embeddings", given={"nodes": plain.folder / "some.csv"})
 
 
-def test_models_with_one_calibration_for_all_relations_are_read(plain: Knowledge) -> None:
-    state = dict(plain.knowledge.state_dict())
-    state["calibration"] = torch.tensor([2.0, -3.0])
-    again = type(plain.knowledge)(plain.knowledge.config, plain.knowledge.facts)
-    again.load_state_dict(state)
-    assert again.calibration.tolist() == [[[2.0, -3.0]] * 2] * len(RELATIONS)
-
-
 def test_load_published_reads_what_write_model_wrote(plain: Knowledge) -> None:
     again = load_published(plain.model_folder)
     assert isinstance(again, KnowledgeModel)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from benchmarks.baseline_tables import RECIPES
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, EvalReport
-from tests.flows.conftest import graphmill
+from tests.flows.conftest import ROOT, environment, graphmill
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -80,7 +82,9 @@ def test_the_recipe_of_youtube(tmp_path: Path) -> None:
 def test_a_row_without_data_says_where_to_get_it_and_the_others_run(tmp_path: Path) -> None:
     table = RECIPES / "tables"
     assert (table / "embedding-large.yaml").is_file()
-    done = graphmill(tmp_path / "home", "baseline", "embedding-large", "line", "--data", str(tmp_path / "nothing"))
+    words = ("embedding-large", "line", "--data", str(tmp_path / "nothing"), "--home", str(tmp_path / "home"))
+    command = [sys.executable, "-m", "benchmarks.baseline", *words]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     for name in ("youtube", "flickr"):
         [said] = [line for line in done.stderr.splitlines() if line.startswith(f"error: {name}-line: ")]

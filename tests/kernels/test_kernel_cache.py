@@ -113,5 +113,6 @@ def test_what_a_kernel_is_compiled_from() -> None:
     } <= found
     assert not any("torch" in path or path.startswith("flows") for path in found)
     # Several names in brackets, and a module imported from its package.
-    found = {str(path.relative_to(ROOT)) for path in sources(ROOT / "models" / "kernels" / "attention" / "gat.py")}
+    attention = ROOT / "models" / "kernels" / "attention"
+    found = {str(path.relative_to(ROOT)) for path in sources(attention / "attention.py")}
     assert {"models/kernels/simd/vector.py", "models/kernels/simd/_llvm.py"} <= found

@@ -19,6 +19,7 @@ from tasks.inference.parts import PartPredictor
 from tasks.sampling.parts.graph import PartGraph
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.split_rows import SplitRows
 from tasks.train.gradients import family as gradients
 from tasks.train.gradients import saving
 from tasks.train.job import BEST, LAST
@@ -157,21 +158,12 @@ def test_what_a_part_cannot_compute_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_ranks_without_seeds_are_named() -> None:
     train = recipe("node", "train.strategy=partitioned").train
     strategy = STRATEGIES.create(train.strategy, Ranks(0, 4, 0, 2))
-    strategy._refuse_empty(np.array([1, 2, 3, 4]), SimpleNamespace(task="node"))
+    strategy._refuse_empty(np.array([1, 2, 3, 4]), SimpleNamespace(split_rows=SplitRows(are_nodes=True)))
     words = r"2 of 4 ranks.*the first of them rank 1 on machine 0; set train\.strategy\.seeds=shuffled"
     with pytest.raises(DataError, match=rf"{words}, or partition\.balance_train=true"):
-        strategy._refuse_empty(np.array([3, 0, 0, 1]), SimpleNamespace(task="node"))
+        strategy._refuse_empty(np.array([3, 0, 0, 1]), SimpleNamespace(split_rows=SplitRows(are_nodes=True)))
     with pytest.raises(DataError, match=rf"{words}, or take fewer"):
-        strategy._refuse_empty(np.array([3, 0, 0, 1]), SimpleNamespace(task="link"))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [],
-)
-def test_options_that_would_do_nothing_are_refused(options: tuple[str, ...], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        recipe("node", "train.strategy=partitioned", *(f"train.strategy.{option}" for option in options))
+        strategy._refuse_empty(np.array([3, 0, 0, 1]), SimpleNamespace(split_rows=SplitRows(are_pairs=True)))
 
 
 def test_rows_of_no_features_are_refused() -> None:

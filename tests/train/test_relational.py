@@ -25,6 +25,7 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.train.job import BEST, RESULT
 from tasks.train.loaders.config_base import resolve_loader
+from tasks.train.run import Bookkeeper
 from tasks.train.stage import STAGE, _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
 from tests.registered import models_of
@@ -288,7 +289,7 @@ def test_a_training_that_goes_on_is_the_same(tmp_path: Path) -> None:
                         engine.optimization.step(number + 1)
                         engine.progress.step += 1
                     engine.progress.epoch = 1
-                    engine._save_last()
+                    Bookkeeper(engine).save()
                 else:
                     run_engine(engine)
         states.append(torch.load(job.work / "last.pt", weights_only=True)["model"])

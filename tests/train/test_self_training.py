@@ -142,7 +142,7 @@ def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     assert last.work == job.work
     assert len({round_.digest for round_ in (first, second, last)}) == 3
     ran: list[Path] = []
-    monkeypatch.setattr(stage, "run_job", lambda job, context: ran.append(job.work))
+    monkeypatch.setattr(stage, "run_training", lambda job, context: ran.append(job.work))
     first.work.mkdir(parents=True)
     (first.work / RESULT).write_text("{}")
     stage._run_all([first, second, last], Heard())  # type: ignore[arg-type]

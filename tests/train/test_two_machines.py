@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache
 from tasks.train.ranks.launch import run_training
+from tasks.train.stage import compared_facts
 from tests.ports import free_port
 from tests.sampling.part_graphs import rich_graph
 from tests.train.in_process import make_job
@@ -44,7 +46,9 @@ class Machine:
         work = self.home.work / "train-here"
         context = StageContext("train", work, self.home, PickleCache(self.home))
         try:
-            self.outcome = run_training(make_job(self._recipe, self.graph, work), context)
+            job = make_job(self._recipe, self.graph, work)
+            job = replace(job, facts=compared_facts(self._recipe, job, self.graph.manifest.digest))
+            self.outcome = run_training(job, context)
         except Exception as error:
             self.outcome = error
 
