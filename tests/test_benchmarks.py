@@ -315,6 +315,6 @@ def test_each_side_on_a_gpu_takes_the_kernels_of_its_recipe(monkeypatch: pytest.
     seen: list[bool] = []
     side: Any = object.__new__(Ours)
     side.pipeline, side.config, side.device, side.ahead = object(), TrainConfig(), torch.device("cpu"), 0
-    side.trainer = SimpleNamespace(_step=lambda pipeline: seen.append(backends._takes_triton))
+    side.engine = SimpleNamespace(step=lambda: seen.append(backends._takes_triton))
     side.steps(2)
     assert seen == [False, False]

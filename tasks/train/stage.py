@@ -14,10 +14,11 @@ from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 from tasks.calls import ParentGoneError, expected_key
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import ArtifactStore
-from tasks.storage.graph_facts import task_relation
+from tasks.storage.graph_facts import graph_facts, task_relation
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResult
 from tasks.train.families import family_of, trainings, unread_edge_features
+from tasks.train.gradients.sizes import remember_trained
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
 from tasks.train.ranks.agreement import facts_of, pace_of
 from tasks.train.ranks.launch import run_training
@@ -73,6 +74,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
             shutil.rmtree(path)
         elif path.name not in (BEST, LAST, METRICS, OWN_MODEL):
             path.unlink()
+    if isinstance(recipe.train, TrainConfig):
+        facts = graph_facts(graph.manifest)
+        remember_trained(context.home, recipe.model, recipe.train, facts, result["num_parameters"])
     return {
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,

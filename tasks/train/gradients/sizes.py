@@ -87,9 +87,21 @@ def known_weights(home: Home, model: ComponentConfig, train: TrainConfig, facts:
         return remembered
     weights = count_weights(model, train, facts)
     if weights is not None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomic(path, json.dumps(asdict(weights)).encode())
+        _keep_weights(path, weights)
     return weights
+
+
+def remember_trained(
+    home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts, num_parameters: int
+) -> None:
+    """Keep the count that a training tells of its model; of a table of embeddings it tells nothing apart."""
+    if not _has_table(train):
+        _keep_weights(_path(home, model, train, facts), Weights(num_parameters))
+
+
+def _keep_weights(path: Path, weights: Weights) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomic(path, json.dumps(asdict(weights)).encode())
 
 
 def _has_table(train: TrainConfig) -> bool:
