@@ -36,6 +36,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 from benchmarks.partition import machine, status, synthetic  # noqa: E402
 from models.dgl.adapter import load_dgl, make_handle, use_threads  # noqa: E402
 from models.kernels.dense.dropout import relu_dropout  # noqa: E402
+from models.kernels.dense.linear import linear  # noqa: E402
 from models.kernels.sparse.adjacency import Adjacency  # noqa: E402
 from models.kernels.sparse.edge_softmax import edge_softmax, reference_edge_softmax  # noqa: E402
 from models.kernels.sparse.sddmm import reference_sddmm, sddmm  # noqa: E402
@@ -46,7 +47,7 @@ from models.kernels.sparse.spmm_max import max_rows, reference_max  # noqa: E402
 RESULTS = ROOT / "benchmarks" / "results"
 MALLOC = {"tuned": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}, "stock": {}}
 GRAPH_OPS = ("sum", "mean", "max", "weighted", "sddmm", "softmax")
-DENSE_OPS = ("dropout", "segment-mean", "segment-max")
+DENSE_OPS = ("linear", "dropout", "segment-mean", "segment-max")
 ALONE = ("dgl", "ours", "ours-bf16", "torch")
 """Whose memory is measured."""
 ROWS = 60_000
@@ -152,9 +153,14 @@ def graph_contenders(op: str, adj: Adjacency, dim: int) -> Iterator[tuple[str, C
 
 def dense_contenders(op: str, dim: int) -> Iterator[tuple[str, Callable[[], Step]]]:
     """Yield contenders by name, torch first."""
-    x = torch.randn(ROWS, dim)
+    x, weight, bias = torch.randn(ROWS, dim), torch.randn(256, dim), torch.randn(256)
     offsets = torch.arange(0, ROWS + 1, 25)
-    if op == "dropout":
+    if op == "linear":
+        yield "torch", lambda: step(F.linear, x, weight, bias)
+        yield "ours", lambda: step(linear, x, weight, bias)
+        low = (x.bfloat16(), weight.bfloat16(), bias.bfloat16())
+        yield "bf16", lambda: step(F.linear, *low)
+    elif op == "dropout":
         yield "torch", lambda: step(lambda x: F.dropout(F.relu(x), 0.5), x)
         yield "ours", lambda: step(lambda x: relu_dropout(x, 0.5), x)
         yield "ours-bf16", lambda: step(lambda x: relu_dropout(x, 0.5), x.bfloat16())

@@ -1,1 +1,1 @@
-"""Stage 4: split the graph into parts, reorder it so that a part is contiguous, add halos."""
+"""Stage 4: split the graph into parts, reorder it so that a part is contiguous."""

@@ -112,13 +112,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         report[NEIGHBORS] = neighbors
     rows = ingested.num_edges + ingested.num_nodes
     if snapshot is not None:
-        label, labels = graph.get("label"), None
-        if label is not None:
-            first, last = ids.type_offsets[ids.type_index(ingested.target_type) :][:2]
-            labels = label_profile(label[first:last], ingested)
-        report["snapshot"] = {"unit": snapshot.unit, "times": written.times, "labels": labels}
+        report["snapshot"] = {"unit": snapshot.unit, "times": written.times, "labels": _profile(ids, ingested, graph)}
         rows = num_edges + ids.num_nodes  # what is to come must not show in the digest
-        _report_snapshot(context, str(recipe.time_moment), snapshot, written.sizes, num_edges)
+        _say_snapshot(context, str(recipe.time_moment), snapshot, written.sizes, num_edges)
     return {
         **ingested.own_fields(TaskManifest),
         "num_nodes": ids.num_nodes,
@@ -165,9 +161,16 @@ def _hold_out(recipe: Recipe, ingested: DatasetManifest, ids: IdSpace, writer: A
     return HeldOut(writer, ids.num_nodes, rule, directed=directed, num_relations=ingested.num_relations)
 
 
-def _report_snapshot(
-    context: StageContext, as_of: str, snapshot: Snapshot, sizes: dict[str, int], num_edges: int
-) -> None:
+def _profile(ids: IdSpace, ingested: DatasetManifest, graph: GraphView) -> dict[str, Any] | None:
+    """Return the distribution of the labels that exist; None: there are none."""
+    label = graph.get("label")
+    if label is None:
+        return None
+    first, last = ids.type_offsets[ids.type_index(ingested.target_type) :][:2]
+    return label_profile(label[first:last], ingested)
+
+
+def _say_snapshot(context: StageContext, as_of: str, snapshot: Snapshot, sizes: dict[str, int], num_edges: int) -> None:
     splits = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
     context.message(f"as of {as_of}: {snapshot.ids.num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
     if snapshot.unit == "years" and "-" in as_of[1:]:

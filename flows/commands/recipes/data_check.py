@@ -181,7 +181,7 @@ def _preprocess(
     kind = kind_of(graph.manifest)
     label = kind.labels(graph)
     if label is not None and graph.manifest.label_type.one_decision:
-        labels = {name: part for name, part in split_labels(graph, label).items() if len(part)} or {"rows": label}
+        labels = {"rows": label} if recipe.is_layout else split_labels(graph, label)
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
     if not recipe.is_layout:
         with found.recording_mistakes():
