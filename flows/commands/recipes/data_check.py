@@ -164,7 +164,7 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
 def _preprocess(
     recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck, ingested: Parent
 ) -> None:
-    from tasks.components.afforest import number_components
+    from tasks.components.connected import number_components
     from tasks.preprocess.stage import STAGE
 
     context = _context("preprocess", home, place, listener)
