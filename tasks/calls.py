@@ -78,12 +78,7 @@ def load_stage(name: str) -> Stage[Any]:
 
 
 def load_parents(stage: Stage[Any], home: Home, keys: dict[str, str]) -> dict[str, Parent]:
-    """Open the artifacts that `stage` reads.
-
-    Raises:
-        ParentGoneError: one of them does not exist.
-        IntegrityError: one of them is damaged.
-    """
+    """Open the artifacts that `stage` reads. Raises ParentGoneError (one is gone) and IntegrityError (is damaged)."""
     store = ArtifactStore(home)
     parents = {}
     for name in stage.parents:
@@ -102,12 +97,7 @@ def _all_parents(stage: Stage[Any], recipe: Recipe, home: Home, keys: dict[str, 
 
 
 def find_stage(name: str, recipe: Recipe, parents: dict[str, str], home: Home) -> StageOutcome[Any] | None:
-    """Return the verified artifact of a stage without building anything; None where there is none.
-
-    Raises:
-        ParentGoneError: a parent does not exist.
-        IntegrityError: the artifact or a parent is damaged.
-    """
+    """Return the verified artifact of a stage, None: there is none; nothing is built. Raises as `load_parents` does."""
     key, store = expected_key(name, recipe, parents, home), ArtifactStore(home)
     manifest = store.load(name, key, load_stage(name).manifest)
     return None if manifest is None else StageOutcome(manifest, store.folder(name, key), True, 0.0)

@@ -1,18 +1,8 @@
 """Which nodes an edge can join: the pairs that negatives of links are drawn from.
 
-A user never buys a user. A negative of two users is told from the edges by that alone, and a model that has learnt no
-more looks good. Types of nodes say what can be joined, and so do the edges themselves:
-
-| edges | a negative joins |
-|---|---|
-| hardly any node (1 % of the sources, or of the targets) is a source and a target | a source and a target |
-| have directions | a source of some edge and a target of some |
-| neither | two nodes that edges touch |
-| have no odd cycle, in whatever order rows name their ends | beside that, no two of one component and one side |
-
-Each cycle that closes would be odd half of the time, were there no two sides: twenty that are even say that there are,
-and a tree says nothing. Ends of different types are the first case. Loops say nothing. A node that no edge touches is
-an end only where all other pairs are edges: that it has no edge tells it.
+A user never buys a user: a negative of two users is told from the edges by that alone. What can be joined is found out
+from the edges' ends; docs/pages/held-out.md has the rules. Each cycle that closes would be odd half of the time, were
+there no two sides: twenty that are even say that there are, and a tree says nothing. Loops say nothing.
 """
 
 from __future__ import annotations
@@ -109,7 +99,9 @@ def find_ends(edges: Pairs, num_nodes: int, *, directed: bool) -> EdgeEnds:
     """
     role = np.zeros(num_nodes, np.uint8)
     for src, dst in edges():
-        _mark_roles(src, dst, role)
+        no_loop = src != dst
+        role[src[no_loop]] |= _SOURCE
+        role[dst[no_loop]] |= _TARGET
     of_source, of_target = role & _SOURCE != 0, role & _TARGET != 0
     smaller = min(np.count_nonzero(of_source), np.count_nonzero(of_target))
     if not smaller:
@@ -155,21 +147,9 @@ def never_joined(side, u, v):  # type: ignore[no-untyped-def]
     return u == v or (len(side) > 0 and side[u] == side[v])
 
 
-@njit(cache=True, nogil=True)
-def are_never_joined(src, dst, side):  # type: ignore[no-untyped-def]
+def are_never_joined(src: Array, dst: Array, side: Array) -> Array:
     """Return `never_joined` of pairs, bool (n,)."""
-    out = np.empty(len(src), np.bool_)
-    for i in range(len(src)):
-        out[i] = never_joined(side, src[i], dst[i])
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _mark_roles(src, dst, role):  # type: ignore[no-untyped-def]
-    for i in range(len(src)):
-        if src[i] != dst[i]:
-            role[src[i]] |= _SOURCE
-            role[dst[i]] |= _TARGET
+    return np.asarray((src == dst) | (side[src] == side[dst]) if len(side) else src == dst)
 
 
 def _sides(edges: Pairs, num_nodes: int) -> Array:

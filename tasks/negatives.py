@@ -47,19 +47,9 @@ def draw_negatives(
 ) -> Array:
     """Fill in pairs that could be edges and are none; return the places where hundreds of draws gave none.
 
-    Memory: some 40 bytes a pair and a chunk of edges, which are read
-    once a round.
-
-    Args:
-        split: number of the split, which has pairs of its own.
-        src: id (n,), filled; with `keep_src` read.
-        dst: id (n,), filled.
-        num_nodes: ends are below.
-        seed: of the draws.
-        edges: those of all splits.
-        directed: whether the reverse of an edge is none.
-        ends: what can be joined.
-        keep_src: draw targets only; of a source that is joined to all of them the source too.
+    `src` and `dst`, id (n,), are filled; with `keep_src` sources are read, but where one is joined to all targets.
+    `split`: its number, each has pairs of its own; `edges`: those of all splits; `directed`: the reverse of an edge is
+    none; `ends`: what can be joined. Memory: some 40 bytes a pair and a chunk of edges, which are read once a round.
     """
     places = np.arange(len(src))
     last = _ROUNDS * (2 if keep_src else 1)
@@ -134,11 +124,11 @@ def _draw(split, number, places, src, dst, num_nodes, seed, ends, keep_src):  # 
 
 def among_edges(src: Array, dst: Array, num_nodes: int, edges: Pairs, *, directed: bool) -> Array:
     """Return which pairs (n,) are edges, without `directed` in either direction: bool (n,)."""
-    wanted = PairSet(len(src), num_nodes, directed=directed)
-    wanted.add(src, dst, 0)
+    pairs = PairSet(len(src), num_nodes, directed=directed)
+    pairs.add(src, dst, 0)
     for ends in edges() if len(src) else ():
-        wanted.mark(*ends, _IS_EDGE)
-    return wanted.marks(src, dst) == _IS_EDGE
+        pairs.mark(*ends, _IS_EDGE)
+    return pairs.marks(src, dst) == _IS_EDGE
 
 
 def split_pairs(get: GetArray, splits: Sequence[str] = SPLITS) -> Pairs:
@@ -171,8 +161,7 @@ def graph_pairs(get: GetArray) -> Pairs:
 def replace_gone(candidates: Array) -> tuple[NDArray[np.bool_], Array]:
     """Replace candidates, id (n, K, 2) with -1 for ends that are gone, by the next one of their row that is there.
 
-    Returns:
-        bool (n,), which rows have one that is there, and those rows, id (m, K, 2).
+    Return bool (n,), which rows have one that is there, and those rows, id (m, K, 2).
     """
     valid: NDArray[np.bool_] = np.all(candidates >= 0, axis=2)
     stay: NDArray[np.bool_] = np.any(valid, axis=1)

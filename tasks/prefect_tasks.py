@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
+from prefect.states import get_state_exception
 
 from configs.errors import UserError
 from tasks.calls import StageRecord
@@ -41,8 +42,6 @@ _PASSING = {
 
 def is_passing(_task: Any, _run: Any, state: Any) -> bool:
     """Whether a failed task should be tried again: the network or a server was away, nothing else."""
-    from prefect.states import get_state_exception
-
     return passes_by_itself(get_state_exception(state))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import logging
 import shutil
 import time
@@ -151,6 +152,16 @@ class Stage(Generic[M]):
         return self.config(recipe) | ({"source": self.source(recipe, digests)} if self.source else {})
 
 
+def build_of(name: str) -> Callable[[StageContext, Recipe, dict[str, Parent]], dict[str, Any]]:
+    """Return `tasks.NAME.build.build`, which is imported when it runs: a stage that is cached needs none of it."""
+
+    def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+        fields: dict[str, Any] = importlib.import_module(f"tasks.{name}.build").build(context, recipe, parents)
+        return fields
+
+    return build
+
+
 @dataclass(frozen=True)
 class StageOutcome(Generic[M]):
     """Result of a call of a stage."""
@@ -205,17 +216,17 @@ def run_stage(
     called_at = time.time()
     with disk_errors(home.root), file_lock(lock, waiting):
         try:
-            found = store.load(stage.name, key, stage.manifest)
+            stored = store.load(stage.name, key, stage.manifest)
         except IntegrityError as error:
-            repaired, found = str(error), None
+            repaired, stored = str(error), None
             listener.warning(stage.name, f"a stored artifact is damaged and is made again: {error}")
         # A forced run takes what another forced run finished while it waited, and what it made itself before it was
         # killed and started again; its own unfinished work it resumes.
         mark = lock.with_suffix(".forced")
         forced_at = _forced_at(mark) if force else None
-        fresh = found is not None and (folder / MANIFEST_NAME).stat().st_mtime >= (forced_at or called_at)
-        if found is not None and (not force or fresh):
-            return StageOutcome(found, folder, True, time.perf_counter() - started)
+        fresh = stored is not None and (folder / MANIFEST_NAME).stat().st_mtime >= (forced_at or called_at)
+        if stored is not None and (not force or fresh):
+            return StageOutcome(stored, folder, True, time.perf_counter() - started)
         work = store.work_folder(stage.name, key)
         first_forced = force and forced_at is None
         if work.exists() and (first_forced or not stage.resumable):

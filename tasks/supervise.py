@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic_core import to_json
 
@@ -62,9 +62,9 @@ ALONE = Launcher((), {})
 
 
 def run_job(module: str, job: object, context: StageContext, launcher: Launcher = ALONE) -> dict[str, Any]:
-    """Have a module's `main` do a job, a dataclass, in a process of its own, or several; returns the result's fields.
+    """Have a module's `main`, which calls `finish_job`, do a job, a dataclass, in processes of its own.
 
-    The module passes its `main`'s argument on to `finish_job`.
+    Return the result's fields.
 
     Raises:
         GraphmillError: as the worker did, or one of several.
@@ -155,7 +155,8 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        reader = threading.Thread(target=_keep_lines, args=(process.stderr, last_lines), daemon=True)
+        decoded = (line.decode(errors="replace") for line in process.stderr)
+        reader = threading.Thread(target=last_lines.extend, args=(decoded,), daemon=True)
         reader.start()
         try:
             for line in process.stdout:
@@ -172,11 +173,6 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         how = describe_exit(code) + killed_ranks(text)
         raise WorkerDiedError(f"{context.stage} ended with {how}; it said last:\n{text}")
-
-
-def _keep_lines(stream: IO[bytes], last_lines: deque[str]) -> None:
-    for line in stream:
-        last_lines.append(line.decode(errors="replace"))
 
 
 def _report_line(line: bytes, context: StageContext, last_lines: deque[str]) -> None:
@@ -201,7 +197,10 @@ def main(arguments: list[str]) -> NoReturn:
     die_with_parent(None if "TORCHELASTIC_RUN_ID" in os.environ else int(os.environ[PARENT]))
     code = 1
     try:
-        code = _call(arguments)
+        leave_pandas_out()
+        with without_collection():  # a tenth of torch's import
+            module = importlib.import_module(arguments[0])
+        code = module.main(Path(arguments[1]))
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):
@@ -210,14 +209,6 @@ def main(arguments: list[str]) -> NoReturn:
     # A thread of gloo's may wait for a rank that is gone, and the interpreter's end for the thread; and what the
     # interpreter frees object by object, for half a second, the kernel frees at once.
     os._exit(code)
-
-
-def _call(arguments: list[str]) -> int:
-    leave_pandas_out()
-    with without_collection():  # a tenth of torch's import
-        module = importlib.import_module(arguments[0])
-    code: int = module.main(Path(arguments[1]))
-    return code
 
 
 if __name__ == "__main__":

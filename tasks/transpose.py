@@ -9,15 +9,10 @@ from tasks.arrays import Array
 
 @njit(cache=True, nogil=True)
 def transpose(indptr: Array, indices: Array, cursor: Array, out_indices: Array, out_eids: Array) -> None:
-    """List the edges by the other end: counting sort of CSC into CSR (or back).
+    """List the edges by the other end, ascending: counting sort of CSC, int64 (N + 1,) and id (E,), into CSR or back.
 
-    Rows come in ascending order, so the columns of the result ascend too.
-
-    Args:
-        indptr, indices: int64 (N + 1,) and id (E,).
-        cursor: int64 (N,), first place of each row of the result; moved on.
-        out_indices: id (E,) or empty (not wanted), filled.
-        out_eids: int64 (E,) or empty (not wanted), filled with positions in `indices`.
+    `cursor`, int64 (N,), first place of each row of the result, moves on. `out_indices`, id (E,), and `out_eids`, int64
+    (E,), positions in `indices`, are filled where they are not empty.
     """
     want_indices = len(out_indices) > 0
     want_eids = len(out_eids) > 0

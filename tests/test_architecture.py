@@ -159,6 +159,7 @@ CODE_FROM_DATA = {
     r"\bimportlib\.import_module\(|\b__import__\(": {
         "configs/registry.py",  # the registry's own package
         "tasks/calls.py",  # a stage, by name
+        "tasks/stage.py",  # its work, by the same
         "tasks/kinds/of.py",  # a module of the package, by name
         "tasks/train/families.py",  # one of seven that stand in the file
         "tasks/publish/report/page.py",  # the files of its own folder

@@ -80,15 +80,6 @@ def test_built_once_then_found(home: Home) -> None:
     assert not list(home.work.iterdir())
 
 
-def test_other_options_make_another_artifact(home: Home) -> None:
-    stage = Counting()
-    first = stage.run(home)
-    stage.options = {"size": 4}
-    second = stage.run(home)
-    assert second.folder != first.folder
-    assert first.folder.is_dir()
-
-
 def test_key_depends_on_all_that_makes_an_artifact() -> None:
     keys = {
         artifact_key("a", 1, {"x": 1}, {}),
@@ -181,14 +172,6 @@ def test_a_resumable_build_finds_its_files_unless_forced(home: Home) -> None:
     with pytest.raises(RuntimeError):
         stage.run(home, force=True)
     assert stage.found == []
-
-
-def test_force_builds_again_and_replaces(home: Home) -> None:
-    stage = Counting()
-    first = stage.run(home)
-    again = stage.run(home, force=True)
-    assert (again.cached, stage.builds, again.folder) == (False, 2, first.folder)
-    assert not list(home.work.iterdir())
 
 
 def test_a_forced_run_that_starts_again_goes_on_from_its_own_work_only(home: Home) -> None:

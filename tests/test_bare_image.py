@@ -48,7 +48,7 @@ run_program("carried", 2)
             [
                 "dataset.num_nodes=2000",
                 "dataset.num_edges=12000",
-                "partition={name: none, num_parts: 1}",
+                "partition.num_parts=1",
                 "train.epochs=3",
             ],
             0.3,

@@ -58,11 +58,6 @@ def test_a_contender_that_does_not_come_up_says_why(tmp_path: Path) -> None:
         Child(TOY, toy_settings(broken=True), tmp_path / "log")
 
 
-def test_settings_travel_as_json() -> None:
-    settings = toy_settings(a=[1, 2])
-    assert Settings.parse(settings.dump()) == settings
-
-
 def test_ratio_is_the_median_of_rounds() -> None:
     ours, peer = Timing(1, [1.0, 2.0, 10.0], [1.0, 1.0, 1.0]), Timing(1, [4.0, 6.0, 11.0], [2.0, 8.0, 9.0])
     assert ratio(peer, ours, "wall") == 3.0

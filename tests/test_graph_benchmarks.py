@@ -81,13 +81,6 @@ def test_lines_of_trainings_of_graphs() -> None:
     assert (lines[0].ours, lines[0].peer, lines[0].unit) == (100.0, 300.0, "ms")
 
 
-def test_models_are_of_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert graphs.parse(["--models", "DeeperGCN,GIN"]).models == ["DeeperGCN", "GIN"]
-    with pytest.raises(SystemExit):
-        graphs.parse(["--models", "GCN"])
-    assert "'GCN' are not of GIN,GIN-virtual,DeeperGCN" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_the_whole_benchmark_on_molbace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not (DATA / "ogb" / "ogbg_molbace").exists():

@@ -112,24 +112,6 @@ def test_lines_of_trainings_of_triples() -> None:
     assert lines[1].details == {"wall_ratio": 30.0, "batch": 512, "peer_batch": 1024}
 
 
-def test_the_fastest_way_is_taken_and_noted() -> None:
-    def way(rate: int) -> Any:
-        return lambda seconds: Done(rate, 1.0, 1.0)
-
-    noted: list[int] = []
-    job = knowledge_sides.Fastest({512: way(3), 1024: way(9), 2048: way(4)}, noted.append)
-    assert [job(0.5).done, job(0.5).done] == [9, 9]
-    assert noted == [1024]
-
-
-@pytest.mark.parametrize("text", ["64,255", "0", "", "many"])
-def test_negatives_are_even_numbers(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        knowledge.parse(["--negatives", text])
-    assert f"'{text}' are not even numbers as in 64,256" in capsys.readouterr().err
-    assert knowledge.parse([]).negatives == [64, 256]
-
-
 def test_the_fastest_way_is_taken() -> None:
     asked: list[int] = []
 

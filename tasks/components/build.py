@@ -11,7 +11,7 @@ from configs.errors import RecipeError
 from configs.schema import Recipe
 from tasks.arrays import Array
 from tasks.components.connected import number_components
-from tasks.components.filtering import NodeFilter
+from tasks.components.filtering import write_edges, write_graph, write_index
 from tasks.ingest.labels import has_label
 from tasks.stage import Parent, StageContext
 from tasks.storage.graph_store import ArrayWriter, GraphStore
@@ -78,7 +78,7 @@ def size_report(sizes: Array) -> dict[str, Any]:
 
 
 def _pass_through(store: GraphStore, writer: ArrayWriter, fields: dict[str, Any]) -> dict[str, Any]:
-    """Nothing is dropped: every array gets a second name."""
+    """Give every array a second name."""
     writer.link_all(store)
     return {**fields, "arrays": writer.entries, "rows": store.manifest.num_edges}
 
@@ -86,36 +86,23 @@ def _pass_through(store: GraphStore, writer: ArrayWriter, fields: dict[str, Any]
 def _filter(
     context: StageContext, store: GraphStore, writer: ArrayWriter, fields: dict[str, Any], mask: NDArray[np.bool_]
 ) -> dict[str, Any]:
-    node_filter = NodeFilter(store, mask, writer)
+    new_id, num_edges = write_graph(store, mask, writer)
     unit = {"link": "edges", "triple": "triples"}.get(store.manifest.task, "nodes")
-    write_split = node_filter.write_index if unit == "nodes" else node_filter.write_edges
+    write_split = write_index if unit == "nodes" else write_edges
     splits, dropped = {}, {}
     for split in SPLITS:
-        splits[split], dropped[split] = write_split(split)
+        splits[split], dropped[split] = write_split(store, new_id, writer, split)
         if dropped[split] and not splits[split]:
             raise RecipeError(
                 f"the components that stay hold none of the {dropped[split]:,} {split} {unit}; take a smaller "
                 "min_size, a larger top_k, or components.keep=all"
             )
-    num_edges = node_filter.write_graph()
     label = store.get("label")
     if label is not None:
         dropped["labelled"] = int(np.count_nonzero(has_label(label[np.flatnonzero(~mask)])))
     report = fields["report"]["components"]
-    report |= {"dropped_nodes": len(mask) - len(node_filter.kept), "dropped": dropped}
-    _report_outcome(context, unit, report, splits)
-    return {
-        **fields,
-        "num_nodes": len(node_filter.kept),
-        "num_edges": num_edges,
-        "splits": splits,
-        "arrays": writer.entries,
-        "rows": store.manifest.num_edges,
-    }
-
-
-def _report_outcome(context: StageContext, unit: str, report: dict[str, Any], splits: dict[str, int]) -> None:
-    dropped = report["dropped"]
+    num_nodes = int(np.count_nonzero(mask))
+    report |= {"dropped_nodes": len(mask) - num_nodes, "dropped": dropped}
     context.message(
         f"{report['kept']:,} of {report['count']:,} connected components stay; {report['dropped_nodes']:,} nodes go, "
         + ", ".join(f"{number:,} {name}" for name, number in dropped.items())
@@ -128,3 +115,11 @@ def _report_outcome(context: StageContext, unit: str, report: dict[str, Any], sp
                 f"are dropped: {split} metrics cover the other {splits[split]:,} only and are not comparable with "
                 "published ones; components.keep=all keeps them"
             )
+    return {
+        **fields,
+        "num_nodes": num_nodes,
+        "num_edges": num_edges,
+        "splits": splits,
+        "arrays": writer.entries,
+        "rows": store.manifest.num_edges,
+    }

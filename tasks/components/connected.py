@@ -45,10 +45,7 @@ def _join_edges(parent: Array, indptr: Array, indices: Array) -> int:
 def connected_components(indptr: Array, indices: Array) -> tuple[int, Array]:
     """Number the weakly connected components: int64 (N + 1,) and id (E,), each edge in one direction or both.
 
-    Memory: one id a node, nothing an edge.
-
-    Returns:
-        The number of components and component id (N,): numbered by their smallest node.
+    Return the number of components and component id (N,), numbered by their smallest node. Memory: one id a node.
     """
     num_nodes = len(indptr) - 1
     component = np.arange(num_nodes, dtype=np.int32 if num_nodes <= np.iinfo(np.int32).max else np.int64)

@@ -15,63 +15,52 @@ from tasks.negatives import replace_gone
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 
 
-class NodeFilter:
-    """Writes the subgraph of the kept nodes."""
+def write_graph(store: GraphStore, keep: NDArray[np.bool_], writer: ArrayWriter) -> tuple[Array, int]:
+    """Write the structure of the nodes to keep, bool (N,), and what nodes and edges carry.
 
-    def __init__(self, store: GraphStore, keep: NDArray[np.bool_], writer: ArrayWriter) -> None:
-        """`keep` is bool (N,)."""
-        self.store, self.writer = store, writer
-        id_type = store["csc_indices"].dtype
-        self.kept = np.flatnonzero(keep).astype(id_type)
-        self.new_id: Array = np.full(len(keep), -1, id_type)
-        self.new_id[self.kept] = np.arange(len(self.kept), dtype=id_type)
+    Return the new id of each node, id (N,), -1 for those that go, and the number of edges.
+    """
+    id_type = store["csc_indices"].dtype
+    kept = np.flatnonzero(keep).astype(id_type)
+    new_id: Array = np.full(len(keep), -1, id_type)
+    new_id[kept] = np.arange(len(kept), dtype=id_type)
+    order = NodeOrder(kept, new_id, np.zeros(len(keep), np.int32), np.array([0, len(kept)]))
+    num_edges = write_structure(store, writer, order)
+    write_node_data(store, writer, order)
+    return new_id, num_edges
 
-    def write_graph(self) -> int:
-        """Write the structure, and what nodes and edges carry; returns the number of edges."""
-        one_part = np.array([0, len(self.kept)])
-        order = NodeOrder(self.kept, self.new_id, np.zeros(len(self.new_id), np.int32), one_part)
-        num_edges = write_structure(self.store, self.writer, order)
-        write_node_data(self.store, self.writer, order)
-        return num_edges
 
-    def write_index(self, split: str) -> tuple[int, int]:
-        """Write a split's nodes; returns how many stay and how many go."""
-        index = self.new_id[self.store[f"{split}_idx"]]
-        left = index[index >= 0]
-        self.writer.write(f"{split}_idx", left)
-        return len(left), len(index) - len(left)
+def write_index(store: GraphStore, new_id: Array, writer: ArrayWriter, split: str) -> tuple[int, int]:
+    """Write a split's nodes; return how many stay and how many go."""
+    index = new_id[store[f"{split}_idx"]]
+    left = index[index >= 0]
+    writer.write(f"{split}_idx", left)
+    return len(left), len(index) - len(left)
 
-    def write_edges(self, split: str) -> tuple[int, int]:
-        """Write a split's held-out (or training) edges and what goes with them; returns how many stay and go.
 
-        An edge goes if one of its ends does.
-        """
-        pairs = self.new_id[self.store[f"{split}_edges"]]
-        stay: NDArray[np.bool_] = np.all(pairs >= 0, axis=1)
-        candidates = self.store.get(f"{split}_negative")
-        if candidates is not None and candidates.ndim == 3:
-            stay = self._write_candidates(f"{split}_negative", candidates, stay)
-        elif candidates is not None:
-            pool = self.new_id[candidates]
-            there = (pool >= 0).all(1)
-            self.writer.write(f"{split}_negative", pool[there])
-            relation = self.store.get(f"{split}_negative_relation")
-            if relation is not None:
-                self.writer.write(f"{split}_negative_relation", relation[there])
-        self.writer.write(f"{split}_edges", pairs[stay])
-        for name in (f"{split}_edge_weight", f"{split}_relation"):
-            values = self.store.get(name)
-            if values is not None:
-                self.writer.write(name, values[stay])
-        return int(stay.sum()), int(len(stay) - stay.sum())
+def write_edges(store: GraphStore, new_id: Array, writer: ArrayWriter, split: str) -> tuple[int, int]:
+    """Write a split's held-out (or training) edges and what goes with them; return how many stay and go.
 
-    def _write_candidates(self, name: str, candidates: Array, stay: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Candidates (n, K, 2) keep their number: one that goes is replaced by the row's next one that stays.
-
-        An edge none of whose candidates stays has nothing to be ranked against, and goes too.
-        """
-        some, ids = replace_gone(self.new_id[candidates[stay]])
-        self.writer.write(name, ids)
-        stay = stay.copy()
-        stay[stay] = some
-        return stay
+    An edge goes if one of its ends does. Candidates (n, K, 2) keep their number: one that goes is replaced by the row's
+    next one that stays; an edge none of whose candidates stays has nothing to be ranked against, and goes too.
+    """
+    pairs = new_id[store[f"{split}_edges"]]
+    stay: NDArray[np.bool_] = np.all(pairs >= 0, axis=1)
+    candidates = store.get(f"{split}_negative")
+    if candidates is not None and candidates.ndim == 3:
+        has_candidates, ids = replace_gone(new_id[candidates[stay]])
+        writer.write(f"{split}_negative", ids)
+        stay[stay] = has_candidates
+    elif candidates is not None:
+        pool = new_id[candidates]
+        there = (pool >= 0).all(1)
+        writer.write(f"{split}_negative", pool[there])
+        relation = store.get(f"{split}_negative_relation")
+        if relation is not None:
+            writer.write(f"{split}_negative_relation", relation[there])
+    writer.write(f"{split}_edges", pairs[stay])
+    for name in (f"{split}_edge_weight", f"{split}_relation"):
+        values = store.get(name)
+        if values is not None:
+            writer.write(name, values[stay])
+    return int(stay.sum()), int(len(stay) - stay.sum())

@@ -1,4 +1,4 @@
-"""What all partitioners share: options, the graph they are given, and what they may ask of it."""
+"""What all partitioners share: the graph they are given, and what they may ask of it."""
 
 from __future__ import annotations
 
@@ -106,24 +106,14 @@ class Partitioner(abc.ABC):
 
     @abc.abstractmethod
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
-        """Return the part of each node.
+        """Return the part of each node, int32 (num_nodes,), in 0..num_parts - 1.
 
-        Args:
-            csr: the graph, undirected and simple.
-            num_parts: 2 or more, at most the number of nodes.
-            context: training nodes to balance, scratch folder, where to say things.
-
-        Returns:
-            int32 (num_nodes,), values in 0..num_parts - 1. The same input and seed give the same parts.
+        `num_parts`: 2 or more, at most the number of nodes. The same input and seed give the same parts.
         """
 
 
 def deal(order: Array, num_parts: int) -> NDArray[np.int32]:
-    """Give the nodes of `order`, which has each once, to the parts in turn: sizes differ by one at most.
-
-    Returns:
-        The part of each node, int32 (num_nodes,).
-    """
+    """Give the nodes of `order`, which has each once, to the parts in turn; return each node's, int32 (num_nodes,)."""
     part = np.empty(len(order), np.int32)
     part[order] = np.arange(len(order)) % num_parts
     return part

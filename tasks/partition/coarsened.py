@@ -36,10 +36,10 @@ class CoarsenedPartitioner(Partitioner):
     1. Size-constrained label propagation joins nodes to clusters, clusters become the nodes of a smaller graph, and
        so on until METIS can take it in passing.
     2. METIS splits the smallest graph.
-    3. On the way back each level is refined: greedy moves, then local searches that may pass through worse cuts.
+    3. On the way back each level is refined: greedy moves, then local searches that may pass through worse cuts
+       (without these 16 parts cut 26 % more of the mesh mdual, 0.5 % more of debdeps).
 
-    Memory beyond the graph: about 30 bytes a node, and METIS on the smallest graph. The graph of clusters, 8 bytes for
-    each two clusters with edges between them, lies in scratch files where it is large.
+    Memory beyond the graph: about 30 bytes a node, and METIS on the smallest graph.
     """
 
     Config = CoarsenedPartitionerConfig

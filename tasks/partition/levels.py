@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from tasks.arrays import Array, row_ranges
 from tasks.partition.base import Clusters, Csr, Parts, WeightedCsr
-from tasks.partition.kernels import clustering
-from tasks.partition.kernels.contraction import close_gaps, contract_rows, group_members
+from tasks.partition.kernels.contraction import close_gaps, contract_rows, group_members, join_two_hop, number_clusters
 from tasks.partition.kernels.moves import move_all
 from tasks.partition.kernels.range_clusters import RANGES_PER_WAVE, RangeRows, choose_clusters
 from tasks.storage.graph_store import create_array, id_dtype
@@ -83,10 +82,8 @@ def read_only(*arrays: Array) -> WeightedCsr:
 def coarsen(level: Level, limits: Limits, seed: int, threads: int, scratch: Path) -> tuple[Array, Level]:
     """Cluster a level by some rounds of label propagation, and contract it.
 
-    Threads change no result. `scratch` is a folder for files as large as the graph.
-
-    Returns:
-        The cluster of each node, ids (n,), and the graph of clusters.
+    Return the cluster of each node, ids (n,), and the graph of clusters. Threads change no result. `scratch` is a
+    folder for files as large as the graph.
     """
     graph, n, ids = level.graph, level.num_nodes, level.graph.indices.dtype
     caps = (limits.cluster_cap, limits.cluster_train_cap)
@@ -94,9 +91,9 @@ def coarsen(level: Level, limits: Limits, seed: int, threads: int, scratch: Path
     clusters = Parts(label, level.weight, level.train, level.weight.copy(), level.train.copy(), *caps)
     cluster_by_ranges(graph, clusters, _ROUNDS, seed, threads)
     members = np.full(n, -1, ids)
-    clustering.join_two_hop(graph, clusters, np.zeros(n, graph.edge_weight.dtype), members)
+    join_two_hop(graph, clusters, np.zeros(n, graph.edge_weight.dtype), members)
     members[:] = -1
-    num_clusters = clustering.number_clusters(label, members)
+    num_clusters = number_clusters(label, members)
     del clusters
     return label, _contract(level, label, num_clusters, members, threads, scratch)
 

@@ -1,7 +1,6 @@
 """Parts of several machines: split the nodes among the machines first, then each machine's among its parts.
 
-Edges between machines cost more than edges between the parts of one machine, so their cut is made small first. Parts of
-one machine are numbered one after the other, so that in the reordered graph a machine is one range of nodes.
+So the cut between machines is made small first, and in the reordered graph a machine is one range of nodes.
 """
 
 from __future__ import annotations
@@ -27,9 +26,6 @@ def partition_by_machine(config: PartitionerConfig, csr: Csr, context: Partition
     second what is left of it, so that parts keep the imbalance that was asked for.
 
     Memory: the partitioner's, and 4 bytes a node (8 above 2^31 nodes); a machine's edges lie in a scratch file.
-
-    Returns:
-        int32 (num_nodes,), values in 0..num_parts - 1.
     """
     partitioner: Partitioner = PARTITIONERS.create(config)
     if config.machines == 1 or partitioner.ignores_edges:  # such parts are alike: any k of them are a machine

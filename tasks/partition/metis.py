@@ -68,25 +68,14 @@ def part_graph(
     node_weight: NDArray[np.int64] | None = None,
     edge_weight: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int32]:
-    """Call METIS_PartGraphKway or METIS_PartGraphRecursive.
+    """Call METIS_PartGraphKway or METIS_PartGraphRecursive; return the part of each node, int32 (N,).
 
     pymetis' own function takes one weight a node and answers with a Python list; the library that it brings is
     therefore called directly, in a forked child: during a call METIS takes SIGTERM for an error of its own, leaves its
     work half-done and says that all is well.
 
-    Args:
-        indptr: (N + 1,) integers.
-        indices: (E,) integers, both directions of every edge.
-        num_parts: 2 or more.
-        options: how METIS works.
-        node_weight: int64 (N, C): C constraints.
-        edge_weight: int64 (E,), positive.
-
-    Returns:
-        int32 (N,).
-
-    Raises:
-        StageError: METIS fails (out of memory, in most cases).
+    The edges stand in both directions: integers (N + 1,) and (E,). `node_weight`, int64 (N, C), has C constraints,
+    `edge_weight`, int64 (E,), is positive. Raises StageError when METIS fails (out of memory, in most cases).
     """
     library, width = _library()
     index, scalar = (np.int64, ctypes.c_int64) if width == 64 else (np.int32, ctypes.c_int32)

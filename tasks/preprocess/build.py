@@ -19,6 +19,7 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
 from tasks.preprocess.node_arrays import write_graphs, write_nodes
+from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.held_out import HeldOut, PairRule
 from tasks.preprocess.splits.link_negatives import complete_negatives
 from tasks.preprocess.splits.rows import training_rows
@@ -112,9 +113,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         report[NEIGHBORS] = neighbors
     rows = ingested.num_edges + ingested.num_nodes
     if snapshot is not None:
-        report["snapshot"] = {"unit": snapshot.unit, "times": written.times, "labels": _profile(ids, ingested, graph)}
+        report["snapshot"] = _snapshot_report(context, str(recipe.time_moment), snapshot, written, graph)
         rows = num_edges + ids.num_nodes  # what is to come must not show in the digest
-        _say_snapshot(context, str(recipe.time_moment), snapshot, written.sizes, num_edges)
     return {
         **ingested.own_fields(TaskManifest),
         "num_nodes": ids.num_nodes,
@@ -161,20 +161,21 @@ def _hold_out(recipe: Recipe, ingested: DatasetManifest, ids: IdSpace, writer: A
     return HeldOut(writer, ids.num_nodes, rule, directed=directed, num_relations=ingested.num_relations)
 
 
-def _profile(ids: IdSpace, ingested: DatasetManifest, graph: GraphView) -> dict[str, Any] | None:
-    """Return the distribution of the labels that exist; None: there are none."""
-    label = graph.get("label")
-    if label is None:
-        return None
-    first, last = ids.type_offsets[ids.type_index(ingested.target_type) :][:2]
-    return label_profile(label[first:last], ingested)
-
-
-def _say_snapshot(context: StageContext, as_of: str, snapshot: Snapshot, sizes: dict[str, int], num_edges: int) -> None:
-    splits = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
-    context.message(f"as of {as_of}: {snapshot.ids.num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
+def _snapshot_report(
+    context: StageContext, as_of: str, snapshot: Snapshot, written: WrittenSplits, graph: GraphView
+) -> dict[str, Any]:
+    """Say what exists, and return it for the report, with the distribution of the labels."""
+    ids, manifest = snapshot.ids, snapshot.store.manifest
+    splits = ", ".join(f"{name} {size:,}" for name, size in written.sizes.items())
+    num_edges = len(graph["csc_indices"])
+    context.message(f"as of {as_of}: {ids.num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
     if snapshot.unit == "years" and "-" in as_of[1:]:
         context.warn(f"the data's times are whole years: as of {as_of} takes all of {as_of[:4]}, what came later too")
+    label, profile = graph.get("label"), None
+    if label is not None:
+        first, last = ids.type_offsets[ids.type_index(manifest.target_type) :][:2]
+        profile = label_profile(label[first:last], manifest)
+    return {"unit": snapshot.unit, "times": written.times, "labels": profile}
 
 
 def degree_report(indptr: Array) -> dict[str, Any]:

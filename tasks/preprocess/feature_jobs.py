@@ -14,12 +14,12 @@ from tasks.arrays import Array, blocks
 from tasks.preprocess.shards import ShardJob, digest, result
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform, check_codes
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.transforms.scaling import refuse_overflow
 from tasks.storage.dataset_store import ShardRef, read_shard, to_numpy
 
 VERSION = 1
 # Rows at a time through the transforms: their intermediate values, often float64, stay small.
 _CHUNK_ROWS = 1 << 16
+_FLOAT16_MAX = 65504.0
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,6 @@ class Work:
     dtype: Literal["float32", "float16"] = "float32"
 
 
-def read_column(work: Work, track: Track) -> Array:
-    """Return a column of the range before any transform, (rows, dim)."""
-    if work.rows.computed is not None:
-        return np.asarray(result(work.rows.computed)["x"])
-    values = to_numpy(read_shard(work.rows.shard, [track.source.name]).column(track.source.name))
-    return plain_values(values.reshape(len(values), track.source.dim), track.source, work.rows.shard)
-
-
 def plain_values(values: Array, column: Column, shard: ShardRef, first_row: int = 0) -> Array:
     """Return a table's values in the dtype that transforms work with; categories without codes stay as they are.
 
@@ -115,7 +107,11 @@ def plain_values(values: Array, column: Column, shard: ShardRef, first_row: int 
 
 def transformed(work: Work, track: Track, rows: Array | None = None) -> Array:
     """Return a column of the range after its steps."""
-    x = read_column(work, track)
+    if work.rows.computed is not None:
+        x = np.asarray(result(work.rows.computed)["x"])
+    else:
+        values = to_numpy(read_shard(work.rows.shard, [track.source.name]).column(track.source.name))
+        x = plain_values(values.reshape(len(values), track.source.dim), track.source, work.rows.shard)
     if rows is not None:
         x = x[rows]
     if not track.steps:
@@ -158,8 +154,11 @@ def finished(work: Work, track: Track, x: Array) -> Array:
             f"feature {track.source.name!r} is no longer finite after {done or 'no transform'}: its values are too far "
             "apart for float32; put log1p or min_max before, or look at its largest values"
         )
-    if work.dtype == "float16":
-        refuse_overflow(x)
+    if work.dtype == "float16" and x.size and np.abs(x).max() > _FLOAT16_MAX:
+        raise DataError(
+            f"a feature value of {float(np.abs(x).max()):g} is too large for float16 ({_FLOAT16_MAX:,.0f}); put a "
+            "standardize, min_max or log1p transform before it, or store float32 (preprocess.feature_dtype=float32)"
+        )
     return x.astype(work.dtype, copy=False)
 
 

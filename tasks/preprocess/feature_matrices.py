@@ -55,7 +55,16 @@ class FeatureMatrices:
                         self._out[array] = writer.create(array, shape, kinds[name])
             elif self.width[name]:
                 self._out[name] = writer.create(name, (ids.num_nodes, self.width[name]), kinds[name])
-        self.categories = self._take_absent(tracks)
+        categories: list[int] = []
+        for track in tracks:
+            if track.column.kind != "categorical":
+                continue
+            absent = len(track.types) < len(ids.node_types)
+            categories += [count + absent for count in track.column.cardinalities]
+            if absent and not by_type:  # types that lack a column of a shared matrix have its last code
+                place = self._places[track.source.name]
+                self._out["feat_cat"][:, place : place + track.column.dim] = track.column.cardinalities
+        self.categories = tuple(categories)
         """How many codes each categorical column has."""
 
     def put(self, track: Track, rows: RowRange, first: int, x: Array) -> None:
@@ -80,16 +89,3 @@ class FeatureMatrices:
             name: TypeColumns(numeric=tuple(columns["feat"]), categorical=tuple(columns["feat_cat"]))
             for name, columns in zip(names, self.columns, strict=True)
         }
-
-    def _take_absent(self, tracks: Sequence[Track]) -> tuple[int, ...]:
-        """Give types that lack a categorical column of a shared matrix its last code; return all columns' codes."""
-        categories: list[int] = []
-        for track in tracks:
-            if track.column.kind != "categorical":
-                continue
-            absent = len(track.types) < len(self._ids.node_types)
-            categories += [count + absent for count in track.column.cardinalities]
-            if absent and not self._by_type:
-                place = self._places[track.source.name]
-                self._out["feat_cat"][:, place : place + track.column.dim] = track.column.cardinalities
-        return tuple(categories)

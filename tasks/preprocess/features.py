@@ -1,8 +1,7 @@
 """Node features: fit transforms shard by shard on the training rows, merge, apply shard by shard, put together.
 
 Columns with the same history are handled together, and every result on a shard is kept by what made it: the shard's
-content, the columns, the transforms so far with what they learned. So a changed option of one transform recomputes the
-columns it touches from that transform on, and nothing else.
+content, the columns, the transforms so far with what they learned.
 
 Which rows a transform learns from: the training rows where the labelled node type has the column (on graph tasks the
 nodes of training graphs, on link tasks all nodes); columns that only other types have are learned from all rows. Where
@@ -37,7 +36,6 @@ from tasks.preprocess.id_space import IdSpace, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform
-from tasks.preprocess.transforms.filling import fills_gaps
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
@@ -86,6 +84,7 @@ class FeatureBuilder:
         self.described: list[dict[str, Any]] = []
 
     def _table_ranges(self) -> list[RowRange]:
+        """Return the rows of all node tables that are nodes of the graph."""
         ranges = []
         for t, name in enumerate(self.ids.node_types):
             first = self.ids.type_offsets[t]
@@ -101,7 +100,10 @@ class FeatureBuilder:
 
     def build(self, writer: ArrayWriter) -> dict[str, Any]:
         """Run everything; returns feature_dim, categories and what was fitted."""
-        if any(track.column.gaps for track in self.tracks) and not any(map(fills_gaps, self.config.transforms)):
+        # A model's training may have learnt `fill_mean`, which then stands in `transform`.
+        learned: list[dict[str, Any]] = [getattr(config, "transform", {}) for config in self.config.transforms]
+        names = {config.name for config in self.config.transforms} | {str(one.get("name")) for one in learned}
+        if any(track.column.gaps for track in self.tracks) and "fill_mean" not in names:
             self._apply(TRANSFORMS.create(TRANSFORMS.config("fill_mean")))
         for config in self.config.transforms:
             transform = TRANSFORMS.create(config)
@@ -115,6 +117,22 @@ class FeatureBuilder:
         for transform in self.structure.values():
             transform.finish(self.graph)
         return built
+
+    def _write(self, writer: ArrayWriter) -> dict[str, Any]:
+        dtype = self.config.feature_dtype
+        out = FeatureMatrices(self.tracks, self.ids, writer, dtype, by_type=self.store.manifest.fit_before is not None)
+        for group in _grouped(self.tracks):
+            if group[0].origin == "table" and not group[0].steps:
+                self._copy(group, out, dtype)
+            else:
+                self._fill(group, out, dtype)
+        self._warn_of_large_numbers(out.largest)
+        return {
+            "feature_dim": out.width["feat"],
+            "categories": out.categories,
+            "type_columns": out.type_columns(),
+            "transforms": self.described,
+        }
 
     def _add_structure(self, transform: StructureTransform) -> None:
         column = transform.column(self.graph)
@@ -154,7 +172,13 @@ class FeatureBuilder:
             for rows in self._ranges_of(group[0]):
                 if learned_from and rows.type_index not in learned_from:
                     continue
-                train = self._train_rows_of(rows) if learned_from else rows.kept
+                train = rows.kept
+                if learned_from:
+                    assert self.train_rows is not None
+                    bounds = [rows.first_node, rows.first_node + rows.num_nodes]
+                    first, last = np.searchsorted(self.train_rows, bounds)
+                    train = self.train_rows[first:last] - rows.first_node
+                    train = train if rows.kept is None else rows.kept[train]
                 if train is not None and not len(train):
                     continue
                 key = _history_key(group) | {
@@ -176,16 +200,12 @@ class FeatureBuilder:
         return nodes if rows.kept is None else rows.kept[nodes]
 
     def _ranges_of(self, track: Track) -> list[RowRange]:
-        """Ranges of rows that have the column."""
+        """Return ranges of rows that have the column, which is computed first where it comes from the graph."""
         ranges = [rows for rows in self.ranges if rows.type_index in track.types]
         if track.origin == "table":
             return ranges
-        if track.origin not in self._computed:
-            self._computed[track.origin] = self._compute(track, ranges)
-        return self._computed[track.origin]
-
-    def _compute(self, track: Track, ranges: list[RowRange]) -> list[RowRange]:
-        """Have a column computed from the graph; the ranges that return lead to its rows."""
+        if track.origin in self._computed:
+            return self._computed[track.origin]
         transform: StructureTransform = self.structure[track.origin]
         key = {"transform": transform.config.model_dump(mode="json"), "graph": transform.reads(self.graph)}
         payload = (transform.config, self.graph)
@@ -199,20 +219,8 @@ class FeatureBuilder:
             transform.prepare(self.graph)
         for _ in run_jobs(self.context, jobs, track.origin):
             pass
-        return [replace(job.shard, sha256=job.name, computed=job) for job in jobs]
-
-    def _write(self, writer: ArrayWriter) -> dict[str, Any]:
-        dtype = self.config.feature_dtype
-        out = FeatureMatrices(self.tracks, self.ids, writer, dtype, by_type=self.store.manifest.fit_before is not None)
-        for group in _grouped(self.tracks):
-            self._fill(group, out, dtype)
-        self._warn_of_large_numbers(out.largest)
-        return {
-            "feature_dim": out.width["feat"],
-            "categories": out.categories,
-            "type_columns": out.type_columns(),
-            "transforms": self.described,
-        }
+        self._computed[track.origin] = [replace(job.shard, sha256=job.name, computed=job) for job in jobs]
+        return self._computed[track.origin]
 
     def _warn_of_large_numbers(self, largest: dict[str, float]) -> None:
         """Say which columns that no transform scales hold numbers beside which a network hardly sees the others."""
@@ -229,9 +237,6 @@ class FeatureBuilder:
 
     def _fill(self, group: list[Track], out: FeatureMatrices, dtype: Any) -> None:
         """Put a group's finished columns into the matrices."""
-        if group[0].origin == "table" and not group[0].steps:
-            self._copy(group, out, dtype)
-            return
         ranges = self._ranges_of(group[0])
         key = _history_key(group) | {"dtype": dtype}
         jobs = [

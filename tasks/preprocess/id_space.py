@@ -47,11 +47,6 @@ class IdSpace:
         return id_dtype(self.num_nodes)
 
     @property
-    def id_bits(self) -> int:
-        """Bits that an id needs."""
-        return max(1, (self.num_nodes - 1).bit_length())
-
-    @property
     def node_types(self) -> tuple[str, ...]:
         """Names of node types."""
         return tuple(node_type.name for node_type in self.manifest.node_types)

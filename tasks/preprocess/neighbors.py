@@ -25,15 +25,8 @@ def write_neighbors(
 ) -> dict[str, Any]:
     """Write the adjacency and weights of the graph of the features' nearest neighbours, in place of a graph of no edge.
 
-    Args:
-        context: of the stage.
-        writer: of the graph, whose features are written.
-        options: of the neighbours.
-        workers: threads; 0: one a core.
-        num_edges: edges that the data set has of its own.
-
-    Returns:
-        `num_edges`, and for the report `k`, `metric`, `weights`, `method`, `recall`, `copies`.
+    `workers`: threads, 0 for one a core; `num_edges`: those of the data set's own. Returns `num_edges`, and for the
+    report `k`, `metric`, `weights`, `method`, `recall`, `copies`.
 
     Raises:
         DataError: too few rows, or numbers that cannot be compared.

@@ -7,7 +7,7 @@ from typing import Any
 from configs.base import cache_view
 from configs.schema import Recipe
 from tasks.preprocess.transforms.configs import from_models
-from tasks.stage import Parent, Stage, StageContext
+from tasks.stage import Stage, build_of
 from tasks.storage.manifests import GraphManifest
 
 
@@ -34,11 +34,4 @@ def snapshot_view(recipe: Recipe) -> dict[str, Any]:
     return {"snapshot": view}
 
 
-def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
-    """Do the work of `tasks.preprocess.build`; imported here, for a stage that is cached needs none of it."""
-    from tasks.preprocess import build as work
-
-    return work.build(context, recipe, parents)
-
-
-STAGE: Stage[GraphManifest] = Stage("preprocess", 4, GraphManifest, ("ingest",), config, build)
+STAGE: Stage[GraphManifest] = Stage("preprocess", 4, GraphManifest, ("ingest",), config, build_of("preprocess"))

@@ -1,12 +1,7 @@
 """Whether vectors that come as features know what is held out here: their training is asked what it saw.
 
-| held out here | a leak is |
-|---|---|
-| pairs of a link task | a pair that carried messages, or trained, where the vectors were learnt |
-| labels of validation and test nodes | a label that trained there, or (test) that chose the checkpoint there |
-| everything after a snapshot's moment | data as of a later moment, or of all times |
-
-Vectors of methods without labels know none. What the vectors' own model took as features counts as well.
+A leak is a held-out pair that carried messages or trained there, a held-out node's label that trained there or (test)
+chose the checkpoint, and data as of a later moment. What the vectors' own model took as features counts as well.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from tasks.arrays import blocks
 from tasks.pair_set import PairSet
 from tasks.preprocess.transforms.configs import EmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.transforms.vectors import NodeVectors, vectors_of
+from tasks.preprocess.transforms.vectors import NodeVectors
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
 from tasks.storage.split_rows import SplitRows
@@ -59,7 +54,7 @@ def take_vectors(
 
     `graph` has the splits. Raises RecipeError: they leak, or too few nodes have one.
     """
-    vectors = vectors_of(config, graph)
+    vectors = NodeVectors(str(config.model), str(config.vectors), graph)
     num_found, num_nodes = vectors.check_coverage(config.most_missing)
     missing = num_nodes - num_found
     without = f"; {missing:,} ({missing / num_nodes:.1%}) have none and get zeros" if missing else ""
@@ -92,9 +87,11 @@ def _all_leaks(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) ->
 
 def _leaks(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -> Iterator[Leak]:
     model = vectors.name.partition("@")[0]
-    later = _later_data(vectors, held_out)
-    if later:
-        yield Leak(later, f"Train {model} with snapshot.as_of={held_out.as_of}")
+    theirs, here = vectors.manifest.as_of, held_out.as_of
+    if here is not None and _is_later(theirs, here, held_out.unit):
+        data = "data of all times" if theirs is None else f"data as of {theirs}"
+        what = f"its training saw {data}, and here it is as of {here}"
+        yield Leak(what, f"Train {model} with snapshot.as_of={here}")
     if held_out.rows.are_links:
         seen, pairs = count_pairs(vectors, graph, held_out)
         if seen:
@@ -111,18 +108,14 @@ def _leaks(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -> Ite
             )
 
 
-def _later_data(vectors: NodeVectors, held_out: HeldOutHere) -> str:
-    """Say that the vectors know later data than there is here; an empty text: they do not."""
-    theirs, here = vectors.manifest.as_of, held_out.as_of
-    if here is None:
-        return ""
+def _is_later(theirs: str | None, here: str, unit: TimeUnit) -> bool:
+    """Whether a moment, None for all times, lies behind another one; of moments that do not compare, any other does."""
     if theirs is None:
-        return f"its training saw data of all times, and here it is as of {here}"
+        return True
     try:
-        later = last_time(theirs, held_out.unit) > last_time(here, held_out.unit)
-    except RecipeError:  # moments that do not compare
-        later = theirs != here
-    return f"its training saw data as of {theirs}, and here it is as of {here}" if later else ""
+        return last_time(theirs, unit) > last_time(here, unit)
+    except RecipeError:
+        return theirs != here
 
 
 def count_pairs(vectors: NodeVectors, graph: GraphView, held_out: HeldOutHere) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import Any
 from configs.schema import Recipe
 from tasks.processes.run_context import current_run
 from tasks.publish.tracking.store_uris import tracking_target
-from tasks.stage import Parent, Stage, StageContext
+from tasks.stage import Stage, build_of
 from tasks.storage.manifests import PublishManifest
 
 _PARENTS = ("ingest", "preprocess", "components", "partition", "train", "evaluate")
@@ -32,11 +32,4 @@ def config(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
-    """Do the work of `tasks.publish.build`; imported here, for a stage that is cached needs none of it."""
-    from tasks.publish import build as work
-
-    return work.build(context, recipe, parents)
-
-
-STAGE: Stage[PublishManifest] = Stage("publish", 7, PublishManifest, _PARENTS, config, build)
+STAGE: Stage[PublishManifest] = Stage("publish", 7, PublishManifest, _PARENTS, config, build_of("publish"))

@@ -30,13 +30,11 @@ def store_of(outcome: StageOutcome[Any]) -> GraphStore:
     return GraphStore(outcome.folder, outcome.manifest)
 
 
-def dense(store: GraphStore, layout: str = "csc", data: np.ndarray | None = None) -> np.ndarray:
+def dense(store: GraphStore) -> np.ndarray:
     """Adjacency with entry [row node, neighbour]."""
-    indptr, indices = store[f"{layout}_indptr"], store[f"{layout}_indices"]
+    indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
     n = len(indptr) - 1
-    values = np.ones(len(indices)) if data is None else data
-    rows = np.repeat(np.arange(n), np.diff(indptr))
-    return np.asarray(sp.coo_matrix((values, (rows, np.asarray(indices))), shape=(n, n)).todense())
+    return np.asarray(sp.csr_matrix((np.ones(len(indices)), indices, indptr), shape=(n, n)).todense())
 
 
 def directed_graph(folder: Path, num_nodes: int = 83, num_edges: int = 700, seed: int = 3) -> Parent:

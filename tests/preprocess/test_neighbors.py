@@ -10,7 +10,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.layout_options import NeighborsConfig
-from configs.load import build_recipe, dump_recipe
+from configs.load import build_recipe
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.layout.neighbors.graph import neighbor_graph
 from tasks.preprocess.neighbors import write_neighbors
@@ -57,11 +57,6 @@ def test_neighbours_are_those_of_the_transformed_vectors(home: Home, tmp_path: P
     expected = neighbor_graph((X - X.mean(0)) / X.std(0), NeighborsConfig(k=5))
     assert not np.array_equal(plain["csc_indices"], scaled["csc_indices"])
     np.testing.assert_array_equal(scaled["csc_indices"], expected.indices)
-
-
-def test_a_recipe_is_read_back_as_it_was_written() -> None:
-    recipe = build_recipe(_data(), ["preprocess.neighbors={weights: fuzzy, k: 10}"])
-    assert build_recipe(dump_recipe(recipe)) == recipe
 
 
 def _data(**dataset: Any) -> dict[str, Any]:

@@ -205,9 +205,7 @@ def test_what_trains_now_trains_in_every_later_snapshot(run: Run, task: str) -> 
     nodes, edges = grown(np.random.default_rng(5), 60, 200, 20)
     write("nodes", **nodes)
     write("edges", **edges)
-    section = tables()
-    if task == "link":
-        section = link_tables()
+    section = tables() if task == "node" else link_tables()
     read = split_of if task == "node" else (lambda found, split: pairs_of(found, f"{split}_edges"))
     found = [run(section, f"snapshot.as_of={t}") for t in (0, 1, 2, 4)]
     sizes = [found[-1].manifest.splits[split] for split in SPLITS]

@@ -146,18 +146,6 @@ def test_shard_jobs_travel_and_no_array_comes_back(
     assert here.manifest.digest == there.manifest.digest
 
 
-def test_altered_pickle_is_computed_again(make_dataset: Any, node_splits: Any, preprocess: Any, home: Any) -> None:
-    dataset = make_dataset({"node": (20, {"x": np.arange(20.0)})}, EDGES, node_splits(20))
-    before = preprocess(dataset, transforms=["standardize"]).manifest.digest
-    pickles = sorted(home.cache.rglob("*.pkl"))
-    assert len(pickles) == 1 + 3 + 3  # edges, summaries, features
-    for path in pickles:
-        content = bytearray(path.read_bytes())
-        content[-1] ^= 1
-        path.write_bytes(content)
-    assert preprocess(dataset, transforms=["standardize"]).manifest.digest == before
-
-
 def test_the_cut_into_shards_does_not_matter(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
     rng = np.random.default_rng(5)
     src, dst = rng.integers(0, 50, (2, 400))

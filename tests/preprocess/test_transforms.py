@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -245,6 +246,40 @@ def test_other_training_rows_are_other_statistics(
         make_dataset({"node": (N, table)}, {NODE: edges}, swapped, name="s"), transforms=["standardize"]
     )
     assert abs(first["feat"][TRAIN, 0].mean()) < 1e-5 < abs(second["feat"][TRAIN, 0].mean())
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_rows_get_length_one(make_dataset: Any, node_splits: Any, preprocess: Any, norm: str) -> None:
+    words = np.array([[1, 1, 0], [0, -4, 0], [0, 0, 0], [1, 2, 3], [1e6, 1, 1]], np.float32)
+    nodes = {"node": (5, {"words": words, "other": np.full((5, 1), 7, np.float32)})}
+    dataset = make_dataset(nodes, {NODE: {"src": [0], "dst": [1]}}, node_splits(5))
+    feat = preprocess(dataset, transforms=[{"name": "normalize_rows", "norm": norm}])["feat"]
+    lengths = np.linalg.norm(feat[:, :3], ord=1 if norm == "l1" else 2, axis=1)
+    np.testing.assert_allclose(lengths, [1, 1, 0, 1, 1], rtol=1e-6)
+    np.testing.assert_array_equal(np.sign(feat[:, :3]), np.sign(words))
+    np.testing.assert_array_equal(feat[:, 3], 1)  # another column's numbers do not count
+
+
+def test_workers_change_no_byte(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
+    """How many there are, and of what kind, stays out of the key."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, N, (2, 900))
+    ends = {"src": src, "dst": dst, "weight": rng.random(900).astype(np.float32)}
+    nodes = {"node": (N, {"x": rng.standard_normal((N, 3)).astype(np.float32) * 100, "label": rng.integers(0, 2, N)})}
+    data = make_dataset(nodes, {NODE: ends}, node_splits(N))
+
+    def backwards(function: Any, items: Any) -> Any:
+        with ThreadPoolExecutor(3) as pool:
+            return list(pool.map(function, list(items)[::-1]))[::-1]
+
+    ways: tuple[dict[str, Any], ...] = (
+        {"workers": 1},
+        {"workers": 5, "runner": "thread"},
+        {"workers": 3, "map_shards": backwards},
+    )
+    transforms = ["standardize", "min_max", "degree", "hops"]
+    one, *others = [preprocess(data, transforms=transforms, **options).manifest.files for options in ways]
+    assert others == [one, one]
 
 
 def test_every_transform_has_options_and_a_first_line() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.components.filtering import NodeFilter
+from tasks.components.filtering import write_edges
 from tasks.partition.kernels.reorder import order_by_part, reorder
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tests.knowledge_graphs import triple_graph
@@ -29,8 +29,9 @@ def test_dropped_components_take_their_triples_along(tmp_path: Path) -> None:
     folder = tmp_path / "filtered"
     folder.mkdir()
     writer = ArrayWriter(folder)
-    kept = NodeFilter(GraphStore(graph.folder, graph.manifest), np.arange(20) >= 10, writer)
-    assert kept.write_edges("test") == (1, 2)
+    new_id = np.arange(20, dtype=np.int32) - 10
+    new_id[:10] = -1
+    assert write_edges(GraphStore(graph.folder, graph.manifest), new_id, writer, "test") == (1, 2)
     assert triples_of(writer.read("test_edges"), writer.read("test_relation")) == {(5, 5 % 3, 6)}
 
 

@@ -1,8 +1,7 @@
 """Kernels that choose new clusters for a range of nodes, from what all nodes had when the wave began.
 
-Each reads the rows of its own range and writes to an array of its own, so that threads may look at several ranges at
-once, and what comes out does not depend on how many there are. Within a range a node sees what the nodes before it
-chose. Letters: v, u nodes; c cluster; n nodes of the range; N of the graph.
+Each reads the rows of its own range and writes to an array of its own, so that what comes out does not depend on the
+number of threads. Within a range a node sees what the nodes before it chose.
 
 Source: Meyerhenke, Sanders, Schulz, Parallel Graph Partitioning for Complex Networks, IPDPS 2015 (label propagation by
 ranges of nodes, with labels and sizes exchanged in phases).
@@ -61,14 +60,9 @@ def choose_clusters(rows: RangeRows, clusters: Parts, key: int, sample: bool, ch
     """Choose for each node of a range the cluster that most of its edge weight leads to, as long as that has room.
 
     Ties are broken at random. Of a cluster's room a range takes a share of 1 / RANGES_PER_WAVE, and one node while
-    there is any, so that the ranges of a wave together exceed the cap by few.
-
-    Args:
-        rows: the range.
-        clusters: of all nodes, each named by a node; not changed.
-        key: names the round, for ties.
-        sample: look at some of the neighbours of large nodes only.
-        chosen: id (n,), filled with the clusters chosen.
+    there is any, so that the ranges of a wave together exceed the cap by few. `clusters`, of all nodes, each named by a
+    node, stay; `key` names the round, for ties; `sample`: look at some of the neighbours of large nodes only; `chosen`,
+    id (n,), is filled.
     """
     first, indptr, indices, edge_weight = rows
     label, weight, train, size, train_size, cap, train_cap = clusters

@@ -24,8 +24,9 @@ _ADJACENCY = ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices", "csr_eid
 def order_by_part(part: NDArray[np.int32], num_parts: int, dtype: np.dtype[np.signedinteger]) -> NodeOrder:
     """Return the order that `part` asks for; `dtype` is that of node ids."""
     part_offsets = offsets(np.bincount(part, minlength=num_parts))
-    new_to_old, old_to_new = np.empty(len(part), dtype), np.empty(len(part), dtype)
-    _counting_sort(part, part_offsets[:-1].copy(), new_to_old, old_to_new)
+    old_to_new = _next_places(part, part_offsets[:-1].copy()).astype(dtype)
+    new_to_old = np.empty(len(part), dtype)
+    new_to_old[old_to_new] = np.arange(len(part), dtype=dtype)
     return NodeOrder(new_to_old, old_to_new, part, part_offsets)
 
 
@@ -68,25 +69,17 @@ def _write_by_part(store: GraphStore, writer: ArrayWriter, order: NodeOrder) -> 
     moved = {name: writer.create(name, values.shape, values.dtype) for name, values in beside.items()}
     for some in blocks(len(edges), chunk):
         ends = np.asarray(edges[some])
-        places = np.empty(len(ends), np.int64)
-        _next_places(order.part[ends[:, 1]], cursor, places)
+        places = _next_places(order.part[ends[:, 1]], cursor)
         written[places] = order.old_to_new[ends]
         for name, values in beside.items():
             moved[name][places] = values[some]
 
 
 @njit(cache=True, nogil=True)
-def _next_places(parts: Array, cursor: Array, places: Array) -> None:
-    """Fill places (n,) with the next free place of each one's part, which moves on."""
+def _next_places(parts: Array, cursor: Array) -> Array:
+    """Return the next free place of each one's part, int64 (n,), which moves on: a counting sort."""
+    places = np.empty(len(parts), np.int64)
     for i in range(len(parts)):
         places[i] = cursor[parts[i]]
         cursor[parts[i]] += 1
-
-
-@njit(cache=True, nogil=True)
-def _counting_sort(part: Array, cursor: Array, new_to_old: Array, old_to_new: Array) -> None:
-    for v in range(len(part)):
-        position = cursor[part[v]]
-        cursor[part[v]] += 1
-        new_to_old[position] = v
-        old_to_new[v] = position
+    return places

@@ -115,7 +115,8 @@ class _Merge:
         self.relations: dict[ShardRef, int] = {}  # number of each shard's table
         for index, edge_type in enumerate(store.manifest.edge_types):
             offsets = source.offset(edge_type.source), source.offset(edge_type.target)
-            packing = Packing(*offsets, source.id_bits, ids.symmetrize, config.self_loops != "keep")
+            id_bits = max(1, (source.num_nodes - 1).bit_length())
+            packing = Packing(*offsets, id_bits, ids.symmetrize, config.self_loops != "keep")
             plan = ShardPlan(packing, config.deduplicate and not ids.carries_data, ids.carries_data)
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
@@ -130,8 +131,7 @@ class _Merge:
         coo.over_rows(sort_rows, self.threads, indptr, indices, eids)
         out_indptr, out_eids = self._emit(indptr, indices, eids)
         num_edges = int(out_indptr[-1])
-        added = ids.num_nodes if ids.add_loops else 0
-        report["num_merged"] += int(indptr[-1]) - (num_edges - added)
+        report["num_merged"] += int(indptr[-1]) - num_edges + ids.add_loops * ids.num_nodes
         if self.existing is not None:  # shards count what they hold, which is not what exists
             report = {}
         report["num_edges"] = num_edges
@@ -183,7 +183,7 @@ class _Merge:
         out_eids = self.scratch.create("out_eids", (size if ids.carries_data else 0,), eids.dtype)
         raw_weight = out_weight = np.empty(0, np.float32)
         if "weight" in ids.edge_columns:
-            raw_weight = self.data.raw_weight()
+            raw_weight = self.data.raw("weight", np.float32, 1.0)[:, 0]
             out_weight = self.writer.create("edge_weight", (size,), np.float32)
         out = coo.Merged(out_indptr, *(np.asarray(array) for array in (out_indices, out_eids, out_weight)))
         coo.over_rows(coo.emit_merged, self.threads, indptr, edges, raw_weight, _MERGE_MODES[config.merge_weights], out)

@@ -117,11 +117,7 @@ class EdgeData:
         tables = (f"edges/{edge_type.name}" for edge_type in self.store.manifest.edge_types)
         return [name for name in tables if column in self.store.table(name).columns]
 
-    def raw_weight(self) -> Array:
-        """Return float32, a weight for each row of all edge tables."""
-        return self._raw("weight", np.float32, 1.0)[:, 0]
-
-    def _raw(self, column: str, dtype: Any, absent: Any, dim: int = 1, codes: tuple[int, ...] = ()) -> Array:
+    def raw(self, column: str, dtype: Any, absent: Any, dim: int = 1, codes: tuple[int, ...] = ()) -> Array:
         """Return a column of all edge tables end to end, (rows, dim), memory-mapped.
 
         `codes`: how many there are of each of the `dim` values. Raises DataError where the column has others.
@@ -149,7 +145,7 @@ class EdgeData:
         size = int(indptr[-1])
         if "time" in self.ids.edge_columns:
             absent = 0 if self.store.manifest.fit_before is None else ALWAYS
-            time = self._raw("time", np.int64, absent)[:, 0]
+            time = self.raw("time", np.int64, absent)[:, 0]
             _gather(eids, time, writer.create("edge_time", (size,), np.int64), 0)
         if len(self.ids.edge_types) > 1:
             self._write_types(indptr, eids, writer.create("edge_type", (size,), np.int16))
@@ -178,7 +174,7 @@ class EdgeData:
         for feature in features:
             cardinalities = codes.get(feature.column, ())
             absent = np.asarray(self._as_trained(feature.column, cardinalities) or [0] * feature.dim)
-            raw = self._raw(feature.column, dtype, absent, feature.dim, cardinalities)
+            raw = self.raw(feature.column, dtype, absent, feature.dim, cardinalities)
             with np.errstate(over="ignore"):
                 _gather(eids, raw, out[:, place : place + feature.dim], absent)
             place += feature.dim
@@ -218,7 +214,7 @@ class EdgeData:
         reverse = np.array([ids.reverse_type(i) if ids.symmetrize else i for i in range(len(types))])
         loop_type = ids.edge_types.index(LOOP_TYPE) if ids.add_loops else -1
         within_type = any(one.source == one.target and ids.has_reverse(one) for one in types)
-        targets = self._raw("dst", np.int64, 0)[:, 0] if within_type and ids.symmetrize else np.empty(0, np.int64)
+        targets = self.raw("dst", np.int64, 0)[:, 0] if within_type and ids.symmetrize else np.empty(0, np.int64)
         relations = TableRelations(forward, reverse, first, last)
         edge_types(indptr, eids, ids.table_starts, relations, targets, loop_type, np.asarray(out))
 

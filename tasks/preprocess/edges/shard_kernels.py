@@ -24,9 +24,12 @@ class Runs(NamedTuple):
     table_rows: Array
     """int (E,), row of the shard's table that each edge comes from; empty where nobody needs it."""
 
-    def first(self, num_rows: int, num_edges: int) -> Runs:
-        """Return the first runs and edges."""
-        return Runs(self.rows[:num_rows], self.counts[:num_rows], self.cols[:num_edges], self.table_rows[:num_edges])
+    def only(self, stays: Array) -> Runs:
+        """Return the edges that stay, bool (E,), and their runs."""
+        starts = np.cumsum(self.counts) - self.counts
+        counts = np.add.reduceat(stays, starts, dtype=np.int64) if len(starts) else self.counts
+        table_rows = self.table_rows[stays] if len(self.table_rows) else self.table_rows
+        return Runs(self.rows[counts > 0], counts[counts > 0], self.cols[stays], table_rows)
 
 
 class Packing(NamedTuple):
@@ -46,16 +49,12 @@ class Packing(NamedTuple):
 def expand_edges(
     src: Array, dst: Array, packing: Packing, keys: Array, count: int, rows: Array, first_row: int
 ) -> tuple[int, int]:
-    """Pack each edge, and its reverse, as `dst << bits | src`, behind the keys that are there.
+    """Pack each edge, and its reverse, as `dst << bits | src`; return how many keys are set now, and self-loops met.
 
     An edge and its reverse are neighbours in the result. So a stable sort keeps parallel edges in the order of the
-    table in both directions, and merging them gives both directions the same data.
-
-    `src` and `dst`, id (E,), are numbered within their node types. `keys`, uint64 with room for all, holds `count`
-    keys; `rows`, int or empty, gets the row of the table that each comes from, `first_row` for the first.
-
-    Returns:
-        keys that are set now, and the number of self-loops met.
+    table in both directions, and merging them gives both directions the same data. `src` and `dst`, id (E,), are
+    numbered within their node types. `keys`, uint64 with room for all, holds `count` keys; `rows`, int or empty, gets
+    the row of the table that each comes from, `first_row` for the first.
     """
     src_offset, dst_offset, bits, symmetrize, drop_loops = packing
     loops = 0
@@ -84,8 +83,7 @@ def sort_and_compress(keys: Array, table_rows: Array, bits: int, merge: bool) ->
     """Sort packed edges by row, then column, stably, and split them into runs.
 
     NumPy's sort is not stable; so where table rows follow, it sorts destinations with the edges' places behind them,
-    and each row's columns are sorted by themselves. 8 M keys take 0.15 to 0.5 CPU seconds, with table rows 0.7 to 0.9
-    (Xeon, November 2026; a radix sort of our own took 0.15 to 0.5 and 0.2 to 0.3).
+    and each row's columns are sorted by themselves.
 
     Args:
         keys: uint64 (E,), `row << bits | column`; used up.

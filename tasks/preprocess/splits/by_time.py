@@ -15,18 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from configs.schema import SnapshotConfig
-from tasks.arrays import Array, blocks
+from tasks.arrays import Array
 from tasks.edge_ends import find_ends
-from tasks.negatives import draw_negatives, draw_pool, no_others
-from tasks.preprocess.splits.snapshot import ALWAYS, Cut, Snapshot, pair_key
+from tasks.negatives import draw_negatives, draw_pool, no_others, split_pairs
+from tasks.preprocess.splits.snapshot import ALWAYS, Cut, Snapshot, pair_keys
 from tasks.storage.dataset_store import to_numpy
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import LEFT_OUT, SPLITS
-
-_CHUNK_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -81,11 +78,8 @@ def write_by_time(
     def coded() -> Iterator[tuple[PairGroup, Array]]:
         """Yield the pairs, and each one's split, int8 (n,)."""
         for group in groups(None):
-            codes = np.zeros(len(group.src), np.int8)
-            keys = pair_keys(options.seed, group.src, group.dst)
-            for cut in cuts:
-                codes += (group.births > cut.time) | ((group.births == cut.time) & (keys > np.uint64(cut.key)))
-            yield group, codes
+            first, second = (cut.is_before(group.births, group.src, group.dst) for cut in cuts)
+            yield group, first.astype(np.int8) + second
 
     counts = sum((np.bincount(codes, minlength=3) for _, codes in coded()), np.zeros(3, np.int64))
     sizes: dict[str, int] = dict(zip(SPLITS, counts.tolist(), strict=True))
@@ -109,7 +103,8 @@ def write_by_time(
             place[name] += len(chosen)
             times[name] = np.array(span(np.concatenate([times[name], group.births[chosen]])), np.int64)
     for code, split in enumerate(SPLITS[1:]):
-        _draw_negatives(groups, snapshot, writer, options.seed, code, split)
+        if f"split/{split}_negative" in snapshot.store:
+            _draw_negatives(groups, snapshot, writer, options.seed, code, split)
     return WrittenSplits(sizes, {name: ends.tolist() for name, ends in times.items()}, cuts[0])
 
 
@@ -123,29 +118,15 @@ def _find_cuts(groups: PairGroups, snapshot: Snapshot, options: SnapshotConfig) 
     times = [int(births[rank - 1]) for rank in ranks]
     older = [int(np.count_nonzero(births < time)) for time in times]
     del births
-    first, second = (
-        Cut(time, _tie_key(groups, options.seed, time, rank - before), options.seed)
-        for time, rank, before in zip(times, ranks, older, strict=True)
-    )
-    return first, second
-
-
-def _tie_key(groups: PairGroups, seed: int, time: int, count: int) -> int:
-    """Return the key of the edge that is number `count`, from 1, among those of one time."""
-    keys = []
-    for group in groups(None):
-        at_time = group.births == time
-        keys.append(pair_keys(seed, group.src[at_time], group.dst[at_time]))
-    return int(np.partition(np.concatenate(keys), count - 1)[count - 1])
-
-
-@njit(cache=True, nogil=True)
-def pair_keys(seed: int, src: Array, dst: Array) -> Array:
-    """Return `pair_key` of each pair, uint64 (n,)."""
-    keys = np.empty(len(src), np.uint64)
-    for i in range(len(src)):
-        keys[i] = pair_key(seed, src[i], dst[i])
-    return keys
+    cuts = []
+    for time, rank, before in zip(times, ranks, older, strict=True):
+        keys = []  # of the edges of that time
+        for group in groups(None):
+            at_time = group.births == time
+            keys.append(pair_keys(options.seed, group.src[at_time], group.dst[at_time]))
+        place = rank - before - 1
+        cuts.append(Cut(time, int(np.partition(np.concatenate(keys), place)[place]), options.seed))
+    return cuts[0], cuts[1]
 
 
 def _draw_negatives(
@@ -153,15 +134,10 @@ def _draw_negatives(
 ) -> None:
     """Draw pairs that exist and are no edges yet, as many as the data set gives: its own are of all times."""
     store, table = snapshot.store, f"split/{split}_negative"
-    if table not in store:
-        return
 
     def edges() -> Iterator[tuple[Array, Array]]:
         """Yield the pairs of all splits, and those that the data set puts in none, in chunks."""
-        for name in SPLITS:
-            pairs = writer.read(f"{name}_edges")
-            for rows in blocks(len(pairs), _CHUNK_ROWS):
-                yield pairs[rows, 0], pairs[rows, 1]
+        yield from split_pairs(writer.read)()
         if f"split/{LEFT_OUT}" in store:
             for group in groups(f"split/{LEFT_OUT}"):
                 yield snapshot.new_id[group.src], snapshot.new_id[group.dst]

@@ -1,17 +1,9 @@
 """Links that are held out stay out of what a model learns from: its training edges and the edges that carry messages.
 
-A pair of nodes belongs to one split. Which one keeps a pair that stands in several is a rule:
-
-| rule | where | a pair that stands in several splits |
-|---|---|---|
-| `hold_out` | a data set's own split | is tested, else validated; its other edges are taken out |
-| `first_split` | snapshots by time | stays where it came up first: what trains now trains in all later snapshots |
-| `keep` | data sets that OGB lists, `known_pairs: keep` | stays in all, for scores that compare with published ones |
-
-Whatever the rule, an edge that carries messages goes if its pair is held out and does not train. Where edges have no
-direction, or preprocess adds reverses, both directions are one pair. Where held-out edges name no relation, a pair is
-taken out of all relations; where they do, out of that one: that it is joined in another is what a model may learn from.
-Parallel edges go all; self-loops are pairs like any other (those that preprocess adds come later and stay).
+A pair that stands in several splits is tested, else validated (`hold_out`); of snapshots by time it stays where it
+came up first (`first_split`); of OGB's own data and `known_pairs: keep` in all (`keep`). Whatever the rule, an edge
+that carries messages goes if its pair is held out and does not train. docs/pages/held-out.md has the rest. Self-loops
+are pairs like any other; those that preprocess adds come later and stay.
 
 Memory: some 50 bytes a held-out edge; the training edges are read in pieces, and in whole where some of them go.
 """
@@ -45,12 +37,10 @@ class HeldOut:
     def __init__(
         self, writer: ArrayWriter, num_nodes: int, rule: PairRule, *, directed: bool, num_relations: int = 0
     ) -> None:
-        """Settle which split each pair belongs to; `directed`: a pair and its reverse are two.
+        """Settle which split each pair belongs to; `num_relations`: of those that pairs name, 0 where they name none.
 
-        `num_relations`: of those that pairs name; 0: they name none.
-
-        `writer` has the edges of the splits and what goes with them, which are written anew where some go. Raises
-        DataError where a split would be empty.
+        `writer` has the edges of the splits and what goes with them, which are written anew where some go. `directed`:
+        a pair and its reverse are two. Raises DataError where a split would be empty.
         """
         self.writer, self.num_nodes, self.rule, self.directed = writer, num_nodes, rule, directed
         self.num_relations = num_relations
@@ -67,19 +57,26 @@ class HeldOut:
             "first_split": {"valid": _IN["train"], "test": _IN["train"] | _IN["valid"]},
             "keep": {},
         }[rule]
-        self.left_out = dict.fromkeys(SPLITS, 0)
+        self.left_out = {split: self._drop(split, others[split]) if split in others else 0 for split in SPLITS}
         """Edges that went from each split."""
-        for split, marks in others.items():
-            self.left_out[split] = self._drop(split, marks)
-        self._refuse_empty()
+        for split, size in self.sizes.items():
+            if self.left_out[split] and not size:
+                why, way_out = "is held out in another split too", "give splits that do not overlap"
+                if rule == "first_split":
+                    why = "came up in an earlier split already"
+                    way_out = (
+                        "take other shares, or snapshot.split=keep with dataset.split.by=ratio, which deals out pairs"
+                    )
+                raise DataError(f"every pair of the {split} split {why}; {way_out}", path=f"split/{split}")
         # Pairs that train by right may carry messages.
         src, dst = self.pairs.pairs(without=0 if rule == "hold_out" else _IN["train"])
         relation = src // num_nodes
-        self._lookups = [
-            self._both_ways(src[in_relation] % num_nodes, dst[in_relation])
-            for in_relation in (relation == number for number in range(max(1, num_relations)))
-        ]
-        """Of each relation, or of all."""
+        self._lookups = []
+        """Of each relation, or of all: destination * num_nodes + source of the pairs' edges, int64, ascending."""
+        for number in range(max(1, num_relations)):
+            first, second = src[relation == number] % num_nodes, dst[relation == number]
+            both = [second * num_nodes + first] + ([] if directed else [first * num_nodes + second])
+            self._lookups.append(np.sort(np.concatenate(both)))
         self._met = [np.zeros(len(lookup), np.bool_) for lookup in self._lookups]
 
     @property
@@ -92,8 +89,7 @@ class HeldOut:
         number = relation if self.num_relations else 0
         if not len(self._lookups[number]):
             return runs
-        runs = Runs(*(array.copy() for array in runs))
-        return runs.first(*drop_pairs(runs, self.num_nodes, self._lookups[number], self._met[number]))
+        return runs.only(leave_pairs(runs, self.num_nodes, self._lookups[number], self._met[number]))
 
     def report(self) -> dict[str, Any]:
         """Return counts for the manifest; all shards have passed by.
@@ -134,23 +130,6 @@ class HeldOut:
                 "heart; they stay, so that scores compare with published ones"
             )
 
-    def _both_ways(self, src: Array, dst: Array) -> Array:
-        """Return destination * num_nodes + source of the edges that pairs are, int64, ascending."""
-        keys = [dst * self.num_nodes + src] + ([] if self.directed else [src * self.num_nodes + dst])
-        lookup = np.concatenate(keys)
-        lookup.sort()
-        return lookup
-
-    def _refuse_empty(self) -> None:
-        for split, size in self.sizes.items():
-            if size or not self.left_out[split]:
-                continue
-            why, way_out = "is held out in another split too", "give splits that do not overlap"
-            if self.rule == "first_split":
-                why = "came up in an earlier split already"
-                way_out = "take other shares, or snapshot.split=keep with dataset.split.by=ratio, which deals out pairs"
-            raise DataError(f"every pair of the {split} split {why}; {way_out}", path=f"split/{split}")
-
     def _size(self, split: str) -> int:
         """Return how many edges a split has."""
         return self.writer.entries[f"{split}_edges"].shape[0]
@@ -176,42 +155,33 @@ class HeldOut:
         """Leave the pairs with one of the marks out of a split; returns how many edges went."""
         parts = [self.pairs.marks(src, dst) & marks == 0 for src, dst in self._chunks(split)]
         stays = np.concatenate([np.empty(0, np.bool_), *parts])
-        gone = len(stays) - int(np.count_nonzero(stays))
-        for name in (
-            (f"{split}_edges", f"{split}_edge_weight", f"{split}_relation", f"{split}_negative") if gone else ()
-        ):
-            entry = self.writer.entries.get(name)
+        if stays.all():
+            return 0
+        for beside in ("edges", "edge_weight", "relation", "negative"):
+            entry = self.writer.entries.get(f"{split}_{beside}")
             # A pool of negatives belongs to no edge in particular; candidates (n, K, 2) follow theirs.
-            if entry is not None and (name != f"{split}_negative" or len(entry.shape) == 3):
-                self.writer.write(name, self.writer.read(name)[stays])
-        return gone
+            if entry is not None and (beside != "negative" or len(entry.shape) == 3):
+                self.writer.write(f"{split}_{beside}", self.writer.read(f"{split}_{beside}")[stays])
+        return int(np.count_nonzero(~stays))
 
 
 @njit(cache=True, nogil=True)
-def drop_pairs(runs: Runs, num_nodes: int, lookup: Array, met: Array) -> tuple[int, int]:
-    """Drop edges of a sorted shard that are in `lookup`, in place: both ascend, so one pass finds them.
+def leave_pairs(runs: Runs, num_nodes: int, lookup: Array, met: Array) -> Array:
+    """Return which edges of a sorted shard are not in `lookup`, bool (E,): both ascend, so one pass finds them.
 
-    `lookup` is int64 (n,), ascending: destination * num_nodes + source; `met`, bool (n,), is set where an edge was
-    dropped. Return how many runs and edges there are now.
+    `lookup` is int64 (n,): destination * num_nodes + source; `met`, bool (n,), is set where an edge is one of them.
     """
-    rows, counts, cols, table_rows = runs
-    read = size = num_rows = 0
+    rows, counts, cols, _ = runs
+    stays, place = np.empty(len(cols), np.bool_), 0
     for r in range(len(rows)):
-        begin, row, count = size, np.int64(rows[r]), counts[r]
-        at = np.searchsorted(lookup, row * num_nodes)
-        for i in range(read, read + count):
-            key = row * num_nodes + np.int64(cols[i])
+        row = np.int64(rows[r]) * num_nodes
+        at = np.searchsorted(lookup, row)
+        for i in range(place, place + counts[r]):
+            key = row + np.int64(cols[i])
             while at < len(lookup) and lookup[at] < key:
                 at += 1
-            if at < len(lookup) and lookup[at] == key:
+            stays[i] = at == len(lookup) or lookup[at] != key
+            if not stays[i]:
                 met[at] = True
-                continue
-            cols[size] = cols[i]
-            if len(table_rows) > 0:
-                table_rows[size] = table_rows[i]
-            size += 1
-        read += count
-        if size > begin:
-            rows[num_rows], counts[num_rows] = rows[r], size - begin
-            num_rows += 1
-    return num_rows, size
+        place += counts[r]
+    return stays

@@ -63,21 +63,19 @@ def complete_negatives(
                     "the graph, which is bipartite: no edge does, and that alone tells them. Leave the negatives out, "
                     "and they are drawn from what could be an edge"
                 )
-    if not names:
-        texts = [f"negatives join {ends.text(num_nodes)}"]
-    else:
-        of_each = [find_ends(_pairs_of(graph, r), num_nodes, directed=manifest.directed) for r in range(len(names))]
-        texts = [f"negatives of {name} join {e.text(num_nodes)}" for name, e in zip(names, of_each, strict=True)]
+    texts = [] if names else [f"negatives join {ends.text(num_nodes)}"]
+    for number, name in enumerate(names):
+        ends = find_ends(_pairs_of(graph, number), num_nodes, directed=manifest.directed)
+        texts.append(f"negatives of {name} join {ends.text(num_nodes)}")
     context.message("; ".join(texts))
     return texts
 
 
 def _count_edges(pairs: Array, graph: GraphView, relation: Array | None, directed: bool) -> int:
     """Return how many pairs (n, 2) are edges of any split; of their own relation (n,), where they name one."""
+    parts = [(pairs, split_pairs(graph.get))]
     if relation is not None:
         parts = [(pairs[relation == r], _pairs_of(graph, int(r))) for r in np.unique(relation)]
-    else:
-        parts = [(pairs, split_pairs(graph.get))]
     count = 0
     for some, edges in parts:
         for rows in blocks(len(some), _CHECKED_AT_ONCE):

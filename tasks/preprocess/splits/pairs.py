@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -32,7 +32,13 @@ def write(
     if snapshot is not None and options.split == "time":
         table = f"edges/{store.manifest.edge_types[0].name}"
         return write_by_time(partial(_existing, snapshot), snapshot, writer, options, table)
-    ends = _node_types(store, ids)
+    kinds = store.manifest.edge_types
+    ends = (kinds[0].source, kinds[0].target) if len(ids.node_types) > 1 else ids.node_types * 2
+    if len(ids.node_types) > 1 and len(kinds) > 1:
+        raise DataError(
+            "held-out edges name nodes within a type, and this data set has several node types and relations "
+            f"({', '.join(kind.name for kind in kinds)}); keep one relation, or use one node type"
+        )
     if snapshot is not None:
         return _write_existing(snapshot, writer, ends)
     sizes = {}
@@ -65,19 +71,7 @@ def check_candidates(candidates: Array, count: int, split: str, what: str) -> No
         )
 
 
-def _node_types(store: DatasetStore, ids: IdSpace) -> tuple[str, str]:
-    """Node types of a held-out edge's ends. Raises DataError where that is ambiguous."""
-    if len(ids.node_types) == 1:
-        return ids.node_types[0], ids.node_types[0]
-    if len(store.manifest.edge_types) == 1:
-        return store.manifest.edge_types[0].source, store.manifest.edge_types[0].target
-    raise DataError(
-        "held-out edges name nodes within a type, and this data set has several node types and relations "
-        f"({', '.join(t.name for t in store.manifest.edge_types)}); keep one relation, or use one node type"
-    )
-
-
-def _read_pairs(store: DatasetStore, ids: IdSpace, table: str, node_types: tuple[str, str]) -> Array:
+def _read_pairs(store: DatasetStore, ids: IdSpace, table: str, node_types: Sequence[str]) -> Array:
     """Return ids (n, 2), or (n, K, 2) where `dst` (or `src`) is a list of K candidates.
 
     `node_types` are those of the ends. Raises DataError for an id that its type has not.
@@ -107,7 +101,7 @@ def _existing(snapshot: Snapshot, table: str | None = None) -> Iterator[PairGrou
         yield PairGroup(src[there], dst[there], births[there], {name: x[there] for name, x in columns.items()})
 
 
-def _write_existing(snapshot: Snapshot, writer: ArrayWriter, ends: tuple[str, str]) -> WrittenSplits:
+def _write_existing(snapshot: Snapshot, writer: ArrayWriter, ends: Sequence[str]) -> WrittenSplits:
     """Write the data set's own split as far as it exists; its training edges carry messages."""
     store, id_type = snapshot.store, snapshot.ids.id_type
     sizes, times = {}, {}
@@ -120,7 +114,16 @@ def _write_existing(snapshot: Snapshot, writer: ArrayWriter, ends: tuple[str, st
         there = births <= snapshot.until
         if split != "train" and f"{table}_negative" in store:
             negative = snapshot.new_id[_read_pairs(store, snapshot.source, f"{table}_negative", ends)]
-            negative, there = _existing_negatives(negative, there, split)
+            if negative.ndim == 3:  # a positive without candidates goes
+                has_candidates, negative = replace_gone(negative[there])
+                there[there] = has_candidates
+            else:
+                negative = negative[(negative >= 0).all(1)]
+            if not len(negative):
+                raise RecipeError(
+                    f"snapshot.split=keep: none of the data set's negatives of {split} exists yet; take a later "
+                    "moment, or snapshot.split=time"
+                )
             writer.write(f"{split}_negative", negative.astype(id_type))
         pairs = snapshot.new_id[np.stack([src[there], dst[there]], 1)]
         writer.write(f"{split}_edges", pairs.astype(id_type))
@@ -128,19 +131,3 @@ def _write_existing(snapshot: Snapshot, writer: ArrayWriter, ends: tuple[str, st
             writer.write("train_edge_weight", store.column(table, "weight")[there].astype(np.float32))
         sizes[split], times[split] = len(pairs), span(births[there])
     return WrittenSplits(sizes, times)
-
-
-def _existing_negatives(negative: Array, there: Array, split: str) -> tuple[Array, Array]:
-    """Return the negatives whose ends exist, and which positives stay: one without candidates goes."""
-    if negative.ndim == 3:
-        there = there.copy()
-        some, negative = replace_gone(negative[there])
-        there[there] = some
-    else:
-        negative = negative[(negative >= 0).all(1)]
-    if not len(negative):
-        raise RecipeError(
-            f"snapshot.split=keep: none of the data set's negatives of {split} exists yet; take a later moment, or "
-            "snapshot.split=time"
-        )
-    return negative, there

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numba import njit
 
@@ -37,9 +35,14 @@ def write_nodes(
         limit = store.manifest.node_types[ids.type_index(target)].num_nodes
         return _write_own(store, ids, writer, "node_id", ids.offset(target), limit)
     births = snapshot.births[snapshot.kept]
-    splits = _nodes_by_time(snapshot, writer, options) if options.split == "time" else _existing_nodes(snapshot)
+    if options.split == "time":
+        splits = _nodes_by_time(snapshot, writer, options)
+    else:  # the data set's own, as far as they exist
+        own_nodes = (store.column(f"split/{split}", "node_id").astype(np.int64) for split in SPLITS)
+        splits = [snapshot.new_id[nodes + snapshot.source.offset(target)] for nodes in own_nodes]
+        splits = [nodes[nodes >= 0].astype(np.int64) for nodes in splits]
     sizes, times = {}, {}
-    for split, nodes in splits:
+    for split, nodes in zip(SPLITS, splits, strict=True):
         writer.write(f"{split}_idx", np.sort(nodes).astype(ids.id_type))
         sizes[split], times[split] = len(nodes), span(births[nodes])
     return WrittenSplits(sizes, times)
@@ -52,25 +55,24 @@ def write_graphs(
     return _write_own(store, ids, writer, "graph_id", 0, store.manifest.num_graphs)
 
 
-def write_none(
-    store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot: Snapshot | None, options: SnapshotConfig
-) -> WrittenSplits:
-    """Write splits without a row."""
-    for split in SPLITS:
-        writer.write(f"{split}_idx", np.empty(0, ids.id_type))
-    return WrittenSplits(dict.fromkeys(SPLITS, 0))
-
-
 def _write_own(
     store: DatasetStore, ids: IdSpace, writer: ArrayWriter, column: str, offset: int, limit: int
 ) -> WrittenSplits:
     """Write the data set's own split of `limit` rows, whose numbers in the graph begin with `offset`."""
-    split_of = np.zeros(limit, np.int8)
+    split_of = np.zeros(limit, np.int8)  # number of the split that each is in so far, 0: none
     sizes = {}
     for number, split in enumerate(SPLITS, start=1):
         rows = store.column(f"split/{split}", column).astype(np.int64)
         check_range(rows, limit, f"split/{split}", column)
-        _check_overlap(rows, split_of, number, split)
+        taken = np.flatnonzero(split_of[rows])
+        if len(taken):
+            row = int(taken[0])
+            other = SPLITS[int(split_of[rows[row]]) - 1]
+            raise DataError(f"{int(rows[row])} is in the {other} split too", path=f"split/{split}", row=row)
+        split_of[rows] = number
+        if np.count_nonzero(split_of == number) != len(rows):
+            values, counts = np.unique(rows, return_counts=True)
+            raise DataError(f"{int(values[counts > 1][0])} is in the split twice", path=f"split/{split}")
         writer.write(f"{split}_idx", (np.sort(rows) + offset).astype(ids.id_type))
         sizes[split] = len(rows)
     return WrittenSplits(sizes)
@@ -85,37 +87,15 @@ def check_range(ids: Array, limit: int, table: str, column: str) -> None:
         raise DataError(f"id {value} is not in 0..{limit - 1}; mend or drop it", path=table, row=row, column=column)
 
 
-def _check_overlap(ids: Array, split_of: Array, number: int, split: str) -> None:
-    """`split_of` holds the number of the split that each id is in so far, 0: none."""
-    taken = np.flatnonzero(split_of[ids])
-    if len(taken):
-        row = int(taken[0])
-        other = SPLITS[int(split_of[ids[row]]) - 1]
-        raise DataError(f"{int(ids[row])} is in the {other} split too", path=f"split/{split}", row=row)
-    split_of[ids] = number
-    if np.count_nonzero(split_of == number) != len(ids):
-        values, counts = np.unique(ids, return_counts=True)
-        raise DataError(f"{int(values[counts > 1][0])} is in the split twice", path=f"split/{split}")
-
-
-def _nodes_by_time(snapshot: Snapshot, writer: ArrayWriter, options: SnapshotConfig) -> Iterator[tuple[str, Array]]:
-    """Yield the labelled nodes of each split."""
+def _nodes_by_time(snapshot: Snapshot, writer: ArrayWriter, options: SnapshotConfig) -> list[Array]:
+    """Return the labelled nodes of each split."""
     ids, target = snapshot.ids, snapshot.store.manifest.target_type
     first, last = ids.type_offsets[ids.type_index(target) :][:2]
     nodes = first + np.flatnonzero(has_label(writer.read("label")[first:last]))
     source_nodes = snapshot.kept[nodes]
     keys = node_keys(options.seed, source_nodes - snapshot.source.offset(target))
     nodes = nodes[np.lexsort((keys, snapshot.births[source_nodes]))]
-    yield from zip(SPLITS, np.split(nodes, cut_ranks(len(nodes), options)), strict=True)
-
-
-def _existing_nodes(snapshot: Snapshot) -> Iterator[tuple[str, Array]]:
-    """Yield the data set's own splits, as far as they exist."""
-    store = snapshot.store
-    offset = snapshot.source.offset(store.manifest.target_type)
-    for split in SPLITS:
-        nodes = snapshot.new_id[store.column(f"split/{split}", "node_id").astype(np.int64) + offset]
-        yield split, nodes[nodes >= 0].astype(np.int64)
+    return np.split(nodes, cut_ranks(len(nodes), options))
 
 
 @njit(cache=True, nogil=True)

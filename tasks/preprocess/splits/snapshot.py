@@ -1,25 +1,21 @@
 """What exists as of a moment: which nodes, and which entries of a sorted shard.
 
-Where the filter sits. Before the shards are sorted, nothing could be shared: a snapshot has ids of its own, and a shard
-sorted under them serves that snapshot alone. After preprocessing, the future would have had its say in degrees, hops
-and whatever transforms learned. So shards are sorted (and rows transformed, where nothing was learned) in the data
-set's ids, once for all snapshots, and kept as pickles; what does not exist is dropped where shards are put together,
-before anything is merged, counted or fitted. Nodes that exist are numbered anew in their old order, so that sorted
-shards stay sorted; `node_ids` leads back to the data set's ids, as it does behind the components stage.
+Shards are sorted (and rows transformed, where nothing was learned) in the data set's ids, once for all snapshots; what
+does not exist is dropped where shards are put together, before anything is merged, counted or fitted. Nodes that exist
+are numbered anew in their old order, so that sorted shards stay sorted; `node_ids` leads back to the data set's ids.
 
 A node exists from its time on. Nodes of a type without times, where edges have some, exist from their first edge on (as
 in data that was collected then), those that never have one always. An edge exists if its own time has come and both of
 its ends exist: it is as old as the youngest of the three.
 
-Memory: 21 bytes a node of the data set, and 9 bytes an edge of one shard, whose times are looked at.
+Memory: 21 bytes a node of the data set, and some 30 bytes an edge of one shard.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -27,6 +23,8 @@ from numba import njit
 from configs.errors import DataError, RecipeError
 from configs.moments import TimeUnit, last_time
 from configs.schema import Recipe
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.counter_random import bits
 from tasks.preprocess.edges.shard_kernels import Runs
@@ -43,11 +41,19 @@ _HELD_OUT = ("split/valid", "split/test")
 
 @dataclass(frozen=True)
 class Cut:
-    """The last edge that counts, in the order of time; equal times are ordered by `pair_key`."""
+    """The last edge that counts, in the order of time; equal times are ordered by `pair_keys`."""
 
     time: int
     key: int = LAST_KEY
     seed: int = 0
+
+    def is_before(self, births: Array, src: Array, dst: Array) -> Array:
+        """Return which edges come behind it, bool (n,): `births` say when they begin to exist."""
+        behind = births > self.time
+        if self.key != LAST_KEY:
+            ties = np.flatnonzero(births == self.time)
+            behind[ties] = pair_keys(self.seed, src[ties], dst[ties]) > np.uint64(self.key)
+        return behind
 
 
 @dataclass(frozen=True)
@@ -83,49 +89,30 @@ class Snapshot:
         low, high = np.searchsorted(self.kept, [start, start + count])
         return self.kept[low:high] - start
 
-    def edges_up_to(self, cut: Cut | None) -> EdgeFilter:
-        """Return the filter of the graph's edges: all that exist, or those up to `cut`."""
-        return EdgeFilter(self.births, self.new_id, cut or Cut(self.until))
+    def edges_up_to(self, cut: Cut | None) -> Callable[[Runs, ShardRef], Runs]:
+        """Return what leaves of a sorted shard the edges that exist, up to `cut`, and gives them the graph's ids."""
+        last = cut or Cut(self.until)
 
+        def keep(runs: Runs, shard: ShardRef) -> Runs:
+            times = np.empty(0, np.int64)
+            if "time" in shard.columns:
+                groups = iter_row_groups(shard, ["time"])
+                times = np.concatenate([times, *(group.column("time").to_numpy() for group in groups)])[runs.table_rows]
+            dst = np.repeat(runs.rows, runs.counts)
+            births = edge_births(runs.cols, dst, times, self.births)
+            left = runs.only(~last.is_before(births, runs.cols, dst))
+            return left._replace(rows=self.new_id[left.rows], cols=self.new_id[left.cols])
 
-@dataclass(frozen=True)
-class EdgeFilter:
-    """Takes what does not exist out of sorted shards and gives the rest the graph's ids."""
-
-    births: Array
-    new_id: Array
-    cut: Cut
-
-    def __call__(self, runs: Runs, shard: ShardRef) -> Runs:
-        """Return a shard's runs without edges that are not in the graph."""
-        runs = Runs(*(array if array.flags.writeable else array.copy() for array in runs))
-        births, times, cut = self.births, _edge_times(shard), self.cut
-        if cut.key == LAST_KEY:  # only before or after counts: caches hold eight times as many of a byte each
-            births, times, cut = self._late, (times > cut.time).view(np.uint8), Cut(0)
-        limit: Any = (cut.time, np.uint64(cut.key), cut.seed)
-        return runs.first(*keep_runs(runs, times, births, self.new_id, *limit))
-
-    @cached_property
-    def _late(self) -> Array:
-        """uint8 (N,): 1 for nodes that begin to exist after the cut."""
-        return (self.births > self.cut.time).view(np.uint8)
-
-
-def _edge_times(shard: ShardRef) -> Array:
-    """Return the times of a shard's edges, int64 (E,); empty where edges have none."""
-    if "time" not in shard.columns:
-        return np.empty(0, np.int64)
-    times, place = np.empty(shard.num_rows, np.int64), 0
-    for group in iter_row_groups(shard, ["time"]):
-        times[place : place + group.num_rows] = group.column("time").to_numpy()
-        place += group.num_rows
-    return times
+        return keep
 
 
 @njit(cache=True, nogil=True)
-def pair_key(seed: int, first: int, second: int) -> Any:
-    """Return a random uint64 for an unordered pair of nodes: both directions of an edge have the same."""
-    return bits(seed, min(first, second), max(first, second))
+def pair_keys(seed: int, src: Array, dst: Array) -> Array:
+    """Return a random uint64 for each pair of nodes, (n,): both directions of an edge have the same."""
+    keys = np.empty(len(src), np.uint64)
+    for i in range(len(src)):
+        keys[i] = bits(seed, min(src[i], dst[i]), max(src[i], dst[i]))
+    return keys
 
 
 @njit(cache=True, nogil=True)
@@ -134,50 +121,12 @@ def edge_births(src: Array, dst: Array, times: Array, births: Array) -> Array:
 
     `src` and `dst` (E,) are ids of the data set, `times` (E,) the edges' own or empty, `births` (N,) those of nodes.
     """
-    out = np.empty(len(src), np.int64)
+    out, last = np.empty(len(src), np.int64), len(src) - 1
     for e in range(len(src)):
+        prefetch_item(births, np.int64(src[min(e + AHEAD, last)]))
         born = max(births[src[e]], births[dst[e]])
         out[e] = max(born, times[e]) if len(times) > 0 else born
     return out
-
-
-@njit(cache=True, nogil=True)
-def keep_runs(
-    runs: Runs, times: Array, births: Array, new_id: Array, cut_time: int, cut_key: int, seed: int
-) -> tuple[int, int]:
-    """Drop edges of a sorted shard that come after the cut, in place, and renumber the others.
-
-    Args:
-        runs: changed.
-        times: int, the edges' own times by the shard's rows; empty where they have none.
-        births: int (N,), of nodes.
-        new_id: id (N,), ascending over the nodes that exist: so runs stay sorted.
-        cut_time, cut_key, seed: the last edge that counts (`Cut`).
-
-    Returns:
-        how many runs and edges there are now.
-    """
-    rows, counts, cols, table_rows = runs
-    read = size = num_rows = 0
-    for r in range(len(rows)):
-        begin, row, count = size, rows[r], counts[r]
-        for i in range(read, read + count):
-            born = max(births[row], births[cols[i]])
-            if len(times) > 0:
-                born = max(born, times[table_rows[i]])
-            if born > cut_time:
-                continue
-            if born == cut_time and cut_key != LAST_KEY and pair_key(seed, row, cols[i]) > cut_key:
-                continue
-            cols[size] = new_id[cols[i]]
-            if len(table_rows) > 0:
-                table_rows[size] = table_rows[i]
-            size += 1
-        read += count
-        if size > begin:
-            rows[num_rows], counts[num_rows] = new_id[row], size - begin
-            num_rows += 1
-    return num_rows, size
 
 
 def take_snapshot(recipe: Recipe, store: DatasetStore, source: IdSpace) -> Snapshot | None:
@@ -202,8 +151,18 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: IdSpace) -> Snaps
         raise no_times(recipe)
     unit = time_unit(recipe)
     until = last_time(as_of, unit)
-    if splits_links:
-        _check_links(manifest, timed)
+    if manifest.num_relations and splits_links:
+        raise RecipeError(
+            "snapshot.as_of is not for links that are predicted by relation; leave it out, and split by time with "
+            "dataset.split.by=time"
+        )
+    for name in _HELD_OUT if splits_links else ():
+        if f"edges/{manifest.edge_types[0].name}" in timed and name not in timed:
+            raise DataError(
+                "the held-out edges have no times, so nothing tells which of them existed; let the table of edges hold "
+                "all of them and split it (dataset.split.by=time or ratio)",
+                path=name,
+            )
     births = _entity_births(store, source, triples) if triples else _node_births(store, source, tables, timed)
     kept = np.flatnonzero(births <= until)
     if not len(kept):
@@ -212,27 +171,16 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: IdSpace) -> Snaps
         raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {shown}")
     new_id = np.full(source.num_nodes, -1, source.id_type)
     new_id[kept] = np.arange(len(kept), dtype=source.id_type)
-    existing = _existing(manifest, source, kept)
+    ends = np.searchsorted(kept, source.type_offsets)
+    node_types = tuple(
+        NodeType(name=kind.name, num_nodes=int(last - first), features=kind.features)
+        for kind, first, last in zip(manifest.node_types, ends, ends[1:], strict=False)
+    )
+    existing = manifest.model_copy(update={"node_types": node_types})
     if recipe.snapshot.split == "time" and (splits_links or triples):
         existing = _with_held_out(existing, of_links=splits_links)
     ids = IdSpace(existing, source.symmetrize, source.add_loops)
     return Snapshot(unit, until, source, ids, DatasetStore(store.folder, existing), births, kept, new_id)
-
-
-def _check_links(manifest: DatasetManifest, timed: set[str]) -> None:
-    """Refuse links by relation, and held-out edges that have no times where the others do."""
-    if manifest.num_relations:
-        raise RecipeError(
-            "snapshot.as_of is not for links that are predicted by relation; leave it out, and split by time with "
-            "dataset.split.by=time"
-        )
-    for name in _HELD_OUT:
-        if f"edges/{manifest.edge_types[0].name}" in timed and name not in timed:
-            raise DataError(
-                "the held-out edges have no times, so nothing tells which of them existed; let the table of edges hold "
-                "all of them and split it (dataset.split.by=time or ratio)",
-                path=name,
-            )
 
 
 def _node_births(store: DatasetStore, source: IdSpace, tables: dict[str, tuple[str, str]], timed: set[str]) -> Array:
@@ -255,7 +203,7 @@ def _node_births(store: DatasetStore, source: IdSpace, tables: dict[str, tuple[s
             for column, name in zip(("src", "dst"), ends, strict=True):
                 for _, group in store.row_groups(table, [column, "time"]) if name in waiting else ():
                     nodes, times = group.column(column).to_numpy(), group.column("time").to_numpy()
-                    _take_first(nodes, times, births[source.offset(name) :])
+                    np.minimum.at(births[source.offset(name) :], nodes, times)
     births[births == _NEVER] = ALWAYS
     return births
 
@@ -267,25 +215,9 @@ def _entity_births(store: DatasetStore, source: IdSpace, splits: list[str]) -> A
         for _, group in store.row_groups(name, ["src", "dst", "time"]):
             times = group.column("time").to_numpy()
             for end in ("src", "dst"):
-                _take_first(group.column(end).to_numpy(), times, births)
+                np.minimum.at(births, group.column(end).to_numpy(), times)
     births[births == _NEVER] = ALWAYS
     return births
-
-
-@njit(cache=True, nogil=True)
-def _take_first(nodes: Array, times: Array, births: Array) -> None:
-    for i in range(len(nodes)):
-        births[nodes[i]] = min(births[nodes[i]], times[i])
-
-
-def _existing(manifest: DatasetManifest, source: IdSpace, kept: Array) -> DatasetManifest:
-    """Describe the data set with the nodes that exist."""
-    ends = np.searchsorted(kept, source.type_offsets)
-    node_types = tuple(
-        NodeType(name=kind.name, num_nodes=int(last - first), features=kind.features)
-        for kind, first, last in zip(manifest.node_types, ends, ends[1:], strict=False)
-    )
-    return manifest.model_copy(update={"node_types": node_types})
 
 
 def _with_held_out(manifest: DatasetManifest, *, of_links: bool) -> DatasetManifest:
@@ -303,17 +235,13 @@ def _with_held_out(manifest: DatasetManifest, *, of_links: bool) -> DatasetManif
                 path=name,
             )
         parts = [name, *(_HELD_OUT if of_links else (f"{HELD_OUT}/{kind.name}",))]
-        tables[name] = _put_together([manifest.tables[part] for part in parts if part in manifest.tables])
+        joined = [manifest.tables[part] for part in parts if part in manifest.tables]
+        columns = joined[0].columns
+        tables[name] = Table(  # with the columns that all have
+            num_rows=sum(table.num_rows for table in joined),
+            columns={column: columns[column] for column in columns if all(column in table.columns for table in joined)},
+            shards=tuple(shard for table in joined for shard in table.shards),
+            shard_rows=tuple(rows for table in joined for rows in table.shard_rows),
+        )
         edge_types.append(kind.model_copy(update={"num_edges": tables[name].num_rows}))
     return manifest.model_copy(update={"tables": tables, "edge_types": tuple(edge_types)})
-
-
-def _put_together(tables: list[Table]) -> Table:
-    """Return one table of the shards of several, with the columns that all have."""
-    columns = {name: kind for name, kind in tables[0].columns.items() if all(name in table.columns for table in tables)}
-    return Table(
-        num_rows=sum(table.num_rows for table in tables),
-        columns=columns,
-        shards=tuple(shard for table in tables for shard in table.shards),
-        shard_rows=tuple(rows for table in tables for rows in table.shard_rows),
-    )

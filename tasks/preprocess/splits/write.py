@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from configs.errors import RecipeError
 from configs.layout_options import LAYOUT
 from configs.schema import Recipe
@@ -13,13 +15,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS
 
-_WRITERS = {
-    "node": rows.write_nodes,
-    "graph": rows.write_graphs,
-    "link": pairs.write,
-    "triple": triples.write,
-    LAYOUT: rows.write_none,
-}
+_WRITERS = {"node": rows.write_nodes, "graph": rows.write_graphs, "link": pairs.write, "triple": triples.write}
 
 
 def write_splits(
@@ -32,9 +28,13 @@ def write_splits(
         RecipeError: a snapshot's split is empty.
     """
     task = store.manifest.task
+    if task == LAYOUT:
+        for split in SPLITS:
+            writer.write(f"{split}_idx", np.empty(0, ids.id_type))
+        return WrittenSplits(dict.fromkeys(SPLITS, 0))
     written = _WRITERS[task](store, ids, writer, snapshot, recipe.snapshot)
     empty = [name for name in SPLITS if not written.sizes[name]]
-    if snapshot is not None and empty and task != LAYOUT:
+    if snapshot is not None and empty:
         by_time = recipe.snapshot.split == "time"
         raise RecipeError(
             f"snapshot.as_of={recipe.snapshot.as_of}: the {' and '.join(empty)} split is empty (sizes: "

@@ -1,11 +1,8 @@
-"""What a feature transform is.
+"""What a feature transform is: a class with a nested `Config`, registered in TRANSFORMS.
 
-A transform is a class with a nested `Config`, registered in TRANSFORMS; `preprocess.transforms` is a list of them,
-applied in order. Two kinds:
-
-- a `ColumnTransform` works on one column (rows, dim) at a time, shard by shard. One that learns (`fits = True`) sees
-  the training rows only: `partial` on every shard, `fit` over the shards' partials, then `apply` on every shard.
-- a `StructureTransform` computes a new column from the graph's edges.
+A `ColumnTransform` works on one column (rows, dim) at a time, shard by shard. One that learns (`fits = True`) sees the
+training rows only: `partial` on every shard, `fit` over the shards' partials, then `apply` on every shard. A
+`StructureTransform` computes a new column from the graph's edges.
 
 A column is numeric (float32, ends up in `feat`) or categorical (int32 codes with known cardinalities, ends up in
 `feat_cat`).
@@ -62,10 +59,7 @@ class ReadsAsTrained(ABC):
 
 
 def check_codes(codes: Array, cardinalities: tuple[int, ...], column: str, path: object, first_row: int) -> None:
-    """Check a table's codes: int (rows, dim), each of the `dim` values from 0 to its cardinality - 1.
-
-    Here, once a graph, since embeddings and kernels look codes up as they are. Raises DataError naming the row.
-    """
+    """Raise DataError for a code, of int (rows, dim), that is not below its value's cardinality: kernels look it up."""
     if not len(codes):
         return
     wrong = (codes.min(0) < 0) | (codes.max(0) >= np.asarray(cardinalities))

@@ -29,7 +29,7 @@ class _Vocabulary(ColumnTransform):
 
     def partial(self, x: Array) -> State:
         """Distinct values of each column, ascending."""
-        values = [_distinct(x[:, j]) for j in range(x.shape[1])]
+        values = [np.unique(_plain(x[:, j])) for j in range(x.shape[1])]
         for distinct in values:  # refused here already: a summary of floats would be as long as the shard
             self._refuse_many(len(distinct))
         return {"values": values}
@@ -39,7 +39,7 @@ class _Vocabulary(ColumnTransform):
         merged = []
         for j in range(column.dim):
             of_shards = [part["values"][j] for part in partials if len(part["values"][j])]
-            merged.append(_distinct(np.concatenate(of_shards)) if of_shards else np.empty(0, np.int64))
+            merged.append(np.unique(np.concatenate(of_shards)) if of_shards else np.empty(0, np.int64))
             self._refuse_many(len(merged[-1]), column.name)
         return {"values": merged}
 
@@ -105,10 +105,6 @@ def look_up(x: Array, vocabularies: list[Array]) -> Array:
     return codes
 
 
-def _distinct(column: Array) -> Array:
-    """Ascending distinct values; strings as fixed-width text, so that they are plain in a pickle."""
-    return np.unique(_plain(column))
-
-
 def _plain(column: Array) -> Array:
+    """Strings become fixed-width text, which is plain in a pickle."""
     return column.astype(np.str_) if column.dtype.hasobject else column

@@ -128,17 +128,14 @@ class EmbeddingConfig(ComponentConfig):
                 )
         if self.model is None:
             self._check_method(str(self.method))
-        else:
-            self._check_model(self.model)
-        return self
-
-    def _check_model(self, model: str) -> None:
-        name, _, version = model.partition("@")
+            return self
+        name, _, version = self.model.partition("@")
         if not name or not version:
-            choice = f", or method={model}, computed from this graph's edges" if model in _methods() else ""
-            raise ValueError(f"model={model} is of the form NAME@VERSION: {name or 'NAME'}@champion{choice}")
+            choice = f", or method={name}, computed from this graph's edges" if self.model in _methods() else ""
+            raise ValueError(f"model={self.model} is of the form NAME@VERSION: {name or 'NAME'}@champion{choice}")
         if self.vectors is not None and not version.isdecimal():
-            raise ValueError(f"vectors are those of one version, and model={model} may be any; leave vectors out")
+            raise ValueError(f"vectors are those of one version, and model={self.model} may be any; leave vectors out")
+        return self
 
     def _check_method(self, method: str) -> None:
         fit = _methods()

@@ -15,7 +15,7 @@ from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, StructureTransform
 from tasks.preprocess.transforms.configs import EmbeddingConfig, ServedEmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.transforms.vectors import vectors_of
+from tasks.preprocess.transforms.vectors import NodeVectors
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.dataset_store import DatasetStore
@@ -40,7 +40,7 @@ class Embedding(StructureTransform):
         if graph.get("graph_offsets") is not None:
             raise RecipeError("preprocess.transforms: embedding knows nodes of one graph, and this is a set of graphs")
         if self.config.model is not None:
-            return Column("embedding", "numeric", vectors_of(self.config, graph).manifest.dim)
+            return Column("embedding", "numeric", self._vectors(graph).manifest.dim)
         if dim > graph.num_nodes:
             raise RecipeError(
                 f"preprocess.transforms: embedding has dim={dim}, more than the {graph.num_nodes:,} nodes of the "
@@ -60,7 +60,7 @@ class Embedding(StructureTransform):
     def prepare(self, graph: GraphView) -> None:
         """Compute the vectors of all nodes, into a file that jobs read their rows from."""
         if self.config.model is not None:
-            vectors_of(self.config, graph).place(self._place(graph))
+            self._vectors(graph).place(self._place(graph))
             return
         options: Any = self.config.method_options()
         model: type[FactoredModel] = MODELS.get(self.config.method)
@@ -81,6 +81,9 @@ class Embedding(StructureTransform):
     def finish(self, graph: GraphView) -> None:
         """Remove the file."""
         self._place(graph).unlink(missing_ok=True)
+
+    def _vectors(self, graph: GraphView) -> NodeVectors:
+        return NodeVectors(self.config.model, self.config.vectors, graph)
 
     def _place(self, graph: GraphView) -> Path:
         return Path(graph.folder) / file_name("embedding-scratch.npy")

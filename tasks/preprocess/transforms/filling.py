@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, summary
@@ -44,9 +43,3 @@ class FillMean(ColumnTransform):
     def describe(self, column: Column, state: State) -> dict[str, Any]:
         """The mean."""
         return {"mean": summary(state["mean"])}
-
-
-def fills_gaps(config: ComponentConfig) -> bool:
-    """Whether a transform is `fill_mean`, or what a model's training learned by it."""
-    learned: dict[str, Any] = getattr(config, "transform", {})
-    return config.name == "fill_mean" or learned.get("name") == "fill_mean"

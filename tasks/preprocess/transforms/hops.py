@@ -74,12 +74,9 @@ def mean_shares(
 ) -> None:
     """out_v = mean over v's neighbours u of the shares of classes among u's far neighbours, v's own label left out.
 
-    What v itself adds to u's counts is taken off before anything is divided or added up, so that nothing of it
-    remains, not even a rounding error that a model could read.
-
+    What v itself adds to u's counts is taken off before anything is divided, so that no rounding error of it remains.
     indptr and indices are those of the first step, far_indptr and far_indices (ascending within a node) of the second,
-    whose `count_labels` are counts, float32 (N, C); readable int64 (N,): labels that may be read, -1 for none; out
-    float32 (N, C), filled.
+    whose `count_labels` are counts, float32 (N, C); readable int64 (N,): labels that may be read, -1 for none.
     """
     total = np.empty(out.shape[1], np.float64)
     for v in range(len(out)):
@@ -143,20 +140,10 @@ class Hops:
         train_rows: Array | None,
         built: dict[str, Any],
     ) -> dict[str, Any]:
-        """Replace `feat` (N, D) by [feat | new columns].
+        """Replace `feat` (N, D) by [feat | new columns]; return `built`, of `FeatureBuilder.build`, with the new width.
 
-        Args:
-            writer: of the graph; holds its structure, `feat` and on node tasks `label` and `train_idx`.
-            manifest: of the data set.
-            symmetric: whether the in-edges are the out-edges too.
-            train_rows: int64 (n,) ascending, rows to standardise on; None: all.
-            built: what `FeatureBuilder.build` returned.
-
-        Returns:
-            `built` with the new width, and what was added.
-
-        Raises:
-            RecipeError: paths that the graph has not.
+        `symmetric`: the in-edges are the out-edges too. `train_rows`, int64 (n,) ascending: rows to standardise on;
+        None: all. Raises RecipeError for paths that the graph has not.
         """
         entry = writer.entries.get("feat")
         self.check(manifest, symmetric, entry.shape[1] if entry else 0)
@@ -210,9 +197,8 @@ def _write_wider(writer: ArrayWriter, scratch: Path, num_nodes: int, parts: list
 def split_hops(config: PreprocessConfig) -> tuple[PreprocessConfig, Hops | None]:
     """Part `hops`, which reads finished features, from the transforms that make them.
 
-    Returns:
-        the configuration without it, and the transform, None where the recipe has none. Raises RecipeError unless it
-        stands last.
+    Return the configuration without it, and the transform, None where the recipe has none. Raises RecipeError unless it
+    stands last.
     """
     names = [transform.name for transform in config.transforms]
     place = next((i for i, name in enumerate(names) if issubclass(TRANSFORMS.get(name), Hops)), None)

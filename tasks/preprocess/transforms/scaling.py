@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import DataError
 from configs.registry import TRANSFORMS
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, summary
 from tasks.preprocess.transforms.configs import Log1pConfig, MinMaxConfig, NormalizeRowsConfig, StandardizeConfig
 
 _CHUNK_ROWS = 1 << 16
-_FLOAT16_MAX = 65504.0
 
 
 @TRANSFORMS.register("standardize")
@@ -32,8 +30,8 @@ class Standardize(ColumnTransform):
     def partial(self, x: Array) -> State:
         """Count, mean and sum of squared deviations."""
         parts = []
-        for start in range(0, len(x), _CHUNK_ROWS):
-            x64 = x[start : start + _CHUNK_ROWS].astype(np.float64)
+        for rows in blocks(len(x), _CHUNK_ROWS):
+            x64 = x[rows].astype(np.float64)
             mean = x64.mean(0)
             parts.append({"count": len(x64), "mean": mean, "squares": ((x64 - mean) ** 2).sum(0)})
         return _merge_moments(parts, x.shape[1])
@@ -78,9 +76,7 @@ class MinMax(ColumnTransform):
 
     def partial(self, x: Array) -> State:
         """Smallest and largest value."""
-        if not len(x):
-            return {"min": np.full(x.shape[1], np.inf), "max": np.full(x.shape[1], -np.inf)}
-        return {"min": x.min(0).astype(np.float64), "max": x.max(0).astype(np.float64)}
+        return {"min": x.min(0, initial=np.inf).astype(np.float64), "max": x.max(0, initial=-np.inf).astype(np.float64)}
 
     def fit(self, partials: list[State], column: Column) -> State:
         """Range over all training rows."""
@@ -121,12 +117,3 @@ class Log1p(ColumnTransform):
     def apply(self, x: Array, state: State) -> Array:
         """sign(x) · log(1 + |x|)."""
         return (np.sign(x) * np.log1p(np.abs(x))).astype(np.float32)
-
-
-def refuse_overflow(x: Array) -> None:
-    """Refuse values that float16 cannot hold. Raises DataError."""
-    if len(x) and np.abs(x).max() > _FLOAT16_MAX:
-        raise DataError(
-            f"a feature value of {float(np.abs(x).max()):g} is too large for float16 ({_FLOAT16_MAX:,.0f}); put a "
-            "standardize, min_max or log1p transform before it, or store float32 (preprocess.feature_dtype=float32)"
-        )

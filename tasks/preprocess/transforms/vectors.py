@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 
 from configs.errors import DataError, IntegrityError, RecipeError, StageError
 from tasks.arrays import Array, blocks, offsets
-from tasks.preprocess.transforms.configs import EmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.dataset_store import DatasetStore, matrix
@@ -29,13 +27,6 @@ from tasks.storage.manifests import VECTORS, DatasetManifest, VectorsManifest, V
 _ROWS = 1 << 16
 _TINY = 1e-30
 _SHOWN = 3  # ids in a message
-
-
-class Coverage(NamedTuple):
-    """How many nodes have a vector, of those of the types that the model knows."""
-
-    num_found: int
-    num_nodes: int
 
 
 class NodeVectors:
@@ -75,8 +66,11 @@ class NodeVectors:
         """First node of each type in the data set, and the number of nodes."""
         return offsets([one.num_nodes for one in self.dataset.manifest.node_types])
 
-    def check_coverage(self, most_missing: float) -> Coverage:
-        """Count the nodes with a vector. Raises RecipeError where more than that share of the nodes has none."""
+    def check_coverage(self, most_missing: float) -> tuple[int, int]:
+        """Return how many nodes have a vector, of how many of the types that the model knows.
+
+        Raises RecipeError where more than that share of the nodes has none.
+        """
         types = {self._number(kind) for table in self.manifest.node_tables if (kind := self._kind(table)) is not None}
         bounds = np.searchsorted(self.graph["node_ids"], self._starts)
         num_nodes = int(sum(bounds[t + 1] - bounds[t] for t in types))
@@ -89,7 +83,7 @@ class NodeVectors:
                 f"{', '.join(one.name for one in self.dataset.manifest.node_types)} here; name the types alike"
             )
         if missing <= most_missing * num_nodes and num_found:
-            return Coverage(num_found, num_nodes)
+            return num_found, num_nodes
         raise RecipeError(
             f"preprocess.transforms: embedding: {missing:,} of {num_nodes:,} nodes have no vector of "
             f"{self.name}, more than most_missing={most_missing:g} allows. {self._examples()} Train "
@@ -187,10 +181,3 @@ def refuse_numbers(name: str, own_ids: bool, manifest: DatasetManifest, kind: st
             f"{'one has' if own_ids or own_ids_here else 'both have'} no ids but numbers, and the two graphs differ; "
             "give nodes ids (dataset.nodes.id of tables), or train the vectors on this graph"
         )
-
-
-def vectors_of(config: EmbeddingConfig, graph: GraphView) -> NodeVectors:
-    """Open the vectors that a transform takes."""
-    assert config.model is not None
-    assert config.vectors is not None
-    return NodeVectors(config.model, config.vectors, graph)
