@@ -1,9 +1,9 @@
-"""How fast tables are trained on a GPU: walks, pairs, negatives, steps, and all of it against this machine's CPU.
+"""How fast tables are trained on a GPU: pairs from the CPU, negatives, steps, and all of it against this machine's CPU.
 
     python -m benchmarks.tables [--nodes 1000000] [--edges 10000000] [--dim 128] [--samples 2e8] [--device cuda]
 
 Not yet run on a GPU. `check`: one chunk is drawn on both sides, and must be the same bit by bit. `drawing`, `steps`:
-each part is timed alone: millions of tokens, pairs or negatives a second, and of pairs trained with steps that are
+each part is timed alone: millions of pairs or negatives a second, and of pairs trained with steps that are
 added or written, in both precisions, with negatives of a pair's own and shared ones; and how much of the memory's
 traffic that would be if no row were met twice. `whole`: both sides train the same samples: millions of pairs a second,
 and the loss of fresh pairs before and after, which should be as low on both. Figures go to
@@ -68,8 +68,6 @@ class Contest:
         self.cpu, self.other = PairEngine(job, Ranks()), PairEngine(job, Ranks(), place)
         self.device, self.loader = device, self.other.loader
         self.chunks = range(min(self.other.settings.total_chunks, max(1, (1 << 22) // self.loader.room)))
-        assert place.memory is not None
-        self.pairs = self.loader.on_device(device, place.memory)
 
     def seconds(self, run: Callable[[], Any], rounds: int) -> float:
         """The fewest seconds of a call, after one that compiles."""
@@ -91,7 +89,7 @@ class Contest:
         """Both sides draw the same pairs and negatives; raises RuntimeError."""
         from tasks.sampling.device.alias_triton import draw_many, table_tensor
 
-        *drawn, counts = self.pairs.fill(range(3, 4))
+        *drawn, counts = self.loader.on_device(range(3, 4), self.device)
         ends = np.empty((2, self.loader.room), self.cpu.id_type)
         count = self.loader.fill(3, *ends)
         same = counts.item() == count
@@ -106,17 +104,10 @@ class Contest:
             raise RuntimeError("the device draws other pairs or negatives than the CPU: nothing else means anything")
         return f"a chunk of {count:,} pairs and its negatives are the same on both sides"
 
-    def tokens(self, rounds: int) -> float:
-        """Millions of tokens of walks a second."""
-        walks = self.pairs.walks  # type: ignore[attr-defined]
-        shape = len(self.chunks) * self.loader.num_walks, walks.length  # type: ignore[attr-defined]
-        tokens = walks.indices.new_empty(shape)
-        return tokens.numel() / self.seconds(lambda: walks.fill(0, tokens), rounds) / 1e6
-
     def drawn_pairs(self, rounds: int) -> float:
-        """Millions of pairs a second, with their walks."""
-        count = int(self.pairs.fill(self.chunks)[2].sum())
-        return count / self.seconds(lambda: self.pairs.fill(self.chunks), rounds) / 1e6
+        """Millions of pairs a second, with their walks, and copied to the device."""
+        count = int(self.loader.on_device(self.chunks, self.device)[2].sum())
+        return count / self.seconds(lambda: self.loader.on_device(self.chunks, self.device), rounds) / 1e6
 
     def negatives(self, rounds: int) -> float:
         """Millions of negatives a second."""
@@ -124,15 +115,14 @@ class Contest:
 
         table = table_tensor(self.other.stepper.objective.negatives.table(0), self.device)
         keys = torch.arange(len(self.chunks), device=self.device)
-        indices = self.pairs.walks.indices  # type: ignore[attr-defined]
-        drawn = indices.new_empty((len(self.chunks), 5 * self.loader.room))
+        drawn = torch.from_numpy(np.empty((len(self.chunks), 5 * self.loader.room), self.cpu.id_type)).to(self.device)
         return drawn.numel() / self.seconds(lambda: draw_many(table, keys, drawn), rounds) / 1e6
 
     def steps(self, dim: int, rounds: int, precision: str, adds: bool, negatives: int, group: int) -> dict[str, float]:
         """Millions of pairs trained a second, and GB/s of rows read and written."""
         from models.kernels.skipgram.train_pairs_triton import Concurrency, train_pairs
 
-        centres, contexts, counts = self.pairs.fill(self.chunks)
+        centres, contexts, counts = self.loader.on_device(self.chunks, self.device)
         num_nodes, pairs = self.cpu.grid.tables.num_nodes, int(counts.sum())
         made = [RowTable.zeros(num_nodes, dim, precision) for _ in range(2)]  # type: ignore[arg-type]
         tables = [DeviceTable.of(table, self.device) for table in made]
@@ -179,7 +169,6 @@ def all_items(args: argparse.Namespace, contest: Callable[[], Contest]) -> Items
     """What is measured, by part and name."""
     items: Items = {
         ("check", "drawing"): lambda: contest().check(),
-        ("drawing", "tokens of walks, M/s"): lambda: contest().tokens(args.rounds),
         ("drawing", "pairs, with their walks, M/s"): lambda: contest().drawn_pairs(args.rounds),
         ("drawing", "negatives, M/s"): lambda: contest().negatives(args.rounds),
     }

@@ -3,8 +3,8 @@
 Samples and negatives are those that the CPU draws, bit by bit. Steps are taken without locks, so that results are near
 the CPU's and differ from run to run.
 
-A grid of one block is trained where all is: walks, pairs and negatives are drawn on the device too, if the graph has
-room there beside the tables. Else pools come from the CPU, and blocks stay on the device while there is room.
+Pairs come from the CPU, negatives are drawn on the device. Of a grid of several blocks, those that are trained stay on
+the device while there is room.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from models.vectors.base import DeviceMeeting, DeviceSamples
 from tasks.arrays import Array
 from tasks.counter_random import bits
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.train.loaders.samples.pairs import DevicePairs
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.grid import Grid
@@ -68,20 +67,17 @@ class ResidentBlocks:
 class DeviceStepper:
     """Trains chunks and buckets one after the other, all pairs of a launch side by side: see `Stepper`."""
 
-    def __init__(self, objective: PairLearning, grid: Grid, pairs: DevicePairs | None, blocks: ResidentBlocks) -> None:
-        """`pairs`: makes the pairs of a grid of one block; None: there are several, whose pairs come in pools."""
+    def __init__(self, objective: PairLearning, grid: Grid, blocks: ResidentBlocks) -> None:
         from tasks.sampling.device.alias_triton import table_tensor
 
         self.objective, self.grid, self.blocks, self.device = objective, grid, blocks, blocks.device
-        self._pairs = pairs
         negatives = objective.negatives
         self._negatives = [table_tensor(negatives.table(block), self.device) for block in range(negatives.num_blocks)]
         options = objective.options
         self._numbers_a_pair = 2 + -(-options.negatives // options.shared_negatives)
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
-        """Draw and train as many chunks at once as a launch takes."""
-        assert self._pairs is not None, "pairs of several blocks come in pools"
+        """Draw and train as many chunks at once as a launch takes, of a grid of one block."""
         objective, tables = self.objective, self.blocks.meeting(0, 0)
         loss = objective.chunk_loss(tables, chunks.start)
         # One copy for all launches: each of these waits for what the device has in hand.
@@ -91,7 +87,7 @@ class DeviceStepper:
         step = self._rows_a_launch(objective.loader.room)
         for low in range(0, len(chunks), step):
             part = slice(low, low + step)
-            centres, contexts, counts = self._pairs.fill(chunks[part])
+            centres, contexts, counts = objective.loader.on_device(chunks[part], self.device)
             samples = self._samples(centres, contexts, counts, keys[part], 0)
             self._learn(tables, samples, all_rates[part], objective.noise((chunks[low], 0, 0)))
             total += counts.sum()
@@ -139,14 +135,6 @@ class DeviceStepper:
 
     def _learn(self, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int) -> None:
         self.objective.model.learn_on_device(self.objective.options, tables, samples, rates, noise)
-
-
-def device_stepper(objective: PairLearning, grid: Grid, device: torch.device, memory: int, room: int) -> DeviceStepper:
-    """Return what trains on a device, where tables and graph may take `memory` bytes, and `room` blocks may lie."""
-    blocks, pairs = ResidentBlocks(grid, device, room), None
-    if grid.tables.num_blocks == 1:
-        pairs = objective.loader.on_device(device, memory - grid.tables.num_bytes)
-    return DeviceStepper(objective, grid, pairs, blocks)
 
 
 def negative_keys(seed: int, chunks: range) -> Array:

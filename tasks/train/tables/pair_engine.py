@@ -46,10 +46,10 @@ class PairEngine(BlockEngine):
             stepper = SampleStepper(objective, self.grid)
             stepper.compile()  # so that rates and times to go are those of the training
             return stepper
-        from tasks.train.tables.device import device_stepper
+        from tasks.train.tables.device import DeviceStepper, ResidentBlocks
 
         room = choose_device_room(self.grid.tables.num_blocks, sizes, device_memory)
-        return device_stepper(objective, self.grid, self.place.device, device_memory, room)
+        return DeviceStepper(objective, self.grid, ResidentBlocks(self.grid, self.place.device, room))
 
     def vectors(self) -> Array:
         """Return the vectors at the end, float32 (N, dim); in a file where the tables have no room in memory."""

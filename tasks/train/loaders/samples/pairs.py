@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,14 +27,6 @@ class PairData:
     """Of all that is drawn, at least 0."""
 
 
-class DevicePairs(Protocol):
-    """Makes the pairs of chunks on a device."""
-
-    def fill(self, chunks: range) -> tuple[Tensor, Tensor, Tensor]:
-        """Return centres and contexts, of the ids' dtype (C, room), and how many there are of each: int64 (C,)."""
-        ...
-
-
 class PairLoader:
     """Makes pairs of nodes: a chunk depends on the key and its number alone, threads may make several at once."""
 
@@ -52,12 +44,20 @@ class PairLoader:
         """Write centres and contexts of a chunk, of the ids' dtype, into two arrays (room,); return their number."""
         raise AssertionError(f"{type(self).__name__} defines no fill")
 
-    def on_device(self, device: torch.device, memory: int) -> DevicePairs:
-        """Return what makes the same pairs on a device, where so many bytes are free for what it draws from.
+    def on_device(self, chunks: range, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Make pairs on all threads and copy them to a device.
 
-        Here, and where that has no room: it takes them from the CPU, made by all threads.
+        Returns centres and contexts, of the ids' dtype (C, room), and how many there are of each chunk: int64 (C,).
         """
-        return _CopiedPairs(self, device)
+        id_type = self.data.store["csr_indices"].dtype
+        ends, counts = np.zeros((2, len(chunks), self.room), id_type), np.zeros(len(chunks), np.int64)
+
+        def fill(number: int) -> None:
+            counts[number] = self.fill(chunks[number], ends[0, number], ends[1, number])
+
+        run_each(fill, len(chunks))
+        centres, contexts = torch.from_numpy(ends).to(device)
+        return centres, contexts, torch.from_numpy(counts).to(device)
 
     def walks(self, **options: Any) -> Walks:
         """Return walks over the graph's edges, by their weights where the recipe and the graph have it so."""
@@ -70,21 +70,3 @@ class PairLoader:
             return Walks(store["csr_indptr"], store["csr_indices"], key=self.data.key, weight=weight, **options)
         except ValueError as error:
             raise DataError(f"{store.manifest.dataset}: {error}; {way_out}") from error
-
-
-class _CopiedPairs:
-    """Pairs that are made on the CPU."""
-
-    def __init__(self, loader: PairLoader, device: torch.device) -> None:
-        self.loader, self.device = loader, device
-
-    def fill(self, chunks: range) -> tuple[Tensor, Tensor, Tensor]:
-        id_type = self.loader.data.store["csr_indices"].dtype
-        ends, counts = np.zeros((2, len(chunks), self.loader.room), id_type), np.zeros(len(chunks), np.int64)
-
-        def fill(number: int) -> None:
-            counts[number] = self.loader.fill(chunks[number], ends[0, number], ends[1, number])
-
-        run_each(fill, len(chunks))
-        centres, contexts = torch.from_numpy(ends).to(self.device)
-        return centres, contexts, torch.from_numpy(counts).to(self.device)
