@@ -119,9 +119,6 @@ class SampledConfig(SeedLoaderConfig):
     fanout: IntTuple | None = None
     """Neighbours sampled a layer, from the seeds outwards, one number a layer of the model; -1 takes all. null: 15, 10,
     and 5 in all further layers."""
-    sampler: Literal["uniform", "replace", "weighted", "labor"] = "uniform"
-    """How neighbours are drawn: uniformly without or with replacement, in proportion to the edges' weights, or by
-    LABOR, whose seeds share their draws and so reach fewer nodes."""
 
     keeps_nodes: ClassVar[bool] = False
 
