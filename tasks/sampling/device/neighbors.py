@@ -1,8 +1,7 @@
 """Neighbour sampling on GPUs: the blocks of `neighbors.NeighborSampler`, bit by bit. Not yet run on a GPU.
 
 The graph lies in the device's memory. Arrays of a batch have room for the largest one that a number of seeds and
-fan-outs can come to, and how much of it is used is known on the device only: nothing waits for the CPU, and the same
-launches serve every batch, so that a CUDA graph can hold them.
+fan-outs can come to, and how much of it is used is known on the device only: nothing waits for the CPU in between.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from models.block import Batch, Block, Inputs
+from models.block import Block, Inputs
 from tasks.processes.memory import available_bytes
 from tasks.sampling.device.feature_table import FeatureTable, expected_reads
 from tasks.sampling.device.neighbors import DeviceSampler, PaddedSample
@@ -149,26 +149,6 @@ class DeviceNeighborhoods(Neighborhoods):
         if self.is_fused:
             outer = sample.layers[-1]
             rows_triton.gather_means(self.table, outer.indptr, outer.ids, count, batch.rows[:, width:])
-
-    def padded(self, batch: PaddedBatch, target: Tensor) -> Batch:
-        """Return what was filled in as a batch of all the room there is; further rows and targets mean nothing."""
-        sample, room, blocks = batch.sample, self.on_device.room.nodes, []
-        width = 0 if self.table is None else self.table.hot.shape[1]
-        for hop, layer in enumerate(sample.layers):
-            is_open = layer.indices is None
-            num_src = room[hop if is_open else hop + 1]
-            blocks.append(
-                Block(
-                    layer.indptr,
-                    layer.ids.new_empty(0, dtype=torch.int32) if layer.indices is None else layer.indices,
-                    num_src,
-                    degree=sample.degree[:num_src],
-                    mean=batch.rows[:, width:] if is_open else None,
-                    num_there=sample.sizes[hop : hop + 1],
-                )
-            )
-        inputs = Inputs(sample.nodes, batch.rows[:, :width])
-        return Batch(blocks=blocks[::-1], inputs=inputs, target=target, num_seeds=len(target))
 
     def around(self, seeds: Array, key: int, excluded: Array | None = None) -> tuple[list[Block], Inputs]:
         """Sample around distinct seeds, as `Neighborhoods.around` does; waits for the device once, for the sizes."""
