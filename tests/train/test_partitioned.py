@@ -102,7 +102,7 @@ def test_the_checkpoint_before_holds_on_all_machines_until_rank_0_has_the_next(
 
 
 LINKS = {
-    "sage": ("model=graphsage", "train.loader.fanout=4,-1", "train.loader.negatives=degree"),
+    "sage": ("model=graphsage", "train.loader.fanout=4,-1"),
     "gcn": ("model=gcn", "train.loader.num_negatives=2", "model.jumping=sum"),
 }
 

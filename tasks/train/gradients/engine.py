@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -34,9 +34,6 @@ from tasks.train.run import Engine, RoundTotals
 from tasks.train.state import checkpoint
 from tasks.train.state.validation import PartValidation, Validation
 from tasks.train.strategies.base import Ranks, Strategy
-
-if TYPE_CHECKING:
-    from tasks.train.gradients.whole_step import WholeStep
 
 _RECORDS_AN_EPOCH = 20
 
@@ -106,12 +103,6 @@ class GradientEngine(Engine):
             self.files.restore(self.last_path, self.last, self.last_tables)
             self.last = self.last_tables = None
         self.meter = Meter(self.progress, self.config.learning_rate)
-        self.whole: WholeStep | None = None
-        if self.config.cuda_graph:
-            from tasks.train.gradients.whole_step import WholeStep
-
-            self.whole = WholeStep(self.model, loader, self.optimization)
-            self.meter.counted_edges = self.whole.edges
         rate = describe_rate(self.config, ranks.world_size, total_steps)
         if ranks.is_main:
             print(rate)
@@ -165,10 +156,7 @@ class GradientEngine(Engine):
         """Take a step; some times a round, always after the same steps, record this rank's loss of its last batch."""
         progress, rate = self.progress, self.optimization.rate
         with step_products(self.config):
-            if self.whole is None:
-                self._step()
-            else:
-                self._whole_step(self.whole)
+            self._step()
         progress.count_step(0.0, 0)  # the meter counts the batches
         every = max(1, self.steps_a_round // _RECORDS_AN_EPOCH)
         is_recorded = self.steps_a_round > 1 and progress.step_in_epoch % every == 0
@@ -196,13 +184,6 @@ class GradientEngine(Engine):
             self.meter.add(loss, batch.num_seeds, batch.num_edges)
         divisor = sum_over_ranks([shares])[0] / self.ranks.world_size if weighs else 1.0
         self.optimization.step(self.progress.step + 1, divisor)
-
-    def _whole_step(self, whole: WholeStep) -> None:
-        """Take a step of one batch, which the GPU makes and learns from at once."""
-        number = self._next_batch()
-        positions, key = self.batches.request(number)
-        self.meter.add(whole.take(positions, key, self.batches.dropout_key(number)), len(positions))
-        self.optimization.scheduler.step()
 
     def epochs_done(self) -> int:
         """Count a round's epochs."""

@@ -32,8 +32,6 @@ def make_optimizer(train: TrainConfig, parameters: Iterable[nn.Parameter], world
     options["fused"] = fused
     if train.optimizer == "sgd":
         return torch.optim.SGD(trained, momentum=0.9, **options)
-    if on_gpu and train.cuda_graph:
-        options["capturable"] = True
     kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
     return kind(trained, **options)
 

@@ -65,13 +65,7 @@ class Optimization:
     @property
     def rate(self) -> float:
         """Learning rate of the next step."""
-        schedule = self.scheduler  # which may have written it to a device only
-        return float(schedule.base_lrs[0] * schedule.lr_lambdas[0](schedule.last_epoch))
-
-    def keep_rate_on_device(self) -> None:
-        """Have the optimizer read its learning rate from the device, where what was recorded finds later ones too."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = torch.tensor(self.rate, device=self.device)
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def backward(self, batch: StepBatch, share: float, *, last: bool) -> Tensor:
         """Add a batch's gradient, of its mean loss times `share`; return the mean loss, without waiting for a GPU.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
@@ -158,11 +158,8 @@ class SampledConfig(SeedLoaderConfig):
 class NegativesConfig(SeedLoaderConfig):
     """A loader whose seeds are training edges, each with drawn negatives."""
 
-    negatives: Literal["uniform", "degree", "in_batch", "per_source"] = "uniform"
-    """What a drawn negative is: a uniform pair, or a positive's source with a target drawn by degree^0.75, with another
-    positive's target, or with a uniform one. Training edges are avoided; held-out ones are not known."""
     num_negatives: int = Field(default=1, ge=1)
-    """Drawn negative edges for each positive one."""
+    """Negative edges for each positive one: uniform pairs. Training edges are avoided; held-out ones are not known."""
 
     tasks: ClassVar[tuple[str, ...]] = ("link",)
 
