@@ -6,7 +6,6 @@ fan-outs can come to, and how much of it is used is known on the device only: no
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -84,7 +83,7 @@ class _Batch(NamedTuple):
 
 
 class DeviceSampler:
-    """Samples uniformly around seeds, on one device and one stream. Threads may share one: they take turns.
+    """Samples uniformly around seeds, on one device and one stream. One thread at a time may use it.
 
     Memory: the graph, 8 bytes a node, and the room of a batch.
     """
@@ -109,8 +108,6 @@ class DeviceSampler:
         self._numbers = self._new(self.room.first_places[-1] + self.room.edges[-1] if fanouts else batch_size)
         self._taken = self._new(self.room.nodes[-1], torch.int64)
         self._flags, self._ranks = (self._new(max(self.room.edges, default=1)) for _ in range(2))
-        self._lock = threading.Lock()
-        """Held from the first launch of a batch to its last one: the table is one batch's at a time."""
 
     def _new(self, count: int, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.empty(count, dtype=dtype, device=self.device)
@@ -123,20 +120,19 @@ class DeviceSampler:
         room = self.room.nodes[-2 if open_last and hops else -1]
         batch = _Batch(order, sizes, self._new(room, self.indices.dtype), self._new(room, torch.float32))
         layers: list[tuple[Tensor, Tensor]] = []
-        with self._lock:
-            self._number -= 1
-            self._kernels.begin[self._grid(self.batch_size)](
-                order, self._number, batch.nodes, self._table, self._numbers, sizes, HEAD=1 + hops, BLOCK=_BLOCK
-            )
-            for hop in range(hops):
-                is_open = open_last and hop == hops - 1
-                indptr, ids = self._draw(hop, batch, marks=not is_open)
-                layers.append((indptr, ids if is_open else self._relabel(hop, indptr, ids, batch)))
-            if open_last and hops:
-                sizes[hops:] = sizes[hops - 1 : hops]
-            else:
-                self._count(hops, 0, batch, counts=False)
-            used = torch.cat([sizes, *(indptr[-1:] for indptr, _ in layers)]).tolist()
+        self._number -= 1
+        self._kernels.begin[self._grid(self.batch_size)](
+            order, self._number, batch.nodes, self._table, self._numbers, sizes, HEAD=1 + hops, BLOCK=_BLOCK
+        )
+        for hop in range(hops):
+            is_open = open_last and hop == hops - 1
+            indptr, ids = self._draw(hop, batch, marks=not is_open)
+            layers.append((indptr, ids if is_open else self._relabel(hop, indptr, ids, batch)))
+        if open_last and hops:
+            sizes[hops:] = sizes[hops - 1 : hops]
+        else:
+            self._count(hops, 0, batch, counts=False)
+        used = torch.cat([sizes, *(indptr[-1:] for indptr, _ in layers)]).tolist()
         samples = [
             DeviceSample(indptr[: size + 1], indices[:count], batch.degree[:num_src])
             for (indptr, indices), size, count, num_src in zip(

@@ -6,6 +6,7 @@ Graph and features lie in the GPU's memory. Not yet run on a GPU.
 from __future__ import annotations
 
 import os
+import threading
 
 import numpy as np
 import torch
@@ -86,12 +87,17 @@ class DeviceNeighborhoods(Neighborhoods):
             )
         self.on_device = DeviceSampler(indptr, indices, near.sampler.fanouts, batch_size, device)
         self.table = None if feat is None else _copy(feat, device)
+        self._lock = threading.Lock()
 
     def around(self, seeds: Array, key: int, excluded: Array | None = None) -> tuple[list[Block], Inputs]:
         """Sample around distinct seeds, as `Neighborhoods.around` does; waits for the device once, for the sizes."""
+        assert excluded is None, "seeds that are nodes leave no edges out"
+        with self._lock:
+            return self._around(seeds, key)
+
+    def _around(self, seeds: Array, key: int) -> tuple[list[Block], Inputs]:
         from tasks.sampling.device.rows_triton import gather_means
 
-        assert excluded is None, "seeds that are nodes leave no edges out"
         fused = self.first_hop == "fused"
         nodes, layers = self.on_device.sample(seeds, key, open_last=fused)
         blocks = [Block(layer.indptr, layer.indices, len(layer.degree), degree=layer.degree) for layer in layers]
