@@ -73,14 +73,6 @@ class Walks:
         self.out = None if is_first_order else 1.0 / q
         self.signatures = None if is_first_order else signatures(self.indptr, self.indices)
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all that draws read on a device, where signatures would save nothing."""
-        steps = self.steps
-        weights = [] if steps is None else [steps.weight, steps.largest, steps.first, steps.tables]
-        table = [] if self.table is None else [self.table]
-        return sum(array.nbytes for array in (self.indptr, self.indices, self.starts, *table, *weights))
-
     def fill(self, first: int, tokens: Array) -> None:
         """Write walks number first, first + 1, ... into tokens (walks, length), of the dtype of `indices`.
 
