@@ -5,8 +5,8 @@
 Not yet run on a GPU. `steps`: millions of pairs trained a second with steps that are added or written, in both
 precisions, with negatives of a pair's own and shared ones; and how much of the memory's traffic that would be if no row
 were met twice. `whole`: both sides train the same samples, drawn by the CPU: millions of pairs a second, and the loss
-of fresh pairs before and after, which should be as low on both. Figures go to benchmarks/results/tables.json too, each as
-it comes; one that fails costs itself only.
+of fresh pairs before and after, which should be as low on both. Figures go to benchmarks/results/tables.json too, each
+as it comes; one that fails costs itself only.
 """
 
 from __future__ import annotations
