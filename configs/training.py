@@ -171,9 +171,9 @@ class _GradientOptions(ConfigModel):
     """How ranks share the work (`graphmill strategies`)."""
     self_training: SelfTrainingConfig | None = None
     """Train again on confident predictions for unlabelled nodes; null: once."""
-    precision: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """What layers compute and store in; weights stay float32. tf32 stores float32, and products take factors of 10
-    bits; it needs a GPU, as float16 does, which scales its gradients."""
+    bits; it needs a GPU."""
     deterministic: bool = True
     """Have torch take algorithms that give the same bits each time, also after an interruption; false: the fastest, on
     GPUs with sums in any order. There cuSPARSE, which `kernels=auto` takes, may still round otherwise each time."""

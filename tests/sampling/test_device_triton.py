@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from numba import njit
 
 from tasks.sampling.neighborhoods import fast_random
-from tasks.sampling.walks import alias
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
 pytestmark = MARKS_OF_TABLES
+KEYS = [5, 2**62 + 12345]
 
 
 @njit
@@ -25,7 +23,7 @@ def _numbers(key, limit, count):  # type: ignore[no-untyped-def]
     return words
 
 
-@pytest.mark.parametrize("key", [5, 2**62 + 12345])
+@pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("limit", [1, 7, 50, 2**40 + 1])
 def test_random_numbers(key: int, limit: int) -> None:
     from tests.sampling.kernels_triton import fill_numbers
@@ -33,18 +31,3 @@ def test_random_numbers(key: int, limit: int) -> None:
     words = torch.empty(2, 64, dtype=torch.int64, device=DEVICE)
     fill_numbers[(1,)](words, key, limit, COUNT=64)
     assert np.array_equal(words.cpu().numpy(), _numbers(key, limit, 64))
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_draws_from_an_alias_table(dtype: Any) -> None:
-    from tasks.sampling.device.alias_triton import draw_many, table_tensor
-
-    table = alias.alias_table(np.arange(38.0))
-    states = np.array([5, 2**63 + 77, 2**64 - 1], np.uint64)
-    expected = np.empty((3, 700), dtype)
-    for state, row in zip(states, expected, strict=True):
-        alias.draw_many(table, state, row)
-    drawn = torch.from_numpy(np.zeros_like(expected)).to(DEVICE)
-    draw_many(table_tensor(table, DEVICE), torch.from_numpy(states.view(np.int64)).to(DEVICE), drawn)
-    assert np.array_equal(drawn.cpu().numpy(), expected)
-    draw_many(table_tensor(table, DEVICE), torch.empty(0, dtype=torch.int64, device=DEVICE), drawn[:0])

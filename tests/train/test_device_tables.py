@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from tasks.arrays import Array
-from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.stage import Parent
 from tasks.train.families import family_of
 from tasks.train.job import RESULT, Job
@@ -21,8 +20,6 @@ from tasks.train.run import run
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import grid
 from tasks.train.tables.block_files import Key
-from tasks.train.tables.device import negative_keys
-from tasks.train.tables.objective import NEGATIVES
 from tasks.train.tables.pair_engine import PairEngine
 from tasks.train.tables.place import RankDevice
 from tests.support import node_graph
@@ -48,11 +45,6 @@ def _small_trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def graph(tmp_path: Path) -> Parent:
     return written(node_graph(tmp_path / "graph"))
-
-
-def test_keys_of_negatives_are_those_of_the_cpu() -> None:
-    expected = [derive_key(11, NEGATIVES, chunk, 0, 0) for chunk in range(70, 90)]
-    assert negative_keys(11, range(70, 90)).tolist() == expected
 
 
 def train(asked: Any, graph: Parent, work: Path, memory: int | None) -> PairEngine:
@@ -175,9 +167,7 @@ def test_ranks_train_the_same_rounds(tmp_path: Path, graph: Parent, monkeypatch:
     assert not torch.equal(ours, expected)  # the steps were Triton's
 
 
-def test_the_benchmark_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_benchmark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks import tables
 
     monkeypatch.setattr(walk_loader, "_CHUNK_PAIRS", 6)
@@ -186,7 +176,6 @@ def test_the_benchmark_runs(
     for blocks in ("1", "2"):
         assert tables.main([*sizes, *folders, "--blocks", blocks, "--device", DEVICE.type, "--limit", "0"]) == 0
         found = json.loads((tmp_path / "tables.json").read_text())
-        assert "negatives are the same on both sides" in capsys.readouterr().out
         assert found["whole"]["device"]["finite"]
         assert found["whole"]["CPU"]["finite"]
         assert len(found["steps"]) == 9

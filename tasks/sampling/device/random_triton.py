@@ -1,6 +1,6 @@
-"""The numbers of `fast_random` on GPUs, bit by bit. Functions take and return blocks; states are uint64.
+"""`counter_random` and `fast_random` on GPUs: the same numbers, bit by bit.
 
-Not yet run on a GPU.
+Not yet run on a GPU. Functions take and return blocks of numbers; states are uint64.
 """
 
 from __future__ import annotations

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from configs.errors import DataError
-from models.kernels.threads import run_each
 from tasks.arrays import Array
 from tasks.sampling.walks.random_walks import Walks, out_weights
 from tasks.storage.graph_store import GraphStore
@@ -43,21 +38,6 @@ class PairLoader:
     def fill(self, chunk: int, *ends: Array) -> int:
         """Write centres and contexts of a chunk, of the ids' dtype, into two arrays (room,); return their number."""
         raise AssertionError(f"{type(self).__name__} defines no fill")
-
-    def on_device(self, chunks: range, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Make pairs on all threads and copy them to a device.
-
-        Returns centres and contexts, of the ids' dtype (C, room), and how many there are of each chunk: int64 (C,).
-        """
-        id_type = self.data.store["csr_indices"].dtype
-        ends, counts = np.zeros((2, len(chunks), self.room), id_type), np.zeros(len(chunks), np.int64)
-
-        def fill(number: int) -> None:
-            counts[number] = self.fill(chunks[number], ends[0, number], ends[1, number])
-
-        run_each(fill, len(chunks))
-        centres, contexts = torch.from_numpy(ends).to(device)
-        return centres, contexts, torch.from_numpy(counts).to(device)
 
     def walks(self, **options: Any) -> Walks:
         """Return walks over the graph's edges, by their weights where the recipe and the graph have it so."""

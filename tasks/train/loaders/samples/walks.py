@@ -40,5 +40,5 @@ class WalkPairs(PairLoader):
         if tokens is None:
             tokens = self._local.tokens = np.empty((self.num_walks, config.length), centres.dtype)
         self.drawn.fill(first, tokens)
-        key = self.data.key + 2  # of the draws of windows: the walks take two
+        key = self.data.key + 2  # the walks take two
         return int(fill_pairs(tokens, config.window, config.forward, config.shrink, key, first, centres, contexts))
