@@ -270,7 +270,7 @@ def test_what_cannot_work_is_refused_before_any_rank_starts(
         ("train.schedule.warmup_steps=10000", "leaves nothing"),
         ("train.learning_rate=1e30", r"diverged: the loss is .* at step \d+ \(epoch 1\)"),
         ("train.accumulate_steps=50", "more than the 5 batches"),
-        ("train.precision=float16", "needs a GPU"),
+        ("train.precision=tf32", "needs a GPU"),
         ("train.embeddings=sparse", "nothing to embed"),
     ],
 )

@@ -114,12 +114,9 @@ class Meter:
         self.progress, self.learning_rate = progress, learning_rate
         self.loss = math.nan
         """Of the last batch that was read."""
-        self.counted_edges: Tensor | None = None
-        """int64 (1,): edges of all batches so far, where a GPU counts them; those given to `add` come on top."""
-        self._edges_read = 0
         self._unread: list[tuple[Tensor, int]] = []
 
-    def add(self, loss: Tensor, num_seeds: int, num_edges: int = 0) -> None:
+    def add(self, loss: Tensor, num_seeds: int, num_edges: int) -> None:
         """Count a batch and its mean loss."""
         totals = self.progress.epoch_totals
         totals[1] += num_seeds
@@ -143,7 +140,3 @@ class Meter:
             self.loss = value
             self.progress.epoch_totals[0] += value * num_seeds
         self._unread.clear()
-        if self.counted_edges is not None:
-            edges = int(self.counted_edges)
-            self.progress.epoch_totals[2] += edges - self._edges_read
-            self._edges_read = edges
