@@ -339,14 +339,14 @@ def test_blocks_are_cut_no_smaller_than_negatives_need(threads: int, shared: boo
         assert blocks <= 18
         return choose_room(blocks, sizes, memory, threads, 1)
 
-    with pytest.raises(RecipeError, match=r"^train.strategy.memory: 1 B have no room for the .* give ") as error:
+    with pytest.raises(RecipeError, match=r"have no room in 1 B; .*raise train.strategy.memory") as error:
         choose(1)
-    enough = re.search(r"give ([\d.]+ kB) or more, or lower train.threads", str(error.value))
+    enough = re.search(r"to ([\d.]+ kB) or more, or lower train.threads", str(error.value))
     assert enough
     memory = int(number_of_bytes(enough[1]))
     assert memory < sizes.all_tables
     assert choose(memory) == threads * sizes.keys
-    with pytest.raises(RecipeError, match=r"^train.strategy.memory: [\d.]+ kB have no room"):
+    with pytest.raises(RecipeError, match=r"have no room in [\d.]+ kB; raise train.strategy.memory"):
         choose(memory - 1000)
 
 

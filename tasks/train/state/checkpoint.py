@@ -7,14 +7,12 @@ from the user's own file is rebuilt with the copy of that file that lies beside 
 from __future__ import annotations
 
 import dataclasses
-import random
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -134,28 +132,6 @@ def rebuild_model(
     model: GraphModel = MODELS.create(made, facts)
     model.load_state_dict(weights)
     return model.eval()
-
-
-def rng_state() -> dict[str, Any]:
-    """Return the states of this process's random generators, its own GPU's among them, as tensors and plain values."""
-    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
-        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss],
-        "python": random.getstate(),
-    }
-
-
-def set_rng_state(state: dict[str, Any]) -> None:
-    """Restore the random generators; a rank leaves other GPUs than its own alone."""
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.set_rng_state(state["cuda"][0])
-    name, keys, position, has_gauss, gauss = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
-    version, internal, gauss_next = state["python"]
-    random.setstate((version, tuple(internal), gauss_next))
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from models.kernels.tables.row_layout import Precision, UpdateRule, row_bytes
+from models.kernels.tables.row_layout import Precision, UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from models.vectors.base import Meeting, SampledModel
 from models.vectors.configs import Pairing
@@ -24,7 +24,7 @@ from tasks.train.tables.settings import TableSizes
 
 Start = Callable[[Key, RowTable], None]
 _VECTOR_BYTES = 1 << 26
-"""Of vectors that are made at a time, from rows of all blocks."""
+"""Of vectors that are made at a time."""
 
 
 def block_rows(num_nodes: int, num_blocks: int, block: int) -> int:
@@ -60,10 +60,6 @@ class TableSpec:
     def rows(self, block: int) -> int:
         """Return how many rows a block has."""
         return block_rows(self.num_nodes, self.num_blocks, block)
-
-    def block_bytes(self, key: Key) -> int:
-        """Return the bytes of a block."""
-        return self.rows(key[1]) * row_bytes(self.widths()[key[0]], self.precision, self.rule)
 
     @property
     def num_bytes(self) -> int:
@@ -165,8 +161,7 @@ class Grid:
         for key in to_load:
             table = self._loaded.pop(key, None)
             if table is None and key in self._versions:
-                table = self.tables.empty(key)
-                self.files.read(key, self._versions[key], table, self._checksums[key])
+                table = self._saved_block(key, self._versions[key], self._checksums[key])
             self._loaded[key] = table if table is not None else self.first(key)
             if to_change:
                 self._forget_file(key)
@@ -201,37 +196,27 @@ class Grid:
 
     def saved_block(self, key: Key, files: Saved) -> RowTable:
         """Return a block as a checkpoint has it, beside the one of now."""
-        version, checksum = files[f"{key[0]}.{key[1]}"]
-        table = self.tables.empty(key)
-        self.files.read(key, version, table, checksum)
-        return table
+        return self._saved_block(key, *files[f"{key[0]}.{key[1]}"])
 
     def vectors(self, model: type[SampledModel], config: Any, out: Array) -> None:
         """Write what the model makes of each node's rows into float32 (N, dim), from the last checkpoint's files.
 
-        One pass over all files and over `out`, for either may have no room in memory; the blocks leave it. Before it
-        another one over the files: their rows are read in pieces, which have no checksums. Raises IntegrityError.
+        Block by block, for either may have no room in memory; the blocks leave it. Raises IntegrityError.
         """
         self._loaded.clear()
-        for key, saved in self._saved.items():
-            self.files.check(key, saved[0], self.tables.block_bytes(key), saved[1])
-        num_nodes, num_blocks = self.tables.num_nodes, self.tables.num_blocks
-        most = max(1, _VECTOR_BYTES // (4 * config.dim * num_blocks))
-        for part in blocks(block_rows(num_nodes, num_blocks, 0), most):
-            for block in range(num_blocks):
-                own = out[block::num_blocks][part]
-                if len(own):
-                    own[:] = model.vectors(config, self._saved_rows(block, slice(part.start, part.start + len(own))))
+        num_blocks = self.tables.num_blocks
+        for block in range(num_blocks):
+            own = out[block::num_blocks]
+            tables = {key: self._saved_block(key, *self._saved[key]) for key in self.keys(block, block)}
+            pairs = self.key_pairs(block, block)
+            for part in blocks(len(own), max(1, _VECTOR_BYTES // (4 * config.dim))):
+                rows = {name: (tables[a].read(part), tables[b].read(part)) for name, (a, b) in pairs.items()}
+                own[part] = model.vectors(config, rows)
 
-    def _saved_rows(self, block: int, part: slice) -> dict[str, tuple[Array, Array]]:
-        """Return rows of a block as the last checkpoint has them, of centres and of contexts, by pairing."""
-        read = {}
-        for key in self.keys(block, block):
-            width, size = self.tables.widths()[key[0]], self.tables.block_bytes(key)
-            some = RowTable.zeros(part.stop - part.start, width, self.tables.precision)
-            self.files.read_rows(key, self._saved[key][0], some, part.start, size)
-            read[key] = some.read()
-        return {name: (read[keys[0]], read[keys[1]]) for name, keys in self.key_pairs(block, block).items()}
+    def _saved_block(self, key: Key, version: int, checksum: int) -> RowTable:
+        table = self.tables.empty(key)
+        self.files.read(key, version, table, checksum)
+        return table
 
     def _make_room(self, to_load: list[Key]) -> None:
         if self.room is None:
