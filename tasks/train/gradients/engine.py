@@ -198,7 +198,7 @@ class GradientEngine(Engine):
         """Measure the model as it is."""
         metrics = self.validation.measure(self.model)
         self.model.train()
-        return metrics, self.validation.score(metrics)
+        return metrics, self.validation.evaluator.score(metrics)
 
     def judge(self, *, is_best: bool) -> None:
         """Write the best model."""

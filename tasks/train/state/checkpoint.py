@@ -24,7 +24,7 @@ from models.facts import GraphFacts
 from tasks.processes.memory import out_of_memory
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.stored import of_kind
-from tasks.train.embeddings.host_tables import HostEmbedding, build_around_table
+from tasks.train.embeddings.host_tables import TABLE, HostEmbedding, set_around_table
 from tasks.train.job import OWN_MODEL
 
 FORMAT = 1
@@ -127,14 +127,16 @@ def rebuild_model(
     if facts.out_dim < 1 or not all(0 <= size <= _MOST for size in sizes):
         raise IntegrityError(f"the model's description is damaged: no graph has {facts}")
     made = stored_options(MODELS, config, own_file, "the stored model")
+    weights = dict(weights)
     if described.get("table_on_host"):
-        return build_around_table(made, facts, weights).eval()
-    model: GraphModel = MODELS.create(made, facts)
+        model = set_around_table(made, facts, weights.pop(TABLE))
+    else:
+        model = MODELS.create(made, facts)
     model.load_state_dict(weights)
     return model.eval()
 
 
 def count_parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters, those of sparse embeddings included."""
-    tables = sum(module.num_weights for module in model.modules() if isinstance(module, HostEmbedding))
+    tables = sum(m.num_embeddings * m.embedding_dim for m in model.modules() if isinstance(m, HostEmbedding))
     return tables + sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -98,12 +98,10 @@ class Grid:
         self.version = 0
         """What blocks are written as: the number of pools that are trained, the one that is being trained included."""
         self._loaded: dict[Key, RowTable] = {}  # in the order of their last use
-        self._versions: dict[Key, int] = {}
-        """Of the blocks that a file holds as they are now."""
-        self._checksums: dict[Key, int] = {}
-        """Likewise."""
+        self._files: dict[Key, tuple[int, int]] = {}
+        """Version and checksum of the blocks that a file holds as they are now."""
         self._saved: dict[Key, tuple[int, int]] = {}
-        """Version and checksum of the last checkpoint's files, all ranks' together."""
+        """Those of the last checkpoint's files, all ranks' together."""
         self._kept: set[tuple[Key, int]] = set()
         """Blocks and versions of further files that stay."""
         self._holders: dict[Key, int] = {}
@@ -147,7 +145,7 @@ class Grid:
                 self._forget_file(key)
             elif self.ranks.rank == rank:
                 self._make_room([key])
-                self._versions.pop(key, None)
+                self._files.pop(key, None)
                 table = self._loaded[key] = self.tables.empty(key)
                 move(_arrays(table), holder, rank)
 
@@ -160,8 +158,8 @@ class Grid:
         self._make_room(to_load)
         for key in to_load:
             table = self._loaded.pop(key, None)
-            if table is None and key in self._versions:
-                table = self._saved_block(key, self._versions[key], self._checksums[key])
+            if table is None and key in self._files:
+                table = self._saved_block(key, *self._files[key])
             self._loaded[key] = table if table is not None else self.first(key)
             if to_change:
                 self._forget_file(key)
@@ -173,7 +171,7 @@ class Grid:
         for key in self._loaded:
             self._write(key)
         self.files.sync()
-        own = {f"{key[0]}.{key[1]}": (version, self._checksums[key]) for key, version in self._versions.items()}
+        own = {f"{key[0]}.{key[1]}": file for key, file in self._files.items()}
         saved: Saved = {}
         for rank, files in enumerate(from_all(own)):
             for text, file in files.items():
@@ -191,8 +189,7 @@ class Grid:
     def restore(self, files: Saved, others: Saved | None = None) -> None:
         """Go on from the files of a checkpoint, and keep `others`: any rank reads any block's."""
         self.saved(files, others)
-        self._versions = {key: version for key, (version, _) in self._saved.items()}
-        self._checksums = {key: checksum for key, (_, checksum) in self._saved.items()}
+        self._files = dict(self._saved)
 
     def saved_block(self, key: Key, files: Saved) -> RowTable:
         """Return a block as a checkpoint has it, beside the one of now."""
@@ -229,13 +226,12 @@ class Grid:
             del self._loaded[key]
 
     def _write(self, key: Key) -> None:
-        if key not in self._versions:
+        if key not in self._files:
             self.take_back(key)
-            self._checksums[key] = self.files.write(key, self.version, self._loaded[key])
-            self._versions[key] = self.version
+            self._files[key] = self.version, self.files.write(key, self.version, self._loaded[key])
 
     def _forget_file(self, key: Key) -> None:
-        version = self._versions.pop(key, None)
+        version, _ = self._files.pop(key, (None, 0))
         is_saved = version == self._saved.get(key, (None, 0))[0]
         if version is not None and not is_saved and (key, version) not in self._kept:
             self.files.remove(key, version)
