@@ -25,7 +25,6 @@ from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.kinds.base import MEASURED, TaskRows
 from tasks.kinds.of import kind_of
-from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.supervise import finish_job, report_progress
@@ -161,17 +160,12 @@ class ModelsMeasured:
 
     def _write_control(self, folder: Path, name: str) -> None:
         """Fit a control as evaluation did, and write it in the place of the model."""
-        from dataclasses import asdict
-
-        from tasks.apply.model.files import MODEL, WEIGHTS, write_tensors
-        from tasks.controls.published import description, state_tensors, write_trees
+        from tasks.apply.model.files import write_control
 
         with fitted_controls(self.kind, self.first, self.job.work) as controls:
             state, trees = controls.state(name, self.job.metric)
         facts = replace(graph_facts(self.first.store.manifest), out_dim=self.first.model.facts.out_dim)
-        write_trees(folder, trees)
-        write_tensors(folder / WEIGHTS, state_tensors(state), ("format", "pt"))
-        write_atomic(folder / MODEL, description(name, asdict(facts)))
+        write_control(folder, name, facts, state, trees)
 
     def _controls(self) -> dict[str, float]:
         """Return the metric of each control that has one, on all rows."""

@@ -7,6 +7,7 @@ with it.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Serving:
             from tasks.inference.keeping import keep_outputs
 
             kept = self.predictor.kept = keep_outputs(self.model, self.opened, self.job.keep, self.job.work)
-            return {**self._write(), "kept": kept.told.record()}
+            return {**self._write(), "kept": asdict(kept.told)}
 
     def _write(self) -> dict[str, Any]:
         """Write what is wanted."""

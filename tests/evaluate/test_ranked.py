@@ -117,7 +117,7 @@ def test_the_evaluator_judges_by_the_data_sets_metric(tmp_path: Path) -> None:
         make_evaluator(EVALUATORS.config("rocauc"), store.manifest)
     with pytest.raises(RecipeError, match="ranking measures ranking tasks"):
         make_evaluator(EVALUATORS.config("ranking"), node_graph(tmp_path / "nodes").manifest)
-    sure = SureMetrics(evaluator, evaluator.metric, evaluator, prediction)
+    sure = SureMetrics(evaluator, [evaluator], prediction)
     low, high = sure.intervals()["metric"]
     assert low < sure.values[evaluator.metric] < high
 

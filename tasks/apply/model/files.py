@@ -24,19 +24,21 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import IntegrityError
 from configs.trust import allow
 from tasks.storage.artifacts import file_digest, write_atomic
-from tasks.storage.file_names import beside
+from tasks.storage.file_names import beside, file_name
 from tasks.storage.stored import of_kind, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from models.base import GraphModel
+    from models.facts import GraphFacts
     from tasks.inference.rule import Rule
     from tasks.storage.dataset_store import DatasetStore
 
@@ -113,9 +115,17 @@ CONTROL_README = """# {name}
 """
 
 
-def control_in_place(folder: Path, name: str, what: str) -> None:
-    """Put a README of a control where a model's files were replaced by those of one."""
-    write_atomic(folder / "README.md", CONTROL_README.format(name=name, what=what).encode())
+def write_control(folder: Path, control: str, facts: GraphFacts, state: dict[str, Any], trees: list[str]) -> None:
+    """Write what a control learnt in the place of a model's files: arrays, and LightGBM's trees of each label."""
+    import torch
+
+    for number, text in enumerate(trees):
+        if text:
+            (folder / file_name(f"trees-{number}.txt")).write_text(text, encoding="utf-8")
+    tensors = {name: torch.from_numpy(values.copy()) for name, values in state.items()}
+    write_tensors(folder / WEIGHTS, tensors or {"nothing": torch.empty(0)}, ("format", "pt"))
+    described = {"config": {"name": control}, "facts": asdict(facts), "control": control}
+    write_atomic(folder / MODEL, json.dumps(described, indent=1).encode())
     (folder / "row_ids.parquet").unlink(missing_ok=True)
 
 

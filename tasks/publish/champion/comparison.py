@@ -28,7 +28,7 @@ from configs.errors import (
 from configs.metric_names import EVEN_METRICS
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob
-from tasks.apply.model.files import control_in_place, model_digest
+from tasks.apply.model.files import CONTROL_README, model_digest
 from tasks.apply.model.needs import DataNeeds, label_columns
 from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
@@ -40,6 +40,7 @@ from tasks.publish.tracking.registered import fetch_model
 from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.publish.vectors import provide_vectors
 from tasks.stage import Parent, StageContext
+from tasks.storage.artifacts import write_atomic
 from tasks.storage.controls import CONTROLS
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names
@@ -83,7 +84,8 @@ class Challenge:
     def publish_control(self, name: str) -> float:
         """Put the files of a control in the place of the model's; returns its value of the gate metric."""
         outcome = self.measure([self.own()], None, publish=name)
-        control_in_place(self.files, self.recipe.name, CONTROLS[name].what)
+        readme = CONTROL_README.format(name=self.recipe.name, what=CONTROLS[name].what)
+        write_atomic(self.files / "README.md", readme.encode())
         DataNeeds.of(self.context, self.recipe, self.parents, name).write(self.files)
         return float(outcome["models"][0]["value"])
 
