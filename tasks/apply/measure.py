@@ -149,7 +149,12 @@ class ModelsMeasured:
                     {"why_not": " ".join(str(error).split()), "other_graph": isinstance(error, OtherGraphError)}
                 )
             report_progress(number, len(self.job.models), "models", "measured")
-        controls = self._controls() if self.job.controls else {}
+        controls: dict[str, float] = {}
+        if self.job.controls:  # on all rows
+            prediction, metric = self._predict(self.first, self.job.models[0]), self.job.metric
+            with fitted_controls(self.kind, self.first, self.job.work) as fitted:
+                for name, values in fitted.measured(MEASURED, prediction, self.measuring.measure):
+                    controls |= {name: values[metric]} if metric in values else {}
         return {
             "models": outcomes,
             "rows": len(self.rows.items),
@@ -166,13 +171,6 @@ class ModelsMeasured:
             state, trees = controls.state(name, self.job.metric)
         facts = replace(graph_facts(self.first.store.manifest), out_dim=self.first.model.facts.out_dim)
         write_control(folder, name, facts, state, trees)
-
-    def _controls(self) -> dict[str, float]:
-        """Return the metric of each control that has one, on all rows."""
-        prediction = self._predict(self.first, self.job.models[0])
-        with fitted_controls(self.kind, self.first, self.job.work) as controls:
-            measured = dict(controls.measured(MEASURED, prediction, self.measuring.measure))
-        return {name: values[self.job.metric] for name, values in measured.items() if self.job.metric in values}
 
     def _first(self) -> tuple[float, bool]:
         """Measure the first model without the rows left out, or on all rows where the metric is not defined so."""

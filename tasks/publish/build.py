@@ -61,11 +61,16 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     context.progress(1, _STEPS, "steps", "connecting to MLflow")
     tracker = Tracker(context.home, recipe.tracking.experiment, on_wait=context.message)
     tracker.open_run(parents["train"].manifest.key, recipe.name, current_run(), trains=False)
+
+    def close_quietly(status: RunStatus) -> None:
+        with suppress(Exception):  # an error of this must not hide the first one
+            tracker.close(status)
+
     try:
-        with ending.closing(lambda: _close_quietly(tracker, "KILLED")), ending.undisguised():
+        with ending.closing(lambda: close_quietly("KILLED")), ending.undisguised():
             fields = _publish(challenge, tracker, new)
     except BaseException as error:
-        _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
+        close_quietly("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
     tracker.close("FINISHED")
     context.progress(_STEPS, _STEPS, "steps", "done")
@@ -146,9 +151,3 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         "report_file": REPORT,
         "maps": maps,
     }
-
-
-def _close_quietly(tracker: Tracker, status: RunStatus) -> None:
-    """Mark the run as failed or killed; an error of this must not hide the first one."""
-    with suppress(Exception):
-        tracker.close(status)

@@ -158,7 +158,13 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
     if not ages:
         return
     order = sorted(ages, key=ages.__getitem__)
-    said = {name: f"{date_text(newest[name] / scale) or newest[name]}, {_age_text(ages[name])}" for name in order}
+    said = {}
+    for name in order:  # the age in its largest unit
+        seconds = abs(ages[name])
+        word, size = ("day", 86400) if seconds >= 86400 else ("hour", 3600) if seconds >= 3600 else ("minute", 60)
+        count = int(seconds // size)
+        age = f"{count:,} {word}{'' if count == 1 else 's'} {'ahead' if ages[name] < 0 else 'old'}"
+        said[name] = f"{date_text(newest[name] / scale) or newest[name]}, {age}"
     say("newest row: " + "; ".join(f"{name} {said[name]}" for name in order[:_SHOWN]))
     limits = expected if isinstance(expected, Mapping) else {order[0]: expected} if expected is not None else {}
     for name, text in limits.items():
@@ -178,14 +184,6 @@ def _newest(store: DatasetStore, table: str, limit: int | None) -> int | None:
         if len(values):
             newest = max(int(values.max()), newest if newest is not None else int(values.max()))
     return newest
-
-
-def _age_text(seconds: float) -> str:
-    """Say an age in its largest unit."""
-    ahead, seconds = seconds < 0, abs(seconds)
-    unit, size = ("day", 86400) if seconds >= 86400 else ("hour", 3600) if seconds >= 3600 else ("minute", 60)
-    count = int(seconds // size)
-    return f"{count:,} {unit}{'' if count == 1 else 's'} {'ahead' if ahead else 'old'}"
 
 
 def check_drift(

@@ -65,9 +65,15 @@ class DataNeeds:
         """
         ingest: DatasetManifest = parents["ingest"].manifest
         store = DatasetStore(parents["ingest"].folder, ingest)
+        from models.base import GraphModel
         from tasks.apply.model.learning import learn
 
-        learned = tuple(learn(context, recipe, parents))
+        learned, model = tuple(learn(context, recipe, parents)), MODELS.get(recipe.model.name)
+        reads = True, True  # edge features, and relations
+        if control:
+            reads = (control == BOOSTED_CONTROL,) * 2
+        elif issubclass(model, GraphModel):
+            reads = model.reads_edge_features(recipe.model), model.reads_relations(recipe.model)
         return cls(
             ingest.task,
             ingest.target_type,
@@ -79,7 +85,7 @@ class DataNeeds:
             learned,
             label_columns(ingest, store),
             category_names(store, EDGE_CATEGORIES),
-            *((control == BOOSTED_CONTROL,) * 2 if control else _reads_of_edges(recipe)),
+            *reads,
             structure_digest(ingest),
         )
 
@@ -102,16 +108,6 @@ class DataNeeds:
         if isinstance(values, dict) and set(values) != {field.name for field in fields(cls)}:
             raise RecipeError("its files are of another layout than this graphmill reads; train it again")
         return of_kind(cls, values, folder / f"{FILES}.json")
-
-
-def _reads_of_edges(recipe: Recipe) -> tuple[bool, bool]:
-    """Return whether the recipe's model reads edge features, and whether it tells relations apart."""
-    from models.base import GraphModel
-
-    model: Any = MODELS.get(recipe.model.name)
-    if not issubclass(model, GraphModel):
-        return True, True
-    return model.reads_edge_features(recipe.model), model.reads_relations(recipe.model)
 
 
 def label_columns(data: DatasetManifest, store: DatasetStore | None = None) -> list[str] | None:
@@ -175,12 +171,22 @@ def adapted_recipe(
         DataError: the data is of another shape, or has categories that the model has no place for.
     """
     check_options(recipe, trained)
-    if not _same_graph(recipe, trained, needs, store, same_tables):
+    # Of nodes at all times, labels, features and the split may be others. Held-out links are no edges, and times of
+    # nodes say which edges there are.
+    by_edges = store.manifest.split_rows.are_nodes and recipe.time_moment is None
+    same_edges = same_tables or (by_edges and structure_digest(store.manifest) == needs.structure)
+    if snapshot_view(recipe) != snapshot_view(trained) or not same_edges:
         refuse_computed_vectors(trained.preprocess.transforms)
     recoded = []
     if not same_tables:
         check_tables(needs, store.manifest)
-        _check_classes(needs, trained, store)
+        hops = any(one.config.get("labels") for one in needs.learned if one.config["name"] == "hops")
+        reads = "model.label_reuse" if getattr(trained.model, "label_reuse", False) else "hops.labels" if hops else ""
+        if reads and (class_names(store), store.manifest.num_classes) != (needs.classes, needs.num_classes):
+            raise DataError(
+                f"{store.manifest.dataset}: the model reads labels ({reads}), and this data has other classes than its "
+                "training data; train on this data"
+            )
         recoding = recoding_of(needs, store)
         recoded = [] if recoding is None else [recode_transform(recoding)]
     transforms = (*recoded, *learned_transforms(needs.learned))
@@ -188,27 +194,6 @@ def adapted_recipe(
     # Inference reads the graph as one piece: nobody has to split it.
     partition = recipe.partition.model_copy(update={"num_parts": 1})
     return recipe.model_copy(update={"preprocess": preprocess, "partition": partition})
-
-
-def _same_graph(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, same_tables: bool) -> bool:
-    """Whether messages pass between the same nodes over the same edges as in the training."""
-    if snapshot_view(recipe) != snapshot_view(trained):
-        return False
-    # Of nodes at all times, labels, features and the split may be others. Held-out links are no edges, and times of
-    # nodes say which edges there are.
-    by_edges = store.manifest.split_rows.are_nodes and recipe.time_moment is None
-    return same_tables or (by_edges and structure_digest(store.manifest) == needs.structure)
-
-
-def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> None:
-    hops = any(one.config.get("labels") for one in needs.learned if one.config["name"] == "hops")
-    reads = "model.label_reuse" if getattr(trained.model, "label_reuse", False) else "hops.labels" if hops else ""
-    same = (class_names(store), store.manifest.num_classes) == (needs.classes, needs.num_classes)
-    if reads and not same:
-        raise DataError(
-            f"{store.manifest.dataset}: the model reads labels ({reads}), and this data has other classes than its "
-            "training data; train on this data"
-        )
 
 
 def check_options(recipe: Recipe, trained: Recipe) -> None:

@@ -15,7 +15,7 @@ from configs.load import build_recipe, stored_options
 from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.apply.model.files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
-from tasks.apply.model.fit import refuse_embedding_shapes
+from tasks.apply.model.fit import refuse_rows
 from tasks.apply.model.needs import DataNeeds, adapted_recipe
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
@@ -69,7 +69,10 @@ class Published:
         if self.lineage["preprocess"]["key"] == preprocess_key:
             return recipe  # the training data: fitting finds what it found
         if not self.recipe.is_layout:  # new points are placed among those that it has
-            refuse_embedding_shapes(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
+            facts, shapes = self._facts, tensor_shapes(self.folder / WEIGHTS)
+            for name in ("encoder.embedding", "encoder.rows") if not facts.get("fanouts") else ():
+                rows = shapes.get(f"{name}.weight", (0,))[0]  # of graphmill's own models
+                refuse_rows(self.name, name, rows, facts["num_nodes"], facts["task"])
         same = store.manifest.digest == self.lineage["ingest"]["digest"]
         return adapted_recipe(recipe, self.recipe, self.needs, store, same_tables=same)
 

@@ -25,7 +25,7 @@ from configs.errors import (
     UntrustedCodeError,
     UserError,
 )
-from configs.metric_names import EVEN_METRICS
+from configs.metric_names import EVEN_METRICS, metric_of
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob
 from tasks.apply.model.files import CONTROL_README, model_digest
@@ -34,7 +34,7 @@ from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
 from tasks.publish import profile
 from tasks.publish.champion.trained import trained_on
-from tasks.publish.gate.rules import Candidate, Compared, controls_of, recorded_value
+from tasks.publish.gate.rules import Candidate, Compared, controls_of
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import fetch_model
 from tasks.publish.tracking.version_tags import ModelVersion
@@ -73,11 +73,11 @@ class Challenge:
         As evaluated, else measured now (`evaluate.splits=[test]`). Raises RecipeError: there is no such metric.
         """
         evaluation = self.parents["evaluate"].manifest
-        value = recorded_value(self.metric, evaluation.metrics)
-        if value is not None:
+        split, _, name = self.metric.partition("/")
+        if split in evaluation.metrics:
+            value = metric_of(name, evaluation.metrics[split], split)
             return value, controls_of(self.metric, evaluation.controls)
         outcome = self.measure([self.own()], None, controls=True)
-        split, _, name = self.metric.partition("/")
         measured = {control: {split: {name: value}} for control, value in outcome["controls"].items()}
         return float(outcome["models"][0]["value"]), controls_of(self.metric, measured)
 

@@ -27,10 +27,9 @@ MOST_ROWS = 1 << 22  # 32 MiB of hashes
 
 
 def row_hashes(graph: Parent, ingest: Parent, split: str, *, reverse: bool = False) -> Array:
-    """Return a hash of the users' id of each row of a split, uint64 (n,), in the order of the graph's array.
+    """Return a hash of the users' id of each row of a split, see `Kind.row_hashes`.
 
-    A pair's is that of its two ends, in an order of their own where it and its reverse are one; with `reverse` the ends
-    are taken the other way round. `graph` is a partition's artifact, `ingest` the data that it was made of.
+    `graph` is a partition's artifact, `ingest` the data that it was made of.
     """
     store, dataset = GraphStore(graph.folder, graph.manifest), DatasetStore(ingest.folder, ingest.manifest)
     directed = is_directed(graph, ingest)

@@ -63,8 +63,3 @@ def champion_before(history: Sequence[Move], champion: str) -> str | None:
     if not moves:
         return None
     return moves[-1].before if moves[-1].version == champion else moves[-1].version
-
-
-def was_rolled_back(history: Sequence[Move], champion: str) -> bool:
-    """Whether the present champion came by a rollback: to take back once more would go two steps for one mistake."""
-    return bool(history) and history[-1].how == "rollback" and history[-1].version == champion

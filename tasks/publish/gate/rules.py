@@ -25,7 +25,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from configs.metric_names import metric_of
 from configs.moments import TimeUnit, is_earlier, normalise_as_of
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
 
@@ -142,15 +141,6 @@ class Decision:
     compared: Compared | None = None
 
 
-def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> float | None:
-    """Return what an evaluation measured of the gate metric; None where it left the split out.
-
-    Raises RecipeError: the split was evaluated, without this metric; the message names what there is.
-    """
-    split, _, name = gate.partition("/")
-    return metric_of(name, metrics[split], split) if split in metrics else None
-
-
 def counts(control: str, which: str) -> bool:
     """Whether a control keeps a model below it from becoming champion; `which`: `tracking.gate_controls`."""
     return which == "all" or (which == "simple" and _is_simple(control))
@@ -250,7 +240,13 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
     word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
     sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
     few = compared.telling < _FEW_ROWS
-    fallen = _fallen(new, old, compared)
+    fallen = ""  # worse than on its own data beyond noise, and no surer than what learnt nothing: shuffled labels, say
+    bars = {name: bar for name, bar in new.controls.items() if name in CONSTANT_CONTROLS}
+    if compared.interval is not None and bars:
+        worst, best = compared.interval if new.higher_is_better else compared.interval[::-1]
+        if old.beats(best) and not all(replace(new, value=worst).beats(bar) for bar in bars.values()):
+            on_its_own = f"version {old.version} had {old.value:.4f} on its own data"
+            fallen = f"{on_its_own} and is here not surely above {controls_text(bars)}"
     doubt = controls_text({name: bar for name, bar in new.controls.items() if name in new.doubtful})
     promote = better and not (fallen and doubt)
     text = [f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}"]
@@ -264,21 +260,6 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
         text.append(f"this one's {new.value:.4f} is not surely above {doubt}; by hand: {by_hand}")
         short += ", both by chance?"
     return Decision(promote, "; ".join(text), short, loud=few or bool(fallen), compared=compared)
-
-
-def _fallen(new: Candidate, old: Candidate, compared: Compared) -> str:
-    """Say of a champion that it is worse than on its own data beyond noise, and no surer than what learnt nothing.
-
-    Labels may be shuffled then, or the world another; whoever knows which will have to look. Empty: it is not so.
-    """
-    bars = {name: bar for name, bar in new.controls.items() if name in CONSTANT_CONTROLS}
-    if compared.interval is None or not bars:
-        return ""
-    worst, best = compared.interval if new.higher_is_better else compared.interval[::-1]
-    if not old.beats(best) or all(replace(new, value=worst).beats(bar) for bar in bars.values()):
-        return ""
-    on_its_own = f"version {old.version} had {old.value:.4f} on its own data"
-    return f"{on_its_own} and is here not surely above {controls_text(bars)}"
 
 
 def _is_simple(control: str) -> bool:
