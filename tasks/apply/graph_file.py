@@ -1,10 +1,8 @@
-"""A preprocessed graph as a file for DGL or PyG, which the data sets `dgl` and `pyg` read again.
+"""A preprocessed graph as a file for DGL or PyG, which the data sets `dgl` and `pyg` read again, in their names.
 
-DGL's is made by `dgl.save_graphs`; PyG's is what `HeteroData.to_dict()` or `Data.to_dict()` gives, by `torch.save`:
-plain dictionaries of tensors, which torch reads with weights_only=True and which no version of PyG outgrows. Fields
-have the names that the data sets look for; of DGL: `feat`, `feat_cat`, `label`, `weight`, `time`, `train_mask`,
-`val_mask`, `test_mask`, `original_id`. Labels and masks of graphs, and the pairs of link tasks (`train_edges`,
-`valid_negative`, ...), are named tensors of the file. Edges are those that messages pass along, in CSC order.
+PyG's is what `HeteroData.to_dict()` or `Data.to_dict()` gives, by `torch.save`: plain dictionaries of tensors, which no
+version of PyG outgrows. Edges are those that messages pass along, in CSC order; labels and masks of graphs, and the
+pairs of link tasks (`train_edges`, `valid_negative`, ...), are named tensors of the file.
 """
 
 from __future__ import annotations

@@ -1,19 +1,8 @@
-"""How far metrics would stray on other rows of the same kind: bootstrap intervals (Efron, 1979).
+"""How far metrics would stray on other rows of the same kind: bootstrap intervals (Efron, 1979), percentile method.
 
-A split's rows are drawn with replacement, again and again, and measured; an interval goes from one of these values to
-another so that 95 % of the draws or a little more lie between (the percentile method). So it never leaves what the
-metric can be. It says how surely the rows tell, not what another seed of the training would give.
-
-| task | what is drawn |
-|---|---|
-| node, graph | rows with a label |
-| link, K negatives for each edge | edges, each with its own negatives |
-| link, one pool of negatives | edges; the pool stays, as it belongs to the data set |
-| triple | the two queries of each triple |
-| ranking | rows, each with its whole list |
-
-Of many rows `MOST_ROWS` are drawn each time and distances from the metric on all rows shrunk by sqrt(drawn / rows), as
-they do with the number of rows.
+Drawn are rows with a label; edges, each with its own negatives, or beside a pool that stays, as it belongs to the data
+set; the two queries of each triple; rows of a ranking, each with its whole list. Of many rows `MOST_ROWS` are drawn
+each time and distances from the metric on all rows shrunk by sqrt(drawn / rows), as they do with the number of rows.
 """
 
 from __future__ import annotations

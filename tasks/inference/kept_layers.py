@@ -1,11 +1,9 @@
 """All layers' outputs of a graph, kept in files; of a newer graph only what changed is computed.
 
 A row of a layer's output is taken from the earlier graph where nothing that it reads has changed: its own row and its
-in-neighbours' rows of the layer before, which in-edges it has, in which order, and what they carry; and their
-degrees, where the model reads them. Rows are computed so that their bits follow from what they read alone
-(`row_stable`), so what is taken is what would be computed. Whether a model's own operations keep to that nobody can
-know beforehand, so every pass tries it on its own rows and machine: some are computed once more, in chunks as the other
-kind of pass would take them.
+in-neighbours' rows of the layer before, its in-edges, their order and what they carry; and degrees, where the model
+reads them. Rows are computed so that their bits follow from that alone (`row_stable`). As nobody can know beforehand
+whether a model's own operations keep to that, every pass computes some rows once more, in other chunks.
 """
 
 from __future__ import annotations

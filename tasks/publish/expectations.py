@@ -1,8 +1,7 @@
 """Whether data is what a model and a recipe can expect: rows of each table, age of the newest, drift.
 
-Data that was cut short, or has not come for days, is read without a word by every stage. It is compared with the
-profile of the champion's data (`profile.py`); what is far from that is warned of, and what the recipe's `expect` says
-ends the run before anything is trained or predicted.
+It is compared with the profile of the champion's data (`profile.py`); what is far from that is warned of, and what the
+recipe's `expect` says ends the run before anything is trained or predicted.
 """
 
 from __future__ import annotations

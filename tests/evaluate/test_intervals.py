@@ -213,7 +213,7 @@ def test_an_interval_is_of_values_that_draws_have(
     drawn = draw(prediction, lambda some: evaluator(some)[evaluator.metric], evaluator(prediction)[evaluator.metric])
     interval = drawn.interval()
     if interval is None:
-        assert drawn.defined < 0.9 * len(drawn.drawn)
+        assert drawn.record()["defined"] < 0.9 * len(drawn.drawn)
         return
     low, high = interval
     assert least <= low <= high <= most

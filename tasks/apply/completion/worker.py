@@ -1,14 +1,8 @@
 """From queries to a file or a table of completions, under the users' own names.
 
-| column | what |
-|---|---|
-| `query` | number of the query, from 0 in the file's order |
-| `head`, `relation`, `tail` | the completed triple |
-| `asked` | which of the three was asked for |
-| `rank` | from 1, among what counts |
-| `score` | raw, as the model ranks |
-| `probability` | that the triple is among the recorded ones: `tasks.ranking.calibration`; null of relations |
-| `known` | `train`, `valid` or `test` where that split has the triple, else null |
+Columns: `query`, its number from 0 in the file's order; `head`, `relation`, `tail`; `asked`, which of the three was;
+`rank` from 1, among what counts; `score`, raw; `probability` that the triple is among the recorded ones
+(`tasks.ranking.calibration`), null of relations; `known`, the split that has the triple, else null.
 """
 
 from __future__ import annotations

@@ -157,14 +157,10 @@ def category_names(store: DatasetStore, folder: str = "categories") -> dict[str,
 def adapted_recipe(
     recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, *, same_tables: bool = False
 ) -> Recipe:
-    """Return the recipe by which other data becomes a graph that the model can read.
+    """Return the recipe by which other data, ingested in `store`, becomes a graph that the model can read.
 
-    Args:
-        recipe: names the data.
-        trained: the recipe of the model's training.
-        needs: of the model.
-        store: the data, ingested.
-        same_tables: whether those are the very tables of the training, as of another moment.
+    `trained` is the recipe of the model's training; `same_tables`: the data are the very tables of that, perhaps as of
+    another moment.
 
     Raises:
         RecipeError: the recipe prepares data in another way than the training did.

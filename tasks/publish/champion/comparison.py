@@ -1,9 +1,5 @@
 """Champion and challenger on the same data: the challenger's validation rows, both through what serving does.
 
-The champion reads the challenger's data as a prediction of its own would: through its fitted transforms and its own
-`preprocess` section. Rows that it was trained on are left out for both, where they are known. Values that the two
-evaluations recorded are taken only where both measured the very same prepared rows.
-
 A champion that cannot read the data is a result (`Compared.why_not`). Where the store cannot be reached, the disk is
 full or a process died, the stage fails, and a rerun compares again.
 """

@@ -1,8 +1,7 @@
 """Who was champion when: the moves of the alias, kept as a tag of the registered model.
 
-MLflow's alias knows only where it points now. The moves lie in the store beside it, so that any machine can take the
-last one back. An alias that was moved by other means (MLflow's pages) is believed: the move is missing from the
-history, and what was champion before is the last version that the history knows of.
+An alias that was moved by other means (MLflow's pages) is believed: the move is missing from the history, and what was
+champion before is the last version that the history knows of.
 """
 
 from __future__ import annotations

@@ -1,22 +1,7 @@
-"""Who is champion: the rule by which a new model version takes the alias, as a pure function.
+"""Who is champion: the rule by which a new model version takes the alias, as pure functions.
 
-Models are compared on the same rows of the same data or not at all. The first of these cases decides (`decide`):
-
-| the new version | the alias |
-|---|---|
-| is champion already | stays |
-| is of a run that was not asked to choose (a backfill's) | stays |
-| has a metric that is not a number | stays |
-| does not beat the simple controls, or is below another one (`tracking.gate_controls` says which count) | stays |
-| is the first of its name | moves |
-| is a layout, which predicts nothing to compare by | moves, but not to older data |
-| has another metric than the champion was chosen by | stays |
-| meets a champion whose code nobody has allowed to run here: that says nothing of it | stays |
-| meets a champion that cannot score the new data: nobody could go on using it | moves |
-| meets a champion that has fallen to chance, and is not surely above all its controls | stays |
-| is better on its own validation rows than the champion on the same | moves; a tie keeps the champion |
-
-A decision by few rows, and one for a model of older data than the champion's, says so: somebody should look at it.
+Models are compared on the same rows of the same data or not at all; `decide` asks the cases in the order of
+docs/pages/models-in-use.md ("The champion").
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Follow a training in MLflow while it runs, from a thread: the training never waits for the tracking server.
 
-    live = LiveTracker(home, recipe, train_key, run_context, warn=context.warn)
-    live.record({"step": 10, "epoch": 1, "loss": 0.7})   # from any thread, as records come
-    live.close("FAILED")                                   # or close(None): trained; the publish stage ends the run
-
 A server that is away costs the live view only: the publish stage logs every step that the run lacks.
 """
 

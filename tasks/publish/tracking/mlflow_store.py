@@ -1,9 +1,8 @@
-"""MLflow: the run of a training, its metrics and its model.
+"""MLflow: the run of a training, its metrics and its model; what is stored already is not stored twice.
 
 An MLflow run belongs to one flow run and ends with it. A retry of the flow run resumes it; so does the flow run that
 resumes an interrupted training. One that finds its training done has a run of its own, with a link to the run of the
-training, and changes no other. What is stored already is not stored twice. Where MLflow cannot be reached nothing is
-lost: the training is in the artifact store, and a rerun publishes it.
+training, and changes no other.
 """
 
 from __future__ import annotations
