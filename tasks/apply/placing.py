@@ -11,7 +11,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from models.kernels.threads import num_threads
 from models.layout.base import LayoutModel
-from tasks.apply.mapped_data import MappedData
+from tasks.apply.job import MappedData
 from tasks.arrays import Array
 from tasks.inference.opened import Opened
 from tasks.kinds.points.columns import OF_EDGES, point_columns

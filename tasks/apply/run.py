@@ -17,9 +17,8 @@ from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import CompletionRequest
-from tasks.apply.job import ServeJob
+from tasks.apply.job import MappedData, ServeJob
 from tasks.apply.layers import keeping
-from tasks.apply.mapped_data import MappedData
 from tasks.apply.model.needs import label_columns, label_order
 from tasks.apply.model.published import Published
 from tasks.apply.threshold import split_threshold, threshold_of

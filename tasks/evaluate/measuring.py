@@ -11,9 +11,8 @@ from configs.errors import DataError
 from configs.registry import EVALUATORS
 from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators.evaluators import Evaluator
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
-from tasks.evaluators.several import SeveralTasks
+from tasks.evaluators.several import SeveralTasks, make_evaluator
 from tasks.kinds.of import kind_of
 from tasks.storage.manifests import GraphManifest
 

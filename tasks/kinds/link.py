@@ -12,8 +12,8 @@ from configs.registry import EVALUATORS
 from tasks.arrays import Array
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Evaluator
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
 from tasks.kinds.judged import Deciding, split_column
 from tasks.storage.dataset_store import DatasetStore

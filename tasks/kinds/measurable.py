@@ -15,9 +15,9 @@ from configs.label_types import LabelType
 from configs.metric_names import EVEN_METRICS, ONE_CLASS
 from configs.schema import EvaluateConfig
 from tasks.evaluators.evaluators import Evaluator
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.kinds.of import kind_of
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore

@@ -26,8 +26,7 @@ from tasks.publish.gate.rules import Candidate, Decision, controls_named
 from tasks.publish.map.of_run import write_maps
 from tasks.publish.report.page import render
 from tasks.publish.report.parts import Publication, ReportedRun
-from tasks.publish.run_log import log_finals, log_run
-from tasks.publish.tracking.description import describe
+from tasks.publish.run_log import describe, log_finals, log_run
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.records import flatten, metric_key
