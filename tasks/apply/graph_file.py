@@ -48,7 +48,7 @@ def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
         StageError: the disk is full.
     """
     manifest = store.manifest
-    labels = _pairs(store)
+    labels = {name: _tensor(store[name]) for name in _PAIRS if name in store}
     ids = IdMap(store, dataset)
     if manifest.split_rows.are_graphs:
         count = manifest.num_graphs
@@ -85,13 +85,9 @@ def write_pyg(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
             src, dst = edges[1], torch.repeat_interleave(torch.arange(len(edges[0]) - 1), edges[0].diff())
         data = {_OF_EDGES.get(name, name): value for name, value in graph.edata[triplet].items()}
         stores[triplet] = {"edge_index": torch.stack([src, dst]), **data}
-    content: dict[Any, Any] = {**stores["_N"], **stores[_ONE], **_pairs(store)} if one else stores
+    pairs = {name: _tensor(store[name]) for name in _PAIRS if name in store}
+    content: dict[Any, Any] = {**stores["_N"], **stores[_ONE], **pairs} if one else stores
     return _write(manifest, path, lambda draft: torch.save(content, draft))
-
-
-def _pairs(store: GraphStore) -> dict[str, Tensor]:
-    """Return the pairs of a link task's splits."""
-    return {name: _tensor(store[name]) for name in _PAIRS if name in store}
 
 
 def _write(manifest: GraphManifest, path: Path, write: Callable[[Path], None]) -> dict[str, int]:
@@ -175,11 +171,12 @@ def _fields(store: GraphStore, names: dict[str, str], rows: Any, of: TypeColumns
 
 def _own_features(store: GraphStore, kind: str, nodes: Array) -> dict[str, Tensor]:
     """Return the features of nodes of a type that has matrices of its own."""
-    tables = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
-    if all(table is None for table in tables.values()):
+    own = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
+    tables = {name: table for name, table in own.items() if table is not None}
+    if not tables:
         return {}
     rows = store["node_ids"][nodes] - store.manifest.type_offsets[store.manifest.node_types.index(kind)]
-    return {name: _tensor(table[rows]) for name, table in tables.items() if table is not None}
+    return {name: _tensor(table[rows]) for name, table in tables.items()}
 
 
 def _targets(store: GraphStore, nodes: Array) -> dict[str, Tensor]:

@@ -32,17 +32,10 @@ def write_placed(opened: Opened, model: LayoutModel, mapped: MappedData, work: P
 
     Raises DataError: vectors that cannot be compared, or a graph without a node of the layout.
     """
-    store = GraphStore.open(mapped.graph)
+    store, dataset = GraphStore.open(mapped.graph), DatasetStore.open(mapped.dataset)
     points = np.asarray(model.table)
-    if NEIGHBORS in store.manifest.report:
-        return _write_vectors(opened, model, store, DatasetStore.open(mapped.dataset), points, work, seed)
-    return _write_nodes(opened, store, DatasetStore.open(mapped.dataset), points, work, seed)
-
-
-def _write_vectors(
-    opened: Opened, model: LayoutModel, store: GraphStore, dataset: DatasetStore, points: Array, work: Path, seed: int
-) -> tuple[str, int]:
-    """Write all points: those of the layout first."""
+    if NEIGHBORS not in store.manifest.report:
+        return _write_nodes(opened, store, dataset, points, work, seed)
     metric, feat = store.manifest.report[NEIGHBORS]["metric"], opened.store["feat"]
     threads = num_threads()
     new = place_vectors(feat, store["feat"], points, model.config, metric=metric, seed=seed, threads=threads)

@@ -190,13 +190,22 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str])
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    seen, separate = set(), {}
+    for (
+        name,
+        tensor,
+    ) in tensors.items():  # contiguous on the CPU, and copied where memory is shared: weights may be tied
+        plain = tensor.detach().cpu().contiguous()
+        place = plain.untyped_storage().data_ptr()
+        separate[name] = plain.clone() if place in seen else plain
+        seen.add(place)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = beside(path, f".{os.getpid()}-{secrets.token_hex(3)}")
     try:
         draft.touch()
         mode = draft.stat().st_mode  # the library's own files are their owner's only
         try:
-            save_file(_separate(tensors), draft, dict([note]))
+            save_file(separate, draft, dict([note]))
         except SafetensorError as error:
             if f"os error {errno.ENOSPC}" in str(error):  # the library has no other word for it
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
@@ -208,17 +217,6 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str])
     finally:
         draft.unlink(missing_ok=True)
     return sum(tensor.numel() for tensor in tensors.values())
-
-
-def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors contiguous on the CPU, copied where memory is shared: weights may be tied."""
-    seen, separate = set(), {}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        place = plain.untyped_storage().data_ptr()
-        separate[name] = plain.clone() if place in seen else plain
-        seen.add(place)
-    return separate
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
