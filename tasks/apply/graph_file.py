@@ -40,12 +40,8 @@ _ONE = ("_N", "_E", "_N")
 def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str, int]:
     """Write a preprocessed graph as a file, whole or not at all; returns how many nodes, edges and graphs.
 
-    The file is made in memory. `dataset`, which the graph was made of, has the users' ids.
-
-    Raises:
-        RecipeError: DGL is not installed.
-        DataError: ids that are too long for a tensor.
-        StageError: the disk is full.
+    The file is made in memory. `dataset`, which the graph was made of, has the users' ids. Raises RecipeError: DGL is
+    not installed; DataError: ids that are too long for a tensor; StageError: the disk is full.
     """
     manifest = store.manifest
     labels = {name: _tensor(store[name]) for name in _PAIRS if name in store}

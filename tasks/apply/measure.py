@@ -131,9 +131,8 @@ class ModelsMeasured:
     def run(self) -> dict[str, Any]:
         """Measure; with `publish` that control alone.
 
-        Returns:
-            `rows`, how many of them are `telling`, `left_out` (whether rows were), for each model its `value`, of
-            those behind the first with an `interval` (`Draws.interval`), or `why_not` and `other_graph`; `controls`.
+        Returns: `rows`, how many of them are `telling`, `left_out` (whether rows were), for each model its `value`, of
+        those behind the first with an `interval` (`Draws.interval`), or `why_not` and `other_graph`; `controls`.
         """
         if self.job.publish:
             self._write_control(self.job.models[0].model, self.job.publish)

@@ -173,8 +173,7 @@ def read_rows(
 ) -> tuple[Array, Array]:
     """Read some rows, int64 (n,) ascending, of a nodes table (`nodes/TYPE`), in one pass over it.
 
-    Returns:
-        numbers float32 (n, D) and codes int32 (n, C), mapped from files in `scratch`.
+    Returns: numbers float32 (n, D) and codes int32 (n, C), mapped from files in `scratch`.
     """
     kinds: dict[str, list[FeatureColumn]] = {"numeric": [], "categorical": []}
     for feature in features:

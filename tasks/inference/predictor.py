@@ -69,13 +69,9 @@ class Predictor:
             whole_graph_bytes: up to this size (estimated) all layers run at once.
             chunk_edges: edges of a chunk, where they do not.
         """
-        self.store = store
-        self.device = device or torch.device("cpu")
-        self.batch_size = batch_size
-        self.ranking_memory = ranking_memory
-        self.scratch = scratch
-        self.whole_graph_bytes = whole_graph_bytes
-        self.chunk_edges = chunk_edges
+        self.store, self.device, self.scratch = store, device or torch.device("cpu"), scratch
+        self.batch_size, self.ranking_memory = batch_size, ranking_memory
+        self.whole_graph_bytes, self.chunk_edges = whole_graph_bytes, chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
         self.kept: KeptLayers | KeptRows | None = None
         """Where set, vectors of all nodes come from there, and each row's bits are its own."""

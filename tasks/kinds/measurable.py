@@ -34,11 +34,8 @@ def check_graph(
 ) -> None:
     """Refuse splits that the recipe's metric is not defined on; `dataset` knows the names of classes.
 
-    Validation needs a metric whatever the splits to report.
-
-    Raises:
-        RecipeError: the metric does not fit the task.
-        DataError: naming the split and what its labels are.
+    Validation needs a metric whatever the splits to report. Raises RecipeError: the metric does not fit the task;
+    DataError: naming the split and what its labels are.
     """
     evaluator = make_evaluator(evaluate.evaluator, graph.manifest)
     kind_of(graph.manifest).measurable(evaluator, graph, class_names(dataset), evaluate.splits, warn)

@@ -75,15 +75,10 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
     have to be equal to the bit, and so have the labels of splits whose horizon ends by then. What stays of that moment
     are the seeds' own rows and what their foreign keys name. The graph is one piece, so that nodes keep their numbers.
 
-    Args:
-        recipe: of a data set whose rows are predicted at moments.
-        home: where the prepared graph is found or made; what is changed lies in its `work` folder and is removed.
-        num_seeds: seeds for each moment, half of them of that moment.
-        listener: is told what runs.
+    What is changed lies in the home's `work` folder and is removed. Each moment has `num_seeds` seeds, half of
+    them of that moment; `listener` is told what runs.
 
-    Raises:
-        NoMomentsError: the data set is of another kind.
-        RecipeError: the model reads no typed batches.
+    Raises NoMomentsError: the data set is of another kind; RecipeError: the model reads no typed batches.
     """
     recipe = recipe.model_copy(update={"partition": PARTITIONERS.config({"name": "none", "num_parts": 1})})
     data = run_stage(load_stage("ingest"), recipe, {}, home, listener=listener).parent

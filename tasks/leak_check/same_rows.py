@@ -71,11 +71,7 @@ def known_rows(data: Parent, moment: int, kind: str, rows: Array) -> dict[str, A
 
     A row is known together with its keys, and so is what they lead to, where that is of the same moment.
 
-    Args:
-        data: what ingest made.
-        moment: in the data's unit.
-        kind: node type of the rows that are asked about.
-        rows: int64 (n,) of that type.
+    `rows`, int64 (n,), are of the node type `kind` of what ingest made; `moment` is in the data's unit.
     """
     store = DatasetStore(data.folder, data.manifest)
     seen: dict[str, set[int]] = {kind: _of_moment(store, kind, rows, moment)}

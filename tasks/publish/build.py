@@ -45,9 +45,8 @@ _FILES = ".model"
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Log the training, register its model, decide on the champion, write the report.
 
-    Raises:
-        RecipeError: the gate metric was not measured.
-        StageError: MLflow cannot be reached; running again publishes what is there.
+    Raises RecipeError: the gate metric was not measured; StageError: MLflow cannot be reached; running again publishes
+    what is there.
     """
     files = context.work / _FILES
     # Before anything is stored: a mistake in the recipe must leave no half-published run.

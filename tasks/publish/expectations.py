@@ -76,9 +76,8 @@ def champion_of(recipe: Recipe, home: Home) -> Reference | None:
 def check_arrival(recipe: Recipe, ingest: Parent, reference: Reference | None, say: Say, warn: Say) -> None:
     """Compare the rows of ingested tables with a model's, and the newest with the clock.
 
-    Raises:
-        DataError: there are fewer or more than the recipe expects, or they are older.
-        RecipeError: `expect` names a table that the data has not, or ages of data without dates.
+    Raises DataError: there are fewer or more than the recipe expects, or they are older; RecipeError: `expect` names a
+    table that the data has not, or ages of data without dates.
     """
     manifest: DatasetManifest = ingest.manifest
     counts = profile.table_rows(manifest)

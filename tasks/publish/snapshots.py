@@ -79,9 +79,8 @@ def previous(home: Home, recipe: Recipe) -> SnapshotSummary | None:
 def compare(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary:
     """Return how two snapshots differ.
 
-    Returns:
-        `growth`: sizes to [before, now]; `metrics`: split to metric to [before, now]; `drift`: `degrees` and `labels`
-        to their `psi` and `tvd`, None where there is nothing to compare.
+    Returns: `growth`: sizes to [before, now]; `metrics`: split to metric to [before, now]; `drift`: `degrees` and
+    `labels` to their `psi` and `tvd`, None where there is nothing to compare.
     """
     sizes = {"nodes": [before["nodes"], now["nodes"]], "edges": [before["edges"], now["edges"]]}
     splits = {split: [before["splits"].get(split, 0), count] for split, count in now["splits"].items()}
@@ -136,9 +135,8 @@ def _label_drift(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSumma
 def label_counts(before: SnapshotSummary, now: SnapshotSummary) -> tuple[list[str], Array, Array] | None:
     """Return names of classes and how often both snapshots have them: data ingested anew may number them otherwise.
 
-    Returns:
-        names, and counts float64 (C,) of each snapshot; None where nothing tells which class is which. Classes that
-        only the first one knew stand last.
+    Returns: names, and counts float64 (C,) of each snapshot; None where nothing tells which class is which. Classes
+    that only the first one knew stand last.
     """
     counts = [summary["labels"]["counts"] for summary in (before, now)]
     names = []

@@ -34,9 +34,8 @@ TO_PARTITION = ("ingest", "preprocess", "components", "partition")
 def with_versions(recipe: Recipe, home: Home) -> Recipe:
     """Return the recipe with the versions that its registered models' names mean now; others stay as they are.
 
-    Raises:
-        RecipeError: there is no such model or version, or it has no vectors of nodes.
-        StageError: the registry cannot be reached.
+    Raises RecipeError: there is no such model or version, or it has no vectors of nodes; StageError: the registry
+    cannot be reached.
     """
     taken = []
     for config in recipe.preprocess.transforms:
@@ -163,10 +162,8 @@ def provide_vectors(
 ) -> list[StageOutcome[VectorsManifest]]:
     """Make the vectors that a recipe's features are taken from, as far as the home lacks them.
 
-    Raises:
-        RecipeError: the registry has another model under that name and version.
-        DataError: the data of the model's training is gone, or has changed.
-        StageError: the registry cannot be reached.
+    Raises RecipeError: the registry has another model under that name and version; DataError: the data of the model's
+    training is gone, or has changed; StageError: the registry cannot be reached.
     """
     made = []
     for config in missing_vectors(recipe, home):

@@ -140,11 +140,8 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
     """Rebuild a model from its files, in evaluation mode; or the control that was published in place of one.
 
     `trust_code`: sha256 of the `model.py` that you have read; it runs from now on in this process (`configs.trust`).
-
-    Raises:
-        IntegrityError: they do not fit together.
-        RecipeError: `model.py` is not what the model was trained with, or does not run here.
-        UntrustedCodeError: nobody has allowed it to run.
+    Raises IntegrityError: they do not fit together; RecipeError: `model.py` is not what the model was trained with, or
+    does not run here; UntrustedCodeError: nobody has allowed it to run.
     """
     from tasks.train.job import OWN_MODEL
     from tasks.train.state.checkpoint import rebuild_model

@@ -162,11 +162,8 @@ def adapted_recipe(
     """Return the recipe by which other data, ingested in `store`, becomes a graph that the model can read.
 
     `trained` is the recipe of the model's training; `same_tables`: the data are the very tables of that, perhaps as of
-    another moment.
-
-    Raises:
-        RecipeError: the recipe prepares data in another way than the training did.
-        DataError: the data is of another shape, or has categories that the model has no place for.
+    another moment. Raises RecipeError: the recipe prepares data in another way than the training did; DataError: the
+    data is of another shape, or has categories that the model has no place for.
     """
     check_options(recipe, trained)
     # Of nodes at all times, labels, features and the split may be others. Held-out links are no edges, and times of

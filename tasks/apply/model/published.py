@@ -42,9 +42,7 @@ class Published:
     def recipe(self) -> Recipe:
         """What it was trained by. Runs the model's own file, where it has one: nothing that only copies asks for it.
 
-        Raises:
-            RecipeError: this graphmill cannot read it.
-            UntrustedCodeError: nobody has allowed the file to run.
+        Raises RecipeError: this graphmill cannot read it; UntrustedCodeError: nobody has allowed the file to run.
         """
         return model_recipe(self.folder, self.values)
 
@@ -60,11 +58,8 @@ class Published:
     def recipe_for(self, recipe: Recipe, preprocess_key: str, store: DatasetStore) -> Recipe:
         """Return the recipe by which the data of `recipe`, ingested in `store`, becomes a graph for this model.
 
-        `preprocess_key`: key that the preprocess stage gives the recipe as it is.
-
-        Raises:
-            RecipeError: the model or the recipe cannot be used so.
-            DataError: the data is not of the training data's kind.
+        `preprocess_key`: key that the preprocess stage gives the recipe as it is. Raises RecipeError: the model or the
+        recipe cannot be used so; DataError: the data is not of the training data's kind.
         """
         if self.lineage["preprocess"]["key"] == preprocess_key:
             return recipe  # the training data: fitting finds what it found
@@ -159,10 +154,9 @@ def read_published(folder: Path, name: str) -> Published:
 def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
     """Return the recipe of a model's training with `dotted.key=value` changes of the data that it is used on.
 
-    Raises:
-        RecipeError: a change of the model itself, or an unknown option; a library that the model needs is missing.
-        IntegrityError: the recipe is missing or damaged.
-        UntrustedCodeError: the model has a file of its own, and nobody has allowed it to run.
+    Raises RecipeError: a change of the model itself, or an unknown option; a library that the model needs is missing;
+    IntegrityError: the recipe is missing or damaged; UntrustedCodeError: the model has a file of its own, and nobody
+    has allowed it to run.
     """
     place = folder / "recipe.json"
     try:

@@ -158,10 +158,7 @@ class Challenge:
         """Measure in a process of its own; `mask`, bool (rows,) or None, tells rows to leave out.
 
         With `controls` also what the first model has to beat, on all rows; with `publish` that control takes the place
-        of the first model.
-
-        Returns:
-            as `tasks.apply.measure.Measuring.run`.
+        of the first model. Returns: as `tasks.apply.measure.Measuring.run`.
         """
         work, recipe = self.context.work / ".measure", self.recipe
         shutil.rmtree(work, ignore_errors=True)
@@ -192,9 +189,8 @@ class Challenge:
 def champion_files(tracker: Tracker, champion: ModelVersion) -> Published:
     """Return the champion's files, whole: a damaged copy is fetched anew.
 
-    Raises:
-        IntegrityError, RecipeError: they are not what was published, or of another kind than this graphmill reads.
-        StageError: the store cannot be reached.
+    Raises IntegrityError, RecipeError: they are not what was published, or of another kind than this graphmill reads;
+    StageError: the store cannot be reached.
     """
     for attempt in (1, 2):
         folder = fetch_model(tracker, champion)

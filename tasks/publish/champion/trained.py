@@ -61,10 +61,7 @@ def write_trained(folder: Path, graph: Parent, ingest: Parent) -> None:
 def trained_on(files: Path, graph: Parent, ingest: Parent) -> Array | None:
     """Return which validation rows of a graph a published model was trained on: bool (n,); None where nobody knows.
 
-    Args:
-        files: the model's.
-        graph: the partition's artifact whose validation rows are asked about.
-        ingest: the data that it was made of.
+    `files` are the model's; `graph` is a partition's artifact, `ingest` the data that it was made of.
     """
     try:
         facts = json.loads((files / FACTS).read_text(encoding="utf-8"))

@@ -266,16 +266,13 @@ def best_control(
 ) -> tuple[str | None, list[str]]:
     """Return the best control that can serve in place of a model of this value, and better ones that cannot.
 
-    Args:
-        metric: of the gate.
-        higher: whether more of it is better.
-        value: the model's.
-        controls: each one's, see `controls_of`.
-        is_link: pairs have no control that serves but those of their ends' neighbours.
+    `metric` is the gate's, and `higher` whether more of it is better; `controls`: see `controls_of`; `is_link`: pairs
+    have no control that serves but those of their ends' neighbours.
     """
     model = Candidate("", metric, value, higher)
     better = {name: bar for name, bar in controls.items() if not model.beats(bar) and bar != value}
     order = sorted(better, key=lambda name: -better[name] if higher else better[name])
-    serves = [one for one in order if one in CONTROLS and CONTROLS[one].serves and not (is_link and _is_simple(one))]
-    best = serves[0] if serves else None
-    return best, order if best is None else order[: order.index(best)]
+    for number, name in enumerate(order):
+        if name in CONTROLS and CONTROLS[name].serves and not (is_link and _is_simple(name)):
+            return name, order[:number]
+    return None, order

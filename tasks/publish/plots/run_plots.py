@@ -216,8 +216,7 @@ def stage_cost(stages: Mapping[str, Manifest], what: str) -> Canvas | None:
 def for_manifest(manifest: Manifest, folder: Path, out_dir: Path) -> list[Path]:
     """Write the pictures of an artifact (dataset, graph, partition, training, evaluation) as PNG files.
 
-    Returns:
-        Paths of the files, in the order they should be looked at; empty where there is nothing to draw.
+    Returns: Paths of the files, in the order they should be looked at; empty where there is nothing to draw.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     pictures: list[tuple[str, Canvas | None]] = []

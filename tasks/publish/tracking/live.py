@@ -64,10 +64,7 @@ class LiveTracker:
 
         `warn` is called when tracking stops, with the reason, and when `close` waits.
         """
-        self._home = home
-        self._recipe = recipe
-        self._train_key = train_key
-        self._context = context
+        self._home, self._recipe, self._train_key, self._context = home, recipe, train_key, context
         self._warn = warn or (lambda text: None)
         self._waiting: list[Record] = []
         self._lock = threading.Lock()

@@ -62,9 +62,8 @@ def find_version(registry: MlflowRegistry, reference: str) -> ModelVersion:
 def fetch_model(registry: MlflowRegistry, version: ModelVersion) -> Path:
     """Return a folder with the model's files, downloaded once a home.
 
-    Raises:
-        RecipeError: it is not a model of graphmill's, or the registry's record of it leads elsewhere.
-        StageError: the store cannot be reached.
+    Raises RecipeError: it is not a model of graphmill's, or the registry's record of it leads elsewhere; StageError:
+    the store cannot be reached.
     """
     if ".." in version.source.split("/"):
         raise RecipeError(

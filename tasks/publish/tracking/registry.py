@@ -17,9 +17,7 @@ _ANY_EXPERIMENT = "Default"  # every store has it: nothing is made by looking
 def open_registry(home: Home) -> Tracker:
     """Connect to the store of registered models for reading, without making one.
 
-    Raises:
-        RecipeError: the home has none.
-        StageError: it cannot be reached.
+    Raises RecipeError: the home has none; StageError: it cannot be reached.
     """
     file = sqlite_file(tracking_uri(home))
     if file is not None and not file.exists():
