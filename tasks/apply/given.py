@@ -74,11 +74,6 @@ def _pattern(text: str) -> str:
     return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 
-def file_columns(path: Path) -> list[str]:
-    """Return the names of a file's columns. Raises DataError."""
-    return TableFiles((str(path),)).column_names()
-
-
 def read_rows(path: Path, column: str = "row") -> Array | None:
     """Return the rows' numbers in a file of ids, int64 (n,), -1 for cells that are none; None without such a column.
 
@@ -117,7 +112,7 @@ def naming(path: Path, column: str) -> Iterator[None]:
 def _called(path: Path, column: str) -> str:
     """Return what a file calls the column that `read_ids` takes for `column`, one of a pair or alone."""
     asked = [column] if column not in _PAIR else _PAIR
-    there = file_columns(path)
+    there = TableFiles((str(path),)).column_names()
     name = column if set(asked) <= set(there) else there[asked.index(column)]
     return column if name.isdecimal() else name  # lists of lines have no names
 
