@@ -23,7 +23,7 @@ from flows.pipeline.watched_data import DataWatch
 from flows.records.parameters import requested_overrides
 from flows.records.tables import stage_text
 from flows.terminal.console import format_bytes, format_seconds
-from flows.terminal.progress import ReporterListener, current_reporter
+from flows.terminal.progress import REPORTER, Reporter, RunListener
 from tasks.apply.layers import check_keeps, describe_kept
 from tasks.apply.model.needs import check_options
 from tasks.apply.model.published import Published, model_recipe, read_published
@@ -109,9 +109,9 @@ class ModelUse:
             check_keeps(self.published, self.recipe.train.device)
         check_snapshot(self.recipe)
 
-    def make_listener(self) -> ReporterListener:
+    def make_listener(self) -> Reporter | RunListener:
         """Return who hears how it goes."""
-        return ReporterListener(current_reporter())
+        return REPORTER.get() or Reporter()
 
     def run(self) -> dict[str, Any]:
         """Prepare the data, write what is wanted, and say so."""
@@ -131,8 +131,7 @@ class ModelUse:
                 self.published.export(Path(str(output)), str(self.request.format))
         else:
             with ExitStack() as stack:
-                if self.listener.reporter is not None:
-                    stack.callback(self.listener.reporter.close)
+                stack.callback(self.listener.close)
                 self._prepare()
                 record |= self._write()
                 record["data_warnings"] = self.warnings

@@ -7,7 +7,7 @@ import datetime
 from flows.deploy.deployments import DeploymentRow, list_deployments, server
 from flows.services.addresses import prefect_page
 from flows.terminal.console import out, print_facts, table
-from flows.terminal.invocation import graphmill_command
+from flows.terminal.options import graphmill_command
 
 
 def show_deployed(name: str) -> None:

@@ -20,7 +20,7 @@ from configs.errors import RecipeError
 from flows.services import supervisor
 from flows.services.postgres import check_database
 from flows.services.settings import ServiceSettings, log_path
-from flows.services.state import ServiceState, born, is_same, listens
+from flows.services.state import ServiceState, born, is_same
 from tasks.storage.home import Home
 from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation
@@ -146,23 +146,6 @@ def test_a_named_port_that_is_taken_is_refused(tmp_path: Path) -> None:
         done = graphmill(tmp_path / "home", "up", "--prefect-port", port)
     assert done.returncode == 2
     assert f"--prefect-port {port}" in done.stderr
-
-
-def test_a_server_is_told_from_one_of_another_process() -> None:
-    waiting = (
-        "import socket, time; listener = socket.create_server(('127.0.0.1', 0)); "
-        "print(listener.getsockname()[1], flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", waiting], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        port = int(other.stdout.readline())
-        with socket.create_server(("127.0.0.1", 0)) as own:
-            mine = own.getsockname()[1]
-            assert listens(other.pid, port)
-            assert not listens(other.pid, mine)
-            assert listens(os.getpid(), port), "servers may be children"
-        other.kill()
-    assert not listens(other.pid, port)
 
 
 def test_a_process_is_known_by_the_boot_and_its_tick() -> None:

@@ -32,10 +32,6 @@ class Removed:
     num_bytes: int
     reason: str
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {"what": self.what, "path": str(self.path), "bytes": self.num_bytes, "reason": self.reason}
-
 
 def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
     """Return (stage, key) of what living, young and each recipe's latest successful runs stand on."""
@@ -208,10 +204,7 @@ class _Cleaning:
         if not self.dry_run:
             self.names_gone.clear()  # what was removed before is no longer counted by the file system
         total = 0
-        for path in folder.rglob("*"):
-            status = path.lstat()
-            if path.is_dir():
-                continue
+        for status in [path.lstat() for path in folder.rglob("*") if not path.is_dir()]:
             self.names_gone[status.st_dev, status.st_ino] += 1
             if self.names_gone[status.st_dev, status.st_ino] >= status.st_nlink:
                 total += status.st_size

@@ -13,7 +13,7 @@ from flows.services.addresses import mlflow_page, prefect_page
 from flows.services.settings import read_settings
 from flows.services.state import is_up
 from flows.terminal.console import print_facts
-from flows.terminal.invocation import graphmill_command
+from flows.terminal.options import graphmill_command
 from tasks.storage.home import Home
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from flows.records.run_record import RunRecord, new_record
 from flows.records.tables import stage_text
 from flows.services.addresses import check_answers, check_tracking_store, is_away, server_went_away
 from flows.services.environment import own_server_url, prepare_environment
-from flows.terminal.console import Reporter, err, out
+from flows.terminal.console import err, out
+from flows.terminal.progress import REPORTER, Reporter
 from flows.terminal.room import check_home
 from flows.terminal.selection import Selection, select_stages
 from flows.terminal.waiting import waiting
@@ -144,7 +145,7 @@ def _run_from_cache(home: Home, request: RunRequest, recipe: Recipe, selection: 
     if not record_cached_run(home, record, outcomes):
         return None
     for name, stage in record.stages.items():
-        reporter.finish(name, stage_text(stage))
+        reporter.end(name, stage_text(stage))
     for text in said:
         reporter.message("ingest", text)
     reporter.close()
@@ -213,8 +214,6 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
     with waiting("loading Prefect"):
         import httpx
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-
-    from flows.terminal.progress import REPORTER
 
     quiet = {}
     if server is not None:

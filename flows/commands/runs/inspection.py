@@ -16,7 +16,7 @@ from flows.records.run_record import RunRecord, all_runs
 from flows.records.tables import metric_table, stage_rows
 from flows.services.addresses import connect
 from flows.terminal.console import format_bytes, format_seconds, out, print_facts, table
-from flows.terminal.invocation import graphmill_command
+from flows.terminal.options import graphmill_command
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home

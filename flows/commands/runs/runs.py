@@ -11,8 +11,8 @@ from typing import Any
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.records.run_record import RunRecord, all_runs, settled
-from flows.terminal.ages import parse_age
 from flows.terminal.console import format_seconds, out, table
+from flows.terminal.options import parse_age
 from tasks.publish.gate.rules import higher_is_better
 from tasks.storage.home import Home
 
