@@ -64,10 +64,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply `dotted.key=value` overrides.
 
     Relative paths inside a recipe are relative to the current folder. `${NAME}` and `${NAME:-default}` are taken from
-    the environment.
-
-    Raises:
-        RecipeError: naming the file and the key, with a way out.
+    the environment. Raises RecipeError: naming the file and the key, with a way out.
     """
     path = find_recipe(name_or_path)
     data = read_yaml(path)
@@ -79,8 +76,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe that a person names on the command line: the file of a model that it names is theirs, and may run.
 
-    Raises:
-        RecipeError: as `load_recipe`.
+    Raises RecipeError: as `load_recipe`.
     """
     with own_files():
         return load_recipe(name_or_path, overrides)
@@ -156,8 +152,7 @@ def _title(path: str, usual: str) -> str:
 def stored_options(components: registry.Registry, value: Any, copy: Path, source: str) -> ComponentConfig:
     """Return a component's options as a stored model has them; `copy` as `Registry.config` takes it.
 
-    Raises:
-        RecipeError: beside what that raises, what this installation, or this version, has against them.
+    Raises RecipeError: beside what that raises, what this installation, or this version, has against them.
     """
     try:
         return components.config(value, copy)
@@ -203,8 +198,7 @@ def dump_recipe(recipe: Recipe) -> dict[str, Any]:
 def _check_values(value: Any, at: tuple[Any, ...], source: str) -> None:
     """Refuse what YAML could not bring, but JSON, the environment, a command line or another program may.
 
-    Raises:
-        RecipeError: half of a character, naming the key, or more than MAX_DEPTH levels.
+    Raises RecipeError: half of a character, naming the key, or more than MAX_DEPTH levels.
     """
     if len(at) > MAX_DEPTH:
         raise RecipeError(f"{source}: {at[0]}: more than {MAX_DEPTH} levels")

@@ -47,8 +47,7 @@ class Planned:
 def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
     """Check every partition's recipe, and say which run.
 
-    Raises:
-        RecipeError: naming the partition whose recipe or snapshot is not right; nothing was created.
+    Raises RecipeError: naming the partition whose recipe or snapshot is not right; nothing was created.
     """
     deployment = find_deployment(client, backfill.deployment, backfills=True)
     runs = store.runs_of(client, backfill)
@@ -110,8 +109,7 @@ def partition_recipe(deployment: Any, partition: Partition) -> Recipe:
 def create(client: Any, home: Home, backfill: Backfill, *, pause_schedule: bool) -> tuple[Backfill, list[Planned]]:
     """Make the backfill, or finish making it; what is there is not made again.
 
-    Raises:
-        RecipeError: a backfill of this id asks for something else, or a partition's recipe is not right.
+    Raises RecipeError: a backfill of this id asks for something else, or a partition's recipe is not right.
     """
     there = store.find(client, backfill.id)
     if there is not None:

@@ -208,17 +208,7 @@ class _Run:
         here: Here | None,
         made_before: dict[str, StageRecord],
     ) -> None:
-        """Nothing runs yet.
-
-        Args:
-            home: of artifacts.
-            recipe: of all stages.
-            selection: which of them run.
-            record: filled in stage by stage.
-            listener: hears how it goes.
-            here: what other machines see of this one.
-            made_before: by an earlier start of this very run.
-        """
+        """`here`: what other machines see of this one; `made_before`: by an earlier start of this very run."""
         self.home, self.recipe, self.selection = home, recipe, selection
         self.record, self.listener, self.here = record, listener, here
         self._made_before = made_before

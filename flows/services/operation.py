@@ -52,9 +52,8 @@ def checked_options(named: dict[str, Any]) -> dict[str, Any]:
 def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
     """Start the supervisor unless it lives, and wait until all services are healthy; `named`: options by their names.
 
-    Raises:
-        RecipeError: options that cannot be, or that differ from those of the services that run.
-        StageError: a service did not come up; its log's last lines are in the message.
+    Raises RecipeError: options that cannot be, or that differ from those of the services that run; StageError: a
+    service did not come up; its log's last lines are in the message.
     """
     check_home(home)
     options = checked_options(named)
@@ -187,8 +186,7 @@ def _signal(process: int, number: signal.Signals) -> None:
 def run_worker(home: Home, pool: str, limit: int) -> None:
     """Become a worker of the servers that the environment names.
 
-    Raises:
-        StageError: there is no PREFECT_API_URL, or its server cannot be prepared.
+    Raises StageError: there is no PREFECT_API_URL, or its server cannot be prepared.
     """
     from flows.services.addresses import connect
     from flows.services.bootstrap import prepare_server
@@ -199,10 +197,13 @@ def run_worker(home: Home, pool: str, limit: int) -> None:
     prepare_server(pool)
     kept = read_settings(home) or ServiceSettings()
     service = worker_service(home, kept.model_copy(update={"pool": pool, "limit": limit}))
-    # This process's own servers stand for those of the settings, which may be another machine's or none.
+    os.chdir(ROOT)
+    os.execve(sys.executable, service.command, with_named_servers(service_environment(service)))
+
+
+def with_named_servers(environment: dict[str, str]) -> dict[str, str]:
+    """Let this process's own servers stand for those of the settings, which may be another machine's or none."""
     prefect = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_UI_URL")
     servers = (*prefect, "MLFLOW_TRACKING_URI", "GRAPHMILL_TRACKING")
-    environment = {name: value for name, value in service_environment(service).items() if name not in servers}
-    environment |= {name: os.environ[name] for name in servers if name in os.environ}
-    os.chdir(ROOT)
-    os.execve(sys.executable, service.command, environment)
+    others = {name: value for name, value in environment.items() if name not in servers}
+    return others | {name: os.environ[name] for name in servers if name in os.environ}

@@ -175,11 +175,8 @@ def write_settings(home: Home, settings: ServiceSettings) -> None:
 def resolve(given: ServiceSettings) -> ServiceSettings:
     """Choose ports and credentials where they are still open.
 
-    Port 0 is "choose"; a port of `named_ports` is that one or none.
-
-    Raises:
-        RecipeError: a port is taken, the host is no address of this machine, the pool cannot be called so, the
-            database is not PostgreSQL.
+    Port 0 is "choose"; a port of `named_ports` is that one or none. Raises RecipeError: a port is taken, the host is no
+    address of this machine, the pool cannot be called so, the database is not PostgreSQL.
     """
     _check_database(given.database)
     if not given.host.strip():  # a socket would take it for every interface, without a password

@@ -38,7 +38,11 @@ def show_status(home: Home, *, as_json: bool) -> bool:
     out().print(rows)
     if not up:
         out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
-    print_facts(out(), [("database", _database_text(home, settings)), ("logs", str(log_path(home, "worker").parent))])
+    database = f"SQLite in {home.prefect} and {home.mlflow}"
+    if settings.database is not None:
+        scheme, _, rest = settings.database.partition("://")
+        database = f"{scheme}://{rest.rpartition('@')[2]}"
+    print_facts(out(), [("database", database), ("logs", str(log_path(home, "worker").parent))])
     return healthy
 
 
@@ -53,13 +57,6 @@ def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict
             for name, service in state.services.items()
         },
     }
-
-
-def _database_text(home: Home, settings: ServiceSettings) -> str:
-    if settings.database is None:
-        return f"SQLite in {home.prefect} and {home.mlflow}"
-    scheme, _, rest = settings.database.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
 def show_log(home: Home, service: str, lines: int, *, follow: bool) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from configs.errors import RecipeError
 from flows.services.commands import prefect_service
-from flows.services.operation import checked_options
+from flows.services.operation import checked_options, with_named_servers
 from flows.services.settings import ServiceSettings, resolve
 from tasks.storage.home import Home
 
@@ -91,3 +91,17 @@ def test_prefect_keeps_its_history_for_as_long_as_up_was_told(
 def test_history_is_kept_a_day_at_least(text: str) -> None:
     with pytest.raises(RecipeError, match=r"^--keep-runs .*(is not an age|a day at least)"):
         checked_options({"keep_runs": text})
+
+
+def test_named_servers_stand_for_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_AUTH_STRING", "PREFECT_UI_URL", "GRAPHMILL_TRACKING"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PREFECT_API_URL", "http://other:4200/api")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://other:5000")
+    own = {"PREFECT_API_URL": "http://127.0.0.1:0/api", "GRAPHMILL_TRACKING": "home", "HOME": "/"}
+    # Another machine's MLflow is no store of this home: its name must not stand in cache keys.
+    assert with_named_servers(own) == {
+        "HOME": "/",
+        "PREFECT_API_URL": "http://other:4200/api",
+        "MLFLOW_TRACKING_URI": "http://other:5000",
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -83,7 +83,12 @@ def run(home: Home, request: RunRequest) -> RunRecord | None:
             if request.as_json:
                 print(json.dumps(failure_json(home, request.recipe, ending.TerminatedError())), flush=True)
 
-        with ending.closing(say_cancelled), _seen_by_others(home, recipe) if over_machines else nullcontext():
+        with ending.closing(say_cancelled), ExitStack() as stack:
+            if over_machines:  # others see that this command is there, long before a server has started
+                from tasks.train.ranks.presence import announced
+
+                check_home(home)
+                stack.enter_context(announced(home, with_versions(recipe, home)))
             record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose)
     show_outcome(err() if request.as_json else out(), home, record)
     if request.as_json:
@@ -111,14 +116,6 @@ def _placed(request: RunRequest, selection: Selection) -> tuple[RunRequest, Reci
 def _over_machines(request: RunRequest, selection: Selection, recipe: Recipe | None = None) -> bool:
     asked = request.hosts is not None or request.ssh or "train" in selection.stages
     return asked or (recipe is not None and take_part(recipe, selection.stages))
-
-
-def _seen_by_others(home: Home, recipe: Recipe) -> AbstractContextManager[object]:
-    """Let other machines of a training see that this command is there, long before a server has started."""
-    from tasks.train.ranks.presence import announced
-
-    check_home(home)
-    return announced(home, with_versions(recipe, home))
 
 
 def _run_from_cache(home: Home, request: RunRequest, recipe: Recipe, selection: Selection) -> RunRecord | None:
@@ -197,16 +194,19 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
     """Have a Prefect server for the flows that the block calls: the user's own (None), else one that starts now."""
     check_home(home)
     prepare_environment(home, verbose=verbose)
-    with ExitStack() as stack:
-        stack.enter_context(_raise_the_reason())
-        stack.enter_context(ending.prompt_ending())
-        stack.enter_context(temporary_folder(home))
-        own = own_server_url()
-        if own is not None:
-            check_answers(own)
-        else:
-            err().print("starting a Prefect server for this run", style="dim")
-        yield None if own else stack.enter_context(embedded_server(home))
+    try:
+        with ending.prompt_ending(), temporary_folder(home), ExitStack() as stack:
+            own = own_server_url()
+            if own is not None:
+                check_answers(own)
+            else:
+                err().print("starting a Prefect server for this run", style="dim")
+            yield None if own else stack.enter_context(embedded_server(home))
+    except BaseException:
+        why = ending.reason()
+        if why is None:
+            raise
+        raise why from None
 
 
 def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: bool) -> T:
@@ -246,14 +246,3 @@ def _flush_prefect() -> None:
     patience = 0.5 if ending.is_ending() else 10.0
     APILogWorker.drain_all(timeout=patience)
     EventsWorker.drain_all(timeout=patience)
-
-
-@contextmanager
-def _raise_the_reason() -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        why = ending.reason()
-        if why is None:
-            raise
-        raise why from None
