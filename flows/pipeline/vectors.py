@@ -14,7 +14,7 @@ from flows.terminal.progress import RunListener
 from tasks.calls import StageRecord
 from tasks.publish.vectors import provide_vectors
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS
+from tasks.storage.outcomes import VECTORS
 
 
 class Use(Protocol):

@@ -1,6 +1,6 @@
 """What an evaluation says of a run, typed, for all who show it: the report, MLflow's description, terminal and pages.
 
-What the gate says is `tasks.storage.manifests.GateRecord`.
+What the gate says is `tasks.storage.outcomes.GateRecord`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from configs.metric_names import telling
 from tasks.storage.controls import CONTROLS
-from tasks.storage.manifests import EvalReport
+from tasks.storage.outcomes import EvalReport
 
 Metrics = Mapping[str, Mapping[str, float]]
 """Split to metric to value."""

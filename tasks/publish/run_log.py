@@ -16,7 +16,8 @@ from tasks.publish.tracking.records import read_records, thin
 from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent
 from tasks.storage.home import Home
-from tasks.storage.manifests import DatasetManifest, EvalReport, RunResult
+from tasks.storage.manifests import DatasetManifest
+from tasks.storage.outcomes import EvalReport, RunResult
 
 
 def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:

@@ -21,7 +21,7 @@ from flows.records.run_record import RunRecord, now_text
 from tasks.processes.run_context import current_run
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import PublishManifest
+from tasks.storage.outcomes import PublishManifest
 from tests.support import COMMON, stage_entry
 
 DRIFT = {

@@ -12,7 +12,8 @@ import pytest
 from benchmarks.baseline_tables import RECIPES
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import DatasetManifest, EvalReport
+from tasks.storage.manifests import DatasetManifest
+from tasks.storage.outcomes import EvalReport
 from tests.flows.conftest import graphmill
 
 pytestmark = pytest.mark.timeout(900)

@@ -20,7 +20,7 @@ from tasks.storage.artifacts import ArtifactStore, file_lock, is_locked
 from tasks.storage.home import Home
 from tasks.storage.home_files.temporary import PREFIX
 from tasks.storage.home_files.temporary import lock_path as lock_path_of_temporary
-from tasks.storage.manifests import VECTORS
+from tasks.storage.outcomes import VECTORS
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from flows.terminal.options import graphmill_command
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS, Manifest, VectorsManifest, is_at_once
+from tasks.storage.manifests import Manifest
+from tasks.storage.outcomes import VECTORS, VectorsManifest, is_at_once
 
 _LIST_SHOWN, _RECORDS_SHOWN = 8, 20
 # Shown in a table or a line of their own.

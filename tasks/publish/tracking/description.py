@@ -10,7 +10,8 @@ from tasks.markdown import plain_markdown
 from tasks.publish.facts import metric_names, score_rows
 from tasks.publish.tracking.records import flatten
 from tasks.stage import Parent
-from tasks.storage.manifests import DatasetManifest, EvalReport, GateRecord
+from tasks.storage.manifests import DatasetManifest
+from tasks.storage.outcomes import EvalReport, GateRecord
 
 _MAIN = (
     "seed",
