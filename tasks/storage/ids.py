@@ -194,9 +194,8 @@ def find_rows(
         rows: int64 (n,), which of several rows with one id is meant; read for such ids only.
         row_column: the column that `rows` would stand in, for messages.
 
-    Raises:
-        DataError: texts are asked for, and the ids are numbers; an id stands in several rows, and `rows` does not tell
-            which of them is meant.
+    Raises DataError: texts are asked for, and the ids are numbers; an id stands in several rows, and `rows` does not
+    tell which of them is meant.
     """
     if dataset is None or table not in dataset:
         numbers = np.asarray(as_kind(ids, pa.int64()))

@@ -16,7 +16,6 @@ import yaml
 from typer.testing import CliRunner
 
 from flows.cli import app
-from tests.flows.conftest import TINY
 
 
 @pytest.fixture
@@ -62,14 +61,6 @@ def test_columns_that_the_recipe_does_not_name(place: Path) -> None:
     assert "not read    n.csv: x\n" in shown
     write(NODES, EDGES)
     assert check("mine.yaml")[1]["unread"] == {}
-
-
-def test_data_that_no_disk_holds(place: Path) -> None:
-    """As `run` refuses it: before anything is generated."""
-    sizes = [f"dataset.{key}" for key in ("num_nodes=2000000000", "num_edges=2000000000", "feature_dim=1024")]
-    shown = CliRunner().invoke(app, ["--home", "home", "check", "quickstart", *sizes])
-    assert shown.exit_code == 1
-    assert "GB free; free some" in str(shown.exception)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -169,14 +160,6 @@ def test_what_only_later_stages_would_refuse(
     (said,) = [one["message"] for one in found["mistakes"]]
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(said)
-
-
-def test_data_that_is_no_table(place: Path) -> None:
-    Path("tiny.yaml").write_text(yaml.safe_dump(TINY))
-    code, found, _ = check("tiny.yaml", "dataset.num_nodes=200")
-    assert code == 0
-    assert found["nodes"] == {"node": 200}
-    assert found["tables"] == {}
 
 
 @pytest.mark.parametrize(
