@@ -31,7 +31,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"predict": {"target": {"sum": "buys"}}}, r"sum: buys names no column; write sum: buys\.COLUMN"),
     (
         {"predict": {"target": {"none": "buys", "any": "buys"}}},
-        r"one of none, any, count, sum, mean, links and together says what is predicted, not 2",
+        r"one of none, any, count, sum, mean, links, together says what is predicted, not 2",
     ),
     (
         {"predict": {"target": {"count": "lines"}}},
