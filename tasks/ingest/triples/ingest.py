@@ -11,7 +11,7 @@ import pyarrow.compute as compute
 
 from tasks.arrays import Array, blocks
 from tasks.ingest.tables.hints import similar_texts
-from tasks.ingest.triple_tables import TripleTables, write_entities, write_ids, write_relations
+from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.features import FeatureMatrix
 from tasks.ingest.triples.intake import read_triples
@@ -25,7 +25,7 @@ from tasks.ingest.triples.policies import (
     uses,
 )
 from tasks.ingest.triples.sources import Sources
-from tasks.ingest.writer import DatasetWriter
+from tasks.ingest.writer import DatasetWriter, write_ids
 from tasks.readers.columns import is_text
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, FeatureColumn
