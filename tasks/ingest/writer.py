@@ -1,6 +1,6 @@
 """Write Parquet tables in shards: typed, compressed, never more than a row group in memory.
 
-Ids of edges take byte-stream-split and lz4: 3.6 bytes an edge of 6 M sorted by source, read at 290 M edges/s; zstd takes
+Ids of edges take byte-stream-split and lz4: 3.6 bytes an edge of 6 M sorted by source, read at 290 M edges/s; zstd has
 3.3 bytes and is read at 148 (one thread, Zen 5, 2026). Features and texts take zstd: floats have bits that
 only an entropy coder saves. Ids never get a dictionary, which would be as long as the column; ascending ones are
 delta-packed.
