@@ -301,23 +301,23 @@ def guess_target(guesses: dict[str, Guess]) -> PredictGuess | None:
     """Return what may be predicted: rows of a table that many name, by those that name it at some time."""
     options = []
     for name, guess in guesses.items():
-        for target, column in guess.foreign.items():
+        for column in guess.foreign.values():
             entity = guesses[column]
             if guess.time is None or guess.newest <= guess.oldest or entity.key is None or column == name:
                 continue
             options.append(
-                (usual_score(column, PREDICTED), usual_score(name, COUNTED), guess.table.num_rows, column, name, target)
+                (usual_score(column, PREDICTED), usual_score(name, COUNTED), guess.table.num_rows, column, name)
             )
     if not options:
         return None
-    *_, entity, target, _ = max(options)
-    rows, first = guesses[target], guesses[target].oldest
+    *_, predicted, counted = max(options)
+    rows, first = guesses[counted], guesses[counted].oldest
     span = rows.newest - first
     horizon = max(1, span // 10)
     if rows.unit == "seconds":
         horizon = max(day for day in _USUAL_DAYS if day <= max(1, span // DAY // 10)) * DAY
     last = end_of_data(rows.newest, rows.unit) - horizon
-    if guesses[entity].time:
-        first = max(first, guesses[entity].oldest)
+    if guesses[predicted].time:
+        first = max(first, guesses[predicted].oldest)
     count = int(np.clip((last - first) // horizon - 1, 2, 8))
-    return PredictGuess(entity, target, horizon, last - count * horizon, last, rows.unit)
+    return PredictGuess(predicted, counted, horizon, last - count * horizon, last, rows.unit)

@@ -127,7 +127,7 @@ def _form_lines(guess: Guess) -> list[str]:
     doubt = [f"{column} may be {other[1]} as well" for column, other in fitting.items() if len(other) > 1]
     shown = "{" + ", ".join(f'{_scalar(column)}: "{form}"' for column, form in forms.items()) + "}"
     if list(forms) == [guess.time]:
-        shown = f'"{forms[guess.time]}"'
+        shown = f'"{next(iter(forms.values()))}"'
     return [_with_note(f"  time_format: {shown}", "; ".join(doubt) or None)]
 
 
