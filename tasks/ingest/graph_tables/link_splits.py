@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -28,9 +27,6 @@ from tasks.negatives import draw_pool
 from tasks.sizes import BYTES_A_PAIR, need_memory
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import LEFT_OUT, SPLITS
-
-_SURE = 3.0
-"""Edges that a split has on average where it is empty once in 20 times."""
 
 
 class LinkSplitter:
@@ -164,18 +160,9 @@ class LinkSplitter:
         self.writer.write(f"split/{name}_negative", {end: ids.astype(self._kind) for end, ids in drawn.items()})
 
     def _refuse_empty(self, name: str, total: int) -> None:
-        """Say how many edges a split that got none would need, and a way out."""
-        by, share = self.split.by, float(getattr(self.split, name))
-        if by == "ratio" and share > 0:
-            need = math.ceil(_SURE / share)
-            raise DataError(
-                f"has {total:,} edges, and the {name} split is empty: for a share of {share:g} some {need:,} are "
-                "needed; add edges, or hold out larger shares: dataset.split.train=0.4 dataset.split.valid=0.3 "
-                "dataset.split.test=0.3 (some 10 edges)",
-                path=self.edges.names,
-            )
-        where = self.split.column or self.split.files.get(name) or f"dataset.split, by {by}"
-        way_out = f"; raise dataset.split.{name}" if by == "ratio" else ""
+        """Say which split got no edge, and a way out."""
+        where = self.split.column or self.split.files.get(name) or f"dataset.split, by {self.split.by}"
+        way_out = f"; add edges, or raise dataset.split.{name}" if self.split.by == "ratio" else ""
         raise DataError(f"the {name} split is empty ({total:,} edges in all; {where}){way_out}", path=self.edges.names)
 
     def _read_pairs(self, name: str) -> None:

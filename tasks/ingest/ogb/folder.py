@@ -82,17 +82,16 @@ def ingest_folder(folder: Path, meta: OgbMeta, categorical: bool, context: Stage
         if meta.task == "graph":
             _write_graphs(job)
         if meta.task == "link":
-            _write_link_splits(job, splits)
+            for split in SPLITS:
+                positive, negative = link_split(splits, split, job.total_nodes(target))
+                writer.write(f"split/{split}", positive)
+                if negative is not None and split != "train":
+                    writer.write(f"split/{split}_negative", negative)
         else:
             _write_index_splits(job, splits)
         write_mappings(folder, raw, meta, writer, context)
-    return _fields(job)
-
-
-def _fields(job: _Job) -> dict[str, Any]:
-    raw, meta = job.raw, job.meta
     return dataset_fields(
-        job.writer,
+        writer,
         meta.name,
         meta.task_type,
         num_classes=meta.num_classes,
@@ -108,7 +107,7 @@ def _fields(job: _Job) -> dict[str, Any]:
             EdgeType(source=s, relation=r, target=t, num_edges=int(n.sum()), features=job.edge_features[s, r, t])
             for (s, r, t), n in raw.num_edges.items()
         ],
-        target_type=job.target,
+        target_type=target,
         checks=job.checks,
     )
 
@@ -159,7 +158,8 @@ class _Columns:
                 self._takers[column] = Taker(rows.path, rows.chunks(dtype, 1), *counts)
                 self._weights = WeightCheck(rows.path) if column == "weight" else self._weights
         # Molecules' features have a known width; that of others is known when the first rows are read.
-        self.step = _chunk_rows(self.features.width if self.features else 1)
+        width = self.features.width if self.features else 1
+        self.step = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // (8 * max(1, width))))
 
     def take(self, count: int) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the next rows of features and of the additional columns."""
@@ -177,11 +177,6 @@ class _Columns:
         if self._weights is not None:
             self._weights.finish()
         return (self.features.describe(),) if self.features else ()
-
-
-def _chunk_rows(width: int) -> int:
-    """Rows to handle at a time, so that a chunk of `width` numbers a row stays small."""
-    return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // (8 * max(1, width))))
 
 
 def _write_nodes(job: _Job, kind: str) -> None:
@@ -259,7 +254,7 @@ def _write_graphs(job: _Job) -> None:
     nodes, edges = job.raw.num_nodes[NODE], job.raw.num_edges[EDGE]
     taker = _label_taker(job, len(nodes))
     with job.writer.table("graphs") as table:
-        for first, n in _portions(len(nodes), _chunk_rows(job.label_kind.width)):
+        for first, n in _portions(len(nodes), max(1, _CHUNK_ROWS // job.label_kind.width)):
             table.write(
                 {
                     "graph_id": np.arange(first, first + n, dtype=np.int64),
@@ -281,11 +276,3 @@ def _write_index_splits(job: _Job, folder: Path) -> None:
     assert job.labelled is not None
     say_unlabelled(job.labelled, what, job.context)
     write_row_splits(job.writer, index_splits(folder, len(job.labelled)), job.labelled, what, has_rows=True)
-
-
-def _write_link_splits(job: _Job, folder: Path) -> None:
-    for split in SPLITS:
-        positive, negative = link_split(folder, split, job.total_nodes(job.target))
-        job.writer.write(f"split/{split}", positive)
-        if negative is not None and split != "train":
-            job.writer.write(f"split/{split}_negative", negative)

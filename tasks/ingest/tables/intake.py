@@ -144,11 +144,9 @@ class Intake:
             raise first
 
     def report(self, context: StageContext) -> None:
-        """All tables were read: tell hints, and what a mistake kept from being read. Raises TableError for mistakes."""
+        """All tables were read: tell hints. Raises TableError for mistakes."""
         for hint in self.hints:
             context.warn(hint)
-        for part in self.problems.unread:
-            context.warn(f"a mistake ended the reading of a table; not checked: {part}")
         self.problems.raise_any()
 
     def find_unread(self, tables: Iterable[FilesConfig]) -> None:
@@ -206,8 +204,8 @@ class Intake:
 
 
 def as_number(files: str, cell: str) -> str:
-    """Say that an id with zeros in front is read as a number."""
-    number = int(cell)
+    """Say that an id with zeros in front, or a hexadecimal one, is read as a number."""
+    number = int(cell, 16 if "x" in cell.lower() else 10)
     return (
         f"{files}: the id {cell.strip()} is read as the number {number}, and {number} is the same id; "
         "dataset.text_ids=true tells them apart"

@@ -114,28 +114,6 @@ def check_time_format(where: str, column: str | None, time_format: str | None) -
         raise ValueError(f"{named} has {why}, and does not say which day is meant; {example}")
 
 
-_DIGITS = {"Y": 4, "G": 4, "j": 3, "f": 6, "u": 1, "w": 1} | dict.fromkeys("mdHIMSyUWV", 2)
-
-
-def full_width(time_format: str) -> re.Pattern[str] | None:
-    """Return what texts must match where parts of a form stand side by side; None where none do.
-
-    Python's strptime takes `1022023` for the 10th of February by `%d%m%Y`, and no less readily than `10022023`: without
-    a separator, only digits in full tell the parts apart.
-    """
-    parts = re.findall("%.|[^%]+", time_format, re.DOTALL)
-    is_value = [False, *(part[0] == "%" and part != "%%" for part in parts), False]
-    beside = [is_value[i + 1] and (is_value[i] or is_value[i + 2]) for i in range(len(parts))]
-    if not any(beside):
-        return None
-    pieces: list[str] = []
-    for part, near in zip(parts, beside, strict=True):
-        piece = rf"\d{{{_DIGITS[part[1]]}}}" if near and part[1] in _DIGITS else "(?s:.+)"
-        if piece != "(?s:.+)" or pieces[-1:] != [piece]:  # one after the other would be tried at all places
-            pieces.append(piece)
-    return re.compile("".join(pieces))
-
-
 def missing_by_column(
     missing: Missing | Mapping[str, Missing], features: tuple[str, ...], categorical: tuple[str, ...]
 ) -> dict[str, Missing]:

@@ -89,7 +89,7 @@ def checked_ids(ids: pa.Array, name: object, column: object = None) -> pa.Array 
     return ids
 
 
-def label_column(values: pa.Array, kind: str, name: object, column: object = None) -> Labels:
+def label_column(values: pa.Array, name: object, column: object = None) -> Labels:
     """Return the task type, the column `label`, and the names of classes in the order of their codes.
 
     Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 and -100 are none.
@@ -103,20 +103,14 @@ def label_column(values: pa.Array, kind: str, name: object, column: object = Non
             raise DataError(f"is {values.type}; labels are texts or numbers", path=name, column=column)
         numbers = np.asarray(compute.fill_null(values.cast(pa.float64(), safe=False), np.nan), np.float64)
         there = numbers[~np.isnan(numbers)]
-        if kind == "amounts" or (kind == "auto" and (there != np.floor(there)).any()):
+        if (there != np.floor(there)).any():
             amounts = to_labels(numbers[:, None], LabelKind("regression", 0, 1), name, column=column)
             return "regression", amounts, None
-        if (there != np.floor(there)).any() or (np.abs(there) > _MAX_EXACT).any():
-            raise DataError("a class is no whole number; set dataset.label_kind=amounts", path=name, column=column)
+        if (np.abs(there) > _MAX_EXACT).any():
+            raise DataError("a class is beyond 2^53; write classes as texts", path=name, column=column)
         whole = pa.array(np.nan_to_num(numbers, nan=-1).astype(np.int64))
         values = compute.if_else(pa.array(np.isnan(numbers)), None, whole).cast(pa.string())
-    elif kind == "amounts":
-        raise DataError("holds texts, and dataset.label_kind=amounts wants numbers", path=name, column=column)
-    return ("multiclass", *_classes(values, name, column))
-
-
-def _classes(values: pa.Array, name: object, column: object) -> tuple[np.ndarray, pa.Array]:
-    """Number classes in ascending order, as numbers where all are numbers."""
+    # Classes are numbered in ascending order, as numbers where all are numbers.
     texts = compute.fill_null(values.cast(pa.string()), "")
     keys = whole_numbers(compute.unique(texts.filter(compute.not_equal(texts, ""))))
     keys = keys.take(compute.sort_indices(keys))
@@ -124,10 +118,10 @@ def _classes(values: pa.Array, name: object, column: object) -> tuple[np.ndarray
         keys = keys.slice(count_no_label(keys.slice(0, len(NO_LABEL) + 1).to_pylist()))
     names = keys.cast(pa.string())
     if len(names) < 2:
-        there = f"has 1 class ({names[0]})" if len(names) else "has no label"
-        raise DataError(f"{there}; two classes are needed: leave labels out", path=name, column=column)
+        count = f"has 1 class ({names[0]})" if len(names) else "has no label"
+        raise DataError(f"{count}; two classes are needed: leave labels out", path=name, column=column)
     codes = compute.fill_null(compute.index_in(texts, value_set=names), -1)
-    return np.asarray(codes).astype(np.int64), names
+    return "multiclass", np.asarray(codes).astype(np.int64), names
 
 
 NO_LABELS: Labels = (LAYOUT, pa.array([], pa.int64()), None)

@@ -96,7 +96,7 @@ def _beside(config: VectorFilesConfig, num_rows: int) -> tuple[pa.Array | None, 
         ids = checked_ids(given, names)
     if config.labels:
         names = ", ".join(config.labels)
-        labels = label_column(read_column(config.labels, num_rows, "labels"), config.label_kind, names)
+        labels = label_column(read_column(config.labels, num_rows, "labels"), names)
     return ids, labels
 
 
@@ -139,7 +139,7 @@ def _of_table(config: VectorFilesConfig, context: StageContext) -> Gathered:
     shown = list(roles.kept)
     if roles.label is not None:
         try:
-            labels = label_column(_as_numbers(whole[roles.label]), config.label_kind, files, roles.label)
+            labels = label_column(_as_numbers(whole[roles.label]), files, roles.label)
         except DataError as error:
             if config.label is not None:
                 raise
@@ -156,8 +156,6 @@ def _of_table(config: VectorFilesConfig, context: StageContext) -> Gathered:
     for hint in intake.hints:
         context.warn(hint)
     _say_what_is_what(context, table)
-    if ids is None and roles.id is None:
-        _propose_ids(context, {name: whole[name] for name in roles.kept})
     return Gathered(num_rows, table.chunks, ids, labels, kept)
 
 
@@ -170,16 +168,6 @@ def _say_what_is_what(context: StageContext, table: TableVectors) -> None:
     facts += [f"{what}: {name}" for what, name in (("ids", roles.id), ("labels", roles.label)) if name]
     facts += [f"kept: {', '.join(roles.kept[:10])}{', ...' if len(roles.kept) > 10 else ''}"] if roles.kept else []
     context.message("; ".join(facts))
-
-
-def _propose_ids(context: StageContext, kept: dict[str, pa.Array]) -> None:
-    """Say which column names rows, where none is called `id`: the first of texts or whole numbers without a repeat."""
-    for name, values in kept.items():
-        if not (is_text(values.type) or (pa.types.is_integer(values.type) and name.lower().endswith("id"))):
-            continue
-        if not values.null_count and len(values) > 1 and compute.count_distinct(values).as_py() == len(values):
-            context.message(f"rows are numbered; to search and show them by their own ids: dataset.id={name}")
-            return
 
 
 def _together(parts: list[pa.Array]) -> pa.Array:
