@@ -56,9 +56,8 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str, most_bytes: i
 
     Extension types (uuid, json, tensors) become what stores them, halves float32.
 
-    Raises:
-        DataError: a text that is not UTF-8 or longer than `most_bytes`, offsets or indices that lead nowhere, a time
-            zone that is not known.
+    Raises DataError: a text that is not UTF-8 or longer than `most_bytes`, offsets or indices that lead nowhere, a time
+    zone that is not known.
     """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage

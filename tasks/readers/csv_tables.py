@@ -181,8 +181,7 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
 
     Without a header, columns are called `0`, `1`, ...
 
-    Raises:
-        DataError: see `tasks.readers.streams`; a name stands twice. Damage found later is reported likewise.
+    Raises DataError: see `tasks.readers.streams`; a name stands twice. Damage found later is reported likewise.
     """
     try:
         with open_stream(path) as stream:

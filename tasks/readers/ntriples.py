@@ -61,8 +61,7 @@ class Statements:
 def read_ntriples(path: Path, *, literals: bool) -> Iterator[Statements]:
     """Yield the triples of a file; without `literals` those whose object is one are left out.
 
-    Raises:
-        DataError: see `read_lines`; a line that is no triple, named with its number.
+    Raises DataError: see `read_lines`; a line that is no triple, named with its number.
     """
     for first, lines in read_lines(path):
         found = _matched(lines)

@@ -42,9 +42,8 @@ def parquet_error(error: Exception, path: Path) -> DataError:
 def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file.
 
-    Raises:
-        DataError: no regular file, damaged, encrypted, or two columns of one name. Damage found while the file is read
-            is reported likewise.
+    Raises DataError: no regular file, damaged, encrypted, or two columns of one name. Damage found while the file is
+    read is reported likewise.
     """
     open_file(path).close()
     try:

@@ -46,9 +46,8 @@ _TAR = slice(257, 262)
 def open_stream(path: Path) -> IO[bytes]:
     """Open a file of text for reading, decompressed if it begins like gzip or Zstandard; buffered.
 
-    Raises:
-        DataError: no regular file that can be read (see `configs.source_files`), or the content is of another kind
-            that its first bytes tell.
+    Raises DataError: no regular file that can be read (see `configs.source_files`), or the content is of another kind
+    that its first bytes tell.
     """
     with open_file(path) as file:
         magic = file.read(_MAGIC_BYTES)
@@ -110,9 +109,8 @@ def no_utf8(data: bytes, at: int, path: Path, row: int | None, column: object) -
 def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str], bytes]:
     """Read the first line that is not blank; return its cells and its bytes. Leaves the stream after it.
 
-    Raises:
-        DataError: there is none, it is longer than `MAX_ROW_BYTES` or has more than `MAX_COLUMNS`, its quotes do not
-            fit, it is no UTF-8, or it ends as lines did on old Macs.
+    Raises DataError: there is none, it is longer than `MAX_ROW_BYTES` or has more than `MAX_COLUMNS`, its quotes do not
+    fit, it is no UTF-8, or it ends as lines did on old Macs.
     """
     line, read = b"", 0
     while not line.strip():

@@ -147,8 +147,7 @@ class EdgeReader:
     def read(self, context: StageContext, splits: Any = None) -> None:
         """Write all edges; `splits` (a link splitter) takes those that do not train.
 
-        Raises:
-            DataError: a file that cannot be read to its end, or holds no edges.
+        Raises DataError: a file that cannot be read to its end, or holds no edges.
         """
         edges, graphs = self.edges, None if self.graphs is None else self.graphs.column
         plain = [name for name in (edges.weight, edges.time, edges.relation_column) if name]

@@ -57,9 +57,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
 
     Mistakes are gathered over all tables, and end it when all were read: what is written by then nobody sees.
 
-    Raises:
-        DataError: naming all mistakes.
-        RecipeError: options that do not go together.
+    Raises DataError: naming all mistakes. Raises RecipeError: options that do not go together.
     """
     config = with_headers_found(config, intake)
     config = config.model_copy(update={"edges": tuple(_with_names(edges) for edges in config.edges)})

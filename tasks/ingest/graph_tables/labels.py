@@ -111,8 +111,7 @@ class LabelStore:
     def finish(self, num_nodes: int, intake: Intake) -> tuple[Array, pa.Array | None]:
         """Return the `label` column and, where classes were found, their names in the order of their codes.
 
-        Raises:
-            DataError: there are not two classes.
+        Raises DataError: there are not two classes.
         """
         if not self._parts:  # nothing trains, and the table has no such column
             width = len(self._table.label)

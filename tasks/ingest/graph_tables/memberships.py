@@ -105,8 +105,7 @@ class Memberships:
     def finish(self, num_nodes: int, intake: Intake) -> tuple[Array, pa.Array]:
         """Return the column `label`, float32 (num_nodes, T), and the names of its T labels, ascending.
 
-        Raises:
-            DataError: no label is left, or more than a row or the memory can hold.
+        Raises DataError: no label is left, or more than a row or the memory can hold.
         """
         count = sum(len(part[0]) for part in self._parts)
         check_memory(_PAIR_BYTES * count, f"a list of {count:,} pairs of a node and a label", self.table.names)

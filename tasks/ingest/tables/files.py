@@ -78,8 +78,7 @@ class TableFiles:
 
         Files without a header have columns named `0`, `1`, ...
 
-        Raises:
-            DataError: a missing file or column, ragged rows, a damaged file, a cell of the wrong kind.
+        Raises DataError: a missing file or column, ragged rows, a damaged file, a cell of the wrong kind.
         """
         kinds = {name: kind for name, kind in self._keys.items() if name in columns}
         kinds |= {name: pa.string() for name in texts if name in kinds}

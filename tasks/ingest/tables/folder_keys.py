@@ -44,8 +44,7 @@ def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[
 
     A key that is a column `there` too is left out, as some writers keep both.
 
-    Raises:
-        DataError: some files have a key that others lack.
+    Raises DataError: some files have a key that others lack.
     """
     keys = [keys_of(path, patterns) for path in paths]
     for path, of_file in zip(paths, keys, strict=True):

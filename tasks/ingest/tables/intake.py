@@ -109,8 +109,7 @@ class Intake:
         `times` are columns that the caller takes in any form, as `TimeReader` does: in a CSV whose cells change their
         form (days, then time stamps) they come as texts from there on.
 
-        Raises:
-            DataError: a file that cannot be read to its end.
+        Raises DataError: a file that cannot be read to its end.
         """
         files, done = replace(table_files(table), whole_lines=whole_lines), 0
         seen = {name: ColumnSurvey() for name in dict.fromkeys(columns)}

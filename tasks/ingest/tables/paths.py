@@ -21,9 +21,8 @@ from tasks.storage.home_files.source_digests import SourceDigests
 def files_of(patterns: Sequence[str]) -> list[Path]:
     """Return the files in the order of patterns, each pattern's sorted.
 
-    Raises:
-        DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling link,
-            a folder).
+    Raises DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling
+    link, a folder).
     """
     files: dict[str, Path] = {}
     for pattern in patterns:

@@ -89,8 +89,7 @@ _SAMPLE = datetime.datetime(2023, 12, 31, 12, 34, 56, tzinfo=datetime.UTC)
 def check_time_format(where: str, column: str | None, time_format: str | None) -> None:
     """Refuse a form of times that Python's strptime cannot read, or that does not say which day is meant.
 
-    Raises:
-        ValueError: naming the section and the form, or there is no column that it is for.
+    Raises ValueError: naming the section and the form, or there is no column that it is for.
     """
     if not time_format:
         return
@@ -121,8 +120,7 @@ def missing_by_column(
 
     One word goes for all columns of numbers; an empty category is one of its own unless its column says otherwise.
 
-    Raises:
-        ValueError: a column that is no feature, or a policy that its kind has not.
+    Raises ValueError: a column that is no feature, or a policy that its kind has not.
     """
     named: Mapping[str, Missing] = {} if isinstance(missing, str) else missing
     for column in named:
@@ -151,8 +149,7 @@ def check_columns(
     `roles` are `id`, `source`, ... to the column that has it; a time and a weight may be features too. `features` are
     columns of numbers and categories, with what becomes of their empty cells.
 
-    Raises:
-        ValueError: naming the section (`where`) and the column.
+    Raises ValueError: naming the section (`where`) and the column.
     """
     taken: dict[str, str] = {}
     for role, column in (*roles.items(), *(("label", label) for label in labels)):

@@ -66,8 +66,7 @@ def read_matrices(
     Columns are no more than the file has bytes; rows, of a sparse matrix, are as many as it says: check them before
     anything is made that has as many. `check` gets the shapes, and may raise before any number is read.
 
-    Raises:
-        DataError: the file is none, is damaged, does not fit into memory, or has no such matrix.
+    Raises DataError: the file is none, is damaged, does not fit into memory, or has no such matrix.
     """
     size = check_file(path).st_size
     with open_file(path) as raw, os.fdopen(os.dup(raw.fileno()), "rb", buffering=_PIECE_BYTES) as file:

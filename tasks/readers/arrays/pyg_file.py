@@ -49,8 +49,7 @@ def read_pyg_file(path: Path, fields: Collection[str], ids: str = "original_id")
         fields: names of what is read of nodes and edges; others that have a row for each of them come along.
         ids: the one among them that may be a list of texts; it becomes their bytes, uint8 (rows, width).
 
-    Raises:
-        DataError: it holds something else, or is damaged; a type whose count nothing says; counts that differ.
+    Raises DataError: it holds something else, or is damaged; a type whose count nothing says; counts that differ.
     """
     try:
         return _Graph(path, set(fields), ids).read(load_torch(path, _STAND_INS))
@@ -78,25 +77,27 @@ class _Graph:
                 path=self.path,
             )
         general, nodes, edges = stores
-        found = SavedGraph({}, {}, {}, {})
+        graph = SavedGraph({}, {}, {}, {})
         shared = _ONE in edges  # of a Data, nodes and edges are in one store
         for triplet, store in edges.items():
-            found.edges[triplet] = self.ends(store, " ".join(triplet))
+            graph.edges[triplet] = self.ends(store, " ".join(triplet))
         for kind in [*nodes, *sorted({end for s, _, t in edges for end in (s, t)} - set(nodes))]:
             count = self.count(nodes.get(kind, {}), kind)
-            found.num_nodes[kind] = count
-            of_edges = {len(found.edges[_ONE][0])} if shared else set()
-            found.ndata[kind] = self.arrays(nodes.get(kind, {}), count, f"nodes of {kind}", of_edges)
+            graph.num_nodes[kind] = count
+            of_edges = {len(graph.edges[_ONE][0])} if shared else set()
+            graph.ndata[kind] = self.arrays(nodes.get(kind, {}), count, f"nodes of {kind}", of_edges)
         for triplet, store in edges.items():
-            own = {name: value for name, value in store.items() if not shared or name not in found.ndata["_N"]}
-            of_nodes = set(found.num_nodes.values()) if shared else set()
+            of_edges_alone = {
+                name: value for name, value in store.items() if not shared or name not in graph.ndata["_N"]
+            }
+            of_nodes = set(graph.num_nodes.values()) if shared else set()
             owner = f"edges of {' '.join(triplet)}"
-            found.edata[triplet] = self.arrays(own, len(found.edges[triplet][0]), owner, of_nodes)
-        if not found.edges or not found.num_nodes:
+            graph.edata[triplet] = self.arrays(of_edges_alone, len(graph.edges[triplet][0]), owner, of_nodes)
+        if not graph.edges or not graph.num_nodes:
             raise DataError("has no edges (edge_index)", path=self.path)
-        taken = {"edge_index", *(found.ndata["_N"] | found.edata[_ONE] if shared else ())}
+        taken = {"edge_index", *(graph.ndata["_N"] | graph.edata[_ONE] if shared else ())}
         labels = {name: value for name, value in general.items() if _is_array(value) and name not in taken}
-        return SavedGraphs([found], labels)
+        return SavedGraphs([graph], labels)
 
     def ends(self, store: Mapping[str, Any], name: str) -> tuple[Array, Array]:
         """Return int64 (m,) sources and destinations."""

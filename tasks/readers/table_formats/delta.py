@@ -95,7 +95,14 @@ class DeltaLakeTable(VersionedTable):
                 f"{mapping}), which graphmill does not read; {_REWRITE}, or ALTER TABLE ... DROP FEATURE columnMapping",
                 path=self.path,
             )
-        if "deletionVectors" in features or self._has_deleted_rows(features):
+        is_deleted = "deletionVectors" in features
+        if not is_deleted and not features - _FEATURES:  # deltalake reads no actions of others
+            try:
+                deleted = pa.RecordBatchReader.from_stream(self._table.deletion_vectors())
+                is_deleted = any(batch.num_rows for batch in deleted)
+            except self._library.exceptions.DeltaError:
+                is_deleted = True  # a vector that cannot be read, or whose file is gone
+        if is_deleted:
             raise DataError(
                 "its rows may be deleted by deletion vectors, beside its files (delta.enableDeletionVectors), which "
                 f"graphmill does not read; {_REWRITE}, or ALTER TABLE ... DROP FEATURE deletionVectors",
@@ -118,14 +125,6 @@ class DeltaLakeTable(VersionedTable):
                     f"not read; {_REWRITE}",
                     path=self.path,
                 )
-
-    def _has_deleted_rows(self, features: set[str]) -> bool:
-        if features - _FEATURES:
-            return False  # deltalake reads no actions of such a table
-        try:
-            return any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()))
-        except self._library.exceptions.DeltaError:
-            return True  # one that cannot be read, or whose file is gone
 
     @cached_property
     def _table(self) -> Any:

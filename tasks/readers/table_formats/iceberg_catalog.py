@@ -38,9 +38,8 @@ _CONFIGURED = {"s3": _S3, "s3a": _S3, "gs": (("gcs.oauth2.token",),), "abfs": _A
 def open_catalog(name: str, path: Path) -> Catalog:
     """Open a catalog of this machine's configuration; `path` is how messages call the table.
 
-    Raises:
-        DataError: a property, of the configuration or of the server's answer, that graphmill does not follow.
-        ValueError: there is no such catalog.
+    Raises DataError: a property, of the configuration or of the server's answer, that graphmill does not follow. Raises
+    ValueError: there is no such catalog.
     """
     _refuse_current_folder(path)
     conf: dict[str, Any] = dict(Config().get_catalog_config(name) or {})
