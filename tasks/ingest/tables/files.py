@@ -107,7 +107,7 @@ class TableFiles:
             named = path / self.table if kind == "duckdb" else path
             for data in read:
                 for key, key_kind in kinds.items():
-                    value = pa.scalar(keys_of(path, self.patterns)[key], pa.string()).cast(key_kind)
+                    value = pa.scalar(keys_of(path)[key], pa.string()).cast(key_kind)
                     data = data.append_column(key, pa.repeat(value, data.num_rows))
                 yield TableBatch(named, row, data)
                 row += data.num_rows
@@ -119,9 +119,9 @@ class TableFiles:
     @cached_property
     def _keys(self) -> dict[str, pa.DataType]:
         """Columns that stand in the names of the files' folders."""
-        if self.versioned is not None or not any(keys_of(path, self.patterns) for path in self.paths()):
+        if self.versioned is not None or not any(map(keys_of, self.paths())):
             return {}
-        keys = key_columns(self.paths(), self.patterns, self._own_columns())
+        keys = key_columns(self.paths(), self._own_columns())
         return {key: pa.int64() if is_whole else pa.string() for key, is_whole in keys.items()}
 
     def _own_columns(self) -> list[str]:

@@ -94,7 +94,7 @@ def named_files(patterns: Sequence[str], missing: list[str]) -> list[tuple[str, 
     try:
         files = files_of(patterns)
         logs = [(f"{path.name}{ending}", log) for path in files for ending, log in logs_of(path)]
-        keys = ("".join(f"{key}={value}/" for key, value in keys_of(path, patterns).items()) for path in files)
+        keys = ("".join(f"{key}={value}/" for key, value in keys_of(path).items()) for path in files)
         return [*((f"{key}{path.name}", path) for key, path in zip(keys, files, strict=True)), *logs]
     except DataError as error:
         missing.append(str(error))
