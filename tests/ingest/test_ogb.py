@@ -45,7 +45,7 @@ def test_node_task(ingest: Ingest, folder: Path) -> None:
 
 def test_a_listed_name_takes_its_meta_data_from_ogb(ingest: Ingest, folder: Path) -> None:
     node_folder(folder / "ogbn_arxiv", num_classes=40, num_nodes=40)
-    store = ingest(name="ogb", dataset="ogbn-arxiv", root=str(folder), offline=True)
+    store = ingest(name="ogb", dataset="ogbn-arxiv", root=str(folder))
     assert (store.manifest.ogb_name, store.manifest.num_classes) == ("ogbn-arxiv", 40)
 
 
@@ -162,8 +162,6 @@ def test_names_and_options(ingest: Ingest, folder: Path) -> None:
         ingest(name="ogb", dataset="ogbn-arxiv", metric="f1")
     with pytest.raises(RecipeError, match="num_classes"):
         ingest(name="ogb", dataset="mine", root=str(folder), task="node")
-    with pytest.raises(DataError, match=r"offline forbids"):
-        ingest(name="ogb", dataset="ogbn-arxiv", root=str(folder), offline=True)
 
 
 def test_changed_files_are_read_again(ingest: Ingest, folder: Path) -> None:
