@@ -186,26 +186,17 @@ def _scan(
     if split is not None and owner is None and not nodes[target].broken:
         raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
     _discover(config, nodes, intake)
-    for node_set in nodes.values():
-        _note_policies(node_set, context, intake)
+    for kind, node_set in nodes.items():
+        table, repeated, added = node_set.config, node_set.num_repeated, node_set.num_added
+        intake.adjust(table, "rows of a repeated id dropped", repeated)
+        intake.adjust(table, "nodes that only edges name added", added)
+        if repeated:
+            why = f"another row has their id (on_duplicate_id: {table.on_duplicate_id})"
+            context.warn(f"{table.names}: {repeated:,} rows are left out, for {why}")
+        if added:
+            what = "ids stand in edges only, and are nodes without label and features (on_unknown_id: add)"
+            context.warn(f"{table.names or f'nodes of type {kind}'}: {added:,} {kind} {what}")
     return owner
-
-
-def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> None:
-    """Say what the policies of a node table did."""
-    intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
-    intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
-    where = nodes.config.names or f"nodes of type {nodes.kind}"
-    if nodes.num_repeated:
-        context.warn(
-            f"{where}: {nodes.num_repeated:,} rows are left out, for another row has their id (on_duplicate_id: "
-            f"{nodes.config.on_duplicate_id})"
-        )
-    if nodes.num_added:
-        context.warn(
-            f"{where}: {nodes.num_added:,} {nodes.kind} ids stand in edges only, and are nodes without label and "
-            "features (on_unknown_id: add)"
-        )
 
 
 def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:

@@ -21,7 +21,6 @@ from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind
 from tasks.ingest.labels import LabelKind, has_label, say_unlabelled, to_labels
-from tasks.ingest.ogb.graph_offsets import globalise
 from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
@@ -241,13 +240,28 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
             pair = edges.take(n) if n else np.empty((0, 2), kind)
             src, dst = np.ascontiguousarray(pair[:, 0]), np.ascontiguousarray(pair[:, 1])
             if starts is not None:
-                src, dst = globalise(src, dst, first, *starts, rows.path)
+                src, dst = _over_all_graphs(src, dst, first, *starts, rows.path)
             check.add(src, dst, rows.path)
             feat, others = columns.take(n)
             table.write({"src": src, "dst": dst, **feat, **others})
             job.context.progress(first + n, total, "edges", "" if triplet == EDGE else " ".join(triplet))
     edges.finish()
     job.edge_features[triplet] = columns.finish()
+
+
+def _over_all_graphs(
+    src: Array, dst: Array, first: int, node_offsets: Array, edge_offsets: Array, path: object
+) -> tuple[Array, Array]:
+    """Return ids within graphs, of edges `first` and on, as ids over all. Raises DataError for one of no node."""
+    graph = np.searchsorted(edge_offsets, np.arange(first, first + len(src)), side="right") - 1
+    start, size = node_offsets[graph], np.diff(node_offsets)[graph]
+    wrong = np.argwhere(np.stack([(ids < 0) | (ids >= size) for ids in (src, dst)], 1))
+    if len(wrong):
+        row, side = wrong[0].tolist()
+        where = f"graph {graph[row]} has {size[row]} nodes"
+        message = f"node id {(src, dst)[side][row]} is not in 0..{size[row] - 1}; {where}"
+        raise DataError(message, path=path, row=first + row, column=side)
+    return (src + start).astype(src.dtype), (dst + start).astype(dst.dtype)
 
 
 def _write_graphs(job: _Job) -> None:

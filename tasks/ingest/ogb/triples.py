@@ -20,7 +20,7 @@ from configs.source_files import is_folder
 from tasks.arrays import Array, blocks, offsets
 from tasks.ingest.ogb.mappings import names_in_order, write_mappings
 from tasks.ingest.ogb.meta import OgbMeta
-from tasks.ingest.ogb.raw import Raw, open_raw
+from tasks.ingest.ogb.raw import open_raw
 from tasks.ingest.ogb.splits import as_array, split_folder
 from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
@@ -40,7 +40,9 @@ _CANDIDATES = {"src": "head_neg", "dst": "tail_neg"}
 def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> dict[str, Any]:
     """Read raw/'s counts, split/ and mapping/; return the fields of DatasetManifest. Raises DataError."""
     raw = open_raw(folder, meta)
-    types = _types(raw)
+    if any(len(counts) != 1 for counts in raw.num_nodes.values()):
+        raise DataError("counts several graphs; a knowledge graph is one", path=raw.folder / "raw" / raw.count_file)
+    types = [(kind, int(counts[0])) for kind, counts in raw.num_nodes.items()]
     place = split_folder(folder, meta)
     read: dict[str, list[Array]] = {"src": [], "relation": [], "dst": [], "owner": []}
     with DatasetWriter(context.work) as writer:
@@ -49,7 +51,14 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
         with TripleTables(writer, types, place) as tables:
             for code, split in enumerate(SPLITS):
                 file = _SplitFile(place / f"{split}.pt", types)
-                _write(file, split, tables, writer, context)
+                total = len(file.triples["src"])
+                for rows in blocks(total, _ROWS):
+                    tables.add(split, **{name: values[rows] for name, values in file.triples.items()})
+                    context.progress(rows.stop, total, "triples", split)
+                if split != SPLITS[0] and any(name in file.loaded for name in _CANDIDATES.values()):
+                    with writer.table(f"split/{split}_negative") as table:
+                        for part in file.candidates():
+                            table.write({end: values.astype(tables.kind) for end, values in part.items()})
                 for name, values in file.triples.items():
                     read[name].append(values.astype(tables.kind if name in _ENDS else np.int32))
                 read["owner"].append(np.full(len(file.triples["src"]), code, np.int8))
@@ -66,13 +75,6 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
     if edges != num_train:
         context.warn(f"{folder}: raw/ has {edges:,} triples, split/ {num_train:,} to train on; the latter count")
     return fields
-
-
-def _types(raw: Raw) -> list[tuple[str, int]]:
-    """Return name and number of entities of each type. Raises DataError."""
-    if any(len(counts) != 1 for counts in raw.num_nodes.values()):
-        raise DataError("counts several graphs; a knowledge graph is one", path=raw.folder / "raw" / raw.count_file)
-    return [(kind, int(counts[0])) for kind, counts in raw.num_nodes.items()]
 
 
 class _SplitFile:
@@ -158,20 +160,6 @@ class _SplitFile:
                 f"unknown type {cells[row].as_py()!r}; known: {listed(names)}", path=self.path, row=row, column=key
             )
         return kinds
-
-
-def _write(file: _SplitFile, split: str, tables: TripleTables, writer: DatasetWriter, context: StageContext) -> None:
-    total = len(file.triples["src"])
-    for rows in blocks(total, _ROWS):
-        tables.add(split, **{name: values[rows] for name, values in file.triples.items()})
-        context.progress(rows.stop, total, "triples", split)
-    if split == SPLITS[0]:
-        return
-    if not any(name in file.loaded for name in _CANDIDATES.values()):
-        return
-    with writer.table(f"split/{split}_negative") as table:
-        for part in file.candidates():
-            table.write({end: values.astype(tables.kind) for end, values in part.items()})
 
 
 def _write_names(folder: Path, writer: DatasetWriter, count: int, context: StageContext) -> int:

@@ -19,8 +19,11 @@ from tasks.readers.arrays.idx import IdxFile
 from tasks.readers.arrays.npy import NpyFile
 from tasks.readers.columns import is_text, whole_numbers
 from tasks.readers.lines import read_lines
+from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.storage.manifests import TaskType
 
+ID_COLUMNS = ("id", "graph_id")
+"""What `graphmill export embeddings` calls its ids."""
 _MAX_EXACT = 2**53
 Labels = tuple[TaskType, pa.Array | np.ndarray, pa.Array | None]
 
@@ -42,6 +45,11 @@ def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
 
 
 def _read(path: Path, num_rows: int) -> pa.Array:
+    if path.suffix == ".parquet":
+        with open_parquet(path) as opened:
+            names = opened.schema_arrow.names
+        column = next((name for name in ID_COLUMNS if name in names), ID_COLUMNS[0])
+        return pa.chunked_array([batch.column(0) for batch in read_parquet(path, [column])]).combine_chunks()
     if path.suffix != ".npy" and not is_idx(path):
         lines = [compute.utf8_rtrim(part, "\r\n") for _, part in read_lines(path)]
         return whole_numbers(pa.concat_arrays(lines) if lines else pa.array([], pa.string()))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.source_files import user_path
 from tasks.readers.table_formats.addresses import ENVIRONMENT, check_address, scheme_of
-from tasks.readers.table_formats.tables import BATCH_ROWS, Version, VersionedTable, missing_package
+from tasks.readers.table_formats.tables import BATCH_ROWS, Version, VersionedTable, missing_package, short_text
 
 _REWRITE = "copy the table (CREATE TABLE ... AS SELECT) and name the copy"
 _FEATURES = frozenset({"timestampNtz", "variantType", "variantType-preview"})
@@ -26,7 +26,6 @@ _FEATURES = frozenset({"timestampNtz", "variantType", "variantType-preview"})
 _ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:")
 _GONE = re.compile(r"not found|no such file", re.IGNORECASE)
 _DAMAGED = re.compile(r"magic bytes not found", re.IGNORECASE)
-_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class DeltaLakeTable(VersionedTable):
@@ -159,19 +158,19 @@ class DeltaLakeTable(VersionedTable):
         except exceptions.TableNotFoundError as error:
             raise DataError(
                 f"there is no table of Delta Lake at {self.reference.table}: it has no _delta_log; plain files are "
-                f"named without `delta:` ({_short(error)})",
+                f"named without `delta:` ({short_text(error)})",
                 path=self.path,
             ) from error
         except FileNotFoundError as error:
             raise DataError(
-                f"files of this version are gone, perhaps vacuumed away ({_short(error)}); read a newer version",
+                f"files of this version are gone, perhaps vacuumed away ({short_text(error)}); read a newer version",
                 path=self.path,
             ) from error
         except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
             if _GONE.search(_DAMAGED.sub("", str(error))):
                 hint = "what it needs is gone, perhaps vacuumed away or cleaned out of the log; read a newer version"
-                raise DataError(f"{what}: {hint} ({_short(error)})", path=self.path) from error
-            raise DataError(f"{what} ({_short(error)})", path=self.path) from error
+                raise DataError(f"{what}: {hint} ({short_text(error)})", path=self.path) from error
+            raise DataError(f"{what} ({short_text(error)})", path=self.path) from error
 
 
 def _is_renamed(columns: Any) -> bool:
@@ -180,7 +179,3 @@ def _is_renamed(columns: Any) -> bool:
         physical = (columns.get("metadata") or {}).get("delta.columnMapping.physicalName", columns.get("name"))
         return physical != columns.get("name") or any(map(_is_renamed, columns.values()))
     return isinstance(columns, list) and any(map(_is_renamed, columns))
-
-
-def _short(error: Exception) -> str:
-    return " ".join(_COLORS.sub("", str(error)).split())[:300]
