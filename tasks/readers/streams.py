@@ -123,9 +123,8 @@ def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str
         line = line.removeprefix(BOM)
     text = decode(line, path).rstrip("\r\n")
     if "\r" in text and '"' not in text:
-        raise DataError(
-            "its lines end in a carriage return alone, as on old Macs; write them anew: tr '\\r' '\\n'", path=path
-        )
+        why = "its lines end in a carriage return alone, as on old Macs; write them anew: tr '\\r' '\\n'"
+        raise DataError(why, path=path)
     if "\0" in text:
         raise DataError("has NUL bytes in its first line: it is not text, or UTF-16 without a mark", path=path)
     return split_cells(text, path, delimiter), line

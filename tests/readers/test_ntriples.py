@@ -134,7 +134,7 @@ def test_which_lines_are_triples(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("<a> <b> <c>", r"the triple does not end with a dot"),
-        ("<a> <b> .", r"the object is not an IRI, a blank node or a literal: '\.'"),
+        ("<a> <b> .", r"the object is not an IRI, .* between double quotes: '\.'"),
         ("<a> <b> <c> <g> .", r"has a fourth term, '<g> \.': that is N-Quads"),
         ("<a> <b> <c> . <d>", r"the triple does not end with a dot: '\. <d>'"),
         ('"x" <b> <c> .', r"the subject is not an IRI <\.\.\.> or a blank node"),

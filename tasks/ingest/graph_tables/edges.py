@@ -179,10 +179,8 @@ class EdgeReader:
             self.intake.problems.raise_any()
         self.features.write_names(self.writer, EDGE_CATEGORIES)
         if self.num_dropped == count:
-            raise DataError(
-                f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?",
-                path=edges.names,
-            )
+            why = f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?"
+            raise DataError(why, path=edges.names)
         if edges.weight and not self._heaviest:
             raise DataError(ALL_ZERO, path=edges.names, column=edges.weight)
         self.intake.adjust(edges, "edges with an unknown end dropped", self.num_dropped)

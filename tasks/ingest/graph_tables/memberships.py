@@ -113,10 +113,8 @@ class Memberships:
         codes = np.concatenate([part[1] for part in self._parts])
         note_unknown(self.table, self._num_unknown, intake)
         if not len(nodes):
-            raise DataError(
-                f"has {self._num_unknown:,} nodes, none of which is in the graph; are these their ids?",
-                path=self.table.names,
-            )
+            why = f"has {self._num_unknown:,} nodes, none of which is in the graph; are these their ids?"
+            raise DataError(why, path=self.table.names)
         once = np.unique(nodes * self._labels.count + codes)
         intake.adjust(self.table, "rows that say again what label a node has dropped", len(nodes) - len(once))
         nodes, codes = np.divmod(once, self._labels.count)

@@ -122,15 +122,13 @@ def _target_type(raw: Raw, meta: OgbMeta) -> str:
     """Return the node type that carries labels."""
     if meta.task != "graph" and any(len(counts) != 1 for counts in raw.num_nodes.values()):
         graphs = len(next(iter(raw.num_nodes.values())))
-        raise DataError(
-            f"counts {graphs:,} graphs; a {meta.task} task has one", path=raw.folder / "raw" / raw.count_file
-        )
+        why = f"counts {graphs:,} graphs; a {meta.task} task has one"
+        raise DataError(why, path=raw.folder / "raw" / raw.count_file)
     if list(raw.num_nodes) == [NODE]:
         return NODE
     if meta.task != "node":
-        raise DataError(
-            f"has several node types; graphmill reads those for node tasks, not {meta.task}", path=raw.folder
-        )
+        why = f"has several node types; graphmill reads those for node tasks, not {meta.task}"
+        raise DataError(why, path=raw.folder)
     marks = raw.folder / "raw" / "nodetype-has-label.csv.gz"
     kinds = labelled_types(marks)
     if len(kinds) != 1 or kinds[0] not in raw.num_nodes:

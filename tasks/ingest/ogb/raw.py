@@ -83,9 +83,8 @@ def _checked_counts(counts: Array, path: object) -> Array:
         raise DataError("needs one count (>= 0) a graph", path=path)
     if counts.sum(dtype=np.float64) > MAX_COUNT:
         row = int(np.argmax(counts))
-        raise DataError(
-            f"counts {counts.sum(dtype=np.float64):,.0f}, more than any graph has ({MAX_COUNT:,})", path=path, row=row
-        )
+        why = f"counts {counts.sum(dtype=np.float64):,.0f}, more than any graph has ({MAX_COUNT:,})"
+        raise DataError(why, path=path, row=row)
     return counts
 
 
@@ -156,9 +155,8 @@ class HeteroCsvRaw(Raw):
         for column in (0, 2):
             if line[column] not in self.num_nodes:
                 types = ", ".join(sorted(self.num_nodes))
-                raise DataError(
-                    f"unknown node type {line[column]!r}; known: {types}", path=path, row=row, column=column
-                )
+                why = f"unknown node type {line[column]!r}; known: {types}"
+                raise DataError(why, path=path, row=row, column=column)
         triplet = (line[0], line[1], line[2])
         _check_name("___".join(triplet), "edge type", path=path, row=row)
         folder = self.raw / "relations" / "___".join(triplet)

@@ -104,10 +104,8 @@ class _SplitFile:
         arrays = {end: as_array(self.loaded, name, self.path) for end, name in names.items()}
         for end, values in arrays.items():
             if values.ndim != 2 or len(values) != len(self.triples["src"]) or not values.shape[1]:
-                raise DataError(
-                    f"{names[end]} has the shape {values.shape}; ({len(self.triples['src']):,}, candidates) is needed",
-                    path=self.path,
-                )
+                why = f"{names[end]} has the shape {values.shape}; ({len(self.triples['src']):,}, candidates) is needed"
+                raise DataError(why, path=self.path)
         width = max(values.shape[1] for values in arrays.values())
         for rows in blocks(len(self.triples["src"]), max(1, _CHUNK_BYTES // (8 * width))):
             yield {end: self._checked(values[rows], end, names[end], rows.start) for end, values in arrays.items()}
@@ -127,11 +125,8 @@ class _SplitFile:
         if len(wrong):
             row, column = wrong[0]
             kind, count = self.types[int(kinds[row])]
-            raise DataError(
-                f"{name} {ids[row, column]} is not in 0..{count - 1}; there are {count:,} {kind} entities",
-                path=self.path,
-                row=first_row + int(row),
-            )
+            why = f"{name} {ids[row, column]} is not in 0..{count - 1}; there are {count:,} {kind} entities"
+            raise DataError(why, path=self.path, row=first_row + int(row))
         return ids + self._first[kinds][:, None]
 
     def _whole(self, key: str) -> Array:
@@ -156,9 +151,8 @@ class _SplitFile:
         wrong = np.flatnonzero(kinds < 0)
         if len(wrong):
             row = int(wrong[0])
-            raise DataError(
-                f"unknown type {cells[row].as_py()!r}; known: {listed(names)}", path=self.path, row=row, column=key
-            )
+            why = f"unknown type {cells[row].as_py()!r}; known: {listed(names)}"
+            raise DataError(why, path=self.path, row=row, column=key)
         return kinds
 
 

@@ -38,9 +38,8 @@ def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
         parts = [part.cast(pa.float64(), safe=False) for part in parts]
     values = pa.concat_arrays(parts)
     if len(values) != num_rows:
-        raise DataError(
-            f"{what} are {len(values):,}, and there are {num_rows:,} vectors; each has one", path=", ".join(patterns)
-        )
+        why = f"{what} are {len(values):,}, and there are {num_rows:,} vectors; each has one"
+        raise DataError(why, path=", ".join(patterns))
     return values
 
 
@@ -69,11 +68,8 @@ def checked_ids(ids: pa.Array, name: object, column: object = None) -> pa.Array 
     Raises DataError naming a row of no id, or of one that another row has.
     """
     if not is_text(ids.type) and not pa.types.is_integer(ids.type):
-        raise DataError(
-            f"holds {ids.type}; ids are whole numbers or texts: write them so, or name another column in dataset.id",
-            path=name,
-            column=column,
-        )
+        why = f"holds {ids.type}; ids are whole numbers or texts: write them so, or name another column in dataset.id"
+        raise DataError(why, path=name, column=column)
     missing = ids.is_null() if not is_text(ids.type) else compute.fill_null(compute.equal(ids, ""), True)
     if compute.any(missing).as_py():
         raise DataError("the id is missing", path=name, row=compute.index(missing, True).as_py(), column=column)

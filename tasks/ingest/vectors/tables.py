@@ -108,10 +108,8 @@ class TableVectors:
             self.intake.problems.raise_any()
             vectors = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
             if vectors.shape[1] == 0 or vectors.shape[1] * 4 > MAX_ROW_BYTES:
-                raise DataError(
-                    f"{vectors.shape[1]:,} numbers a row; a vector has one to {MAX_ROW_BYTES // 4:,}",
-                    path=self.table.names,
-                )
+                why = f"{vectors.shape[1]:,} numbers a row; a vector has one to {MAX_ROW_BYTES // 4:,}"
+                raise DataError(why, path=self.table.names)
             yield vectors
 
     def _numbers(self, batch: TableBatch, name: str, width: dict[str, int]) -> Array:

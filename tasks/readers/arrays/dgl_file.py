@@ -75,10 +75,8 @@ class _DglReader:
         if magic != _FILE:
             raise DataError("is no file of dgl.save_graphs; write it with that", path=self.path)
         if (version, kind) != (2, 2):
-            raise DataError(
-                "was written by a DGL before 0.5; read it there with dgl.load_graphs and save it with a newer one",
-                path=self.path,
-            )
+            why = "was written by a DGL before 0.5; read it there with dgl.load_graphs and save it with a newer one"
+            raise DataError(why, path=self.path)
         if not 0 < count <= MAX_GRAPHS:
             raise self.damaged(f"a count of {count:,} graphs")
         self.take(_HEADER_BYTES - 32)

@@ -72,10 +72,8 @@ class _Graph:
             raise DataError("holds many graphs; one is read here, many by the data set dgl", path=self.path)
         stores = _stores(loaded)
         if stores is None:
-            raise DataError(
-                "holds no graph of PyG; save a HeteroData or a Data, or its to_dict(): torch.save(data, PATH)",
-                path=self.path,
-            )
+            why = "holds no graph of PyG; save a HeteroData or a Data, or its to_dict(): torch.save(data, PATH)"
+            raise DataError(why, path=self.path)
         general, nodes, edges = stores
         graph = SavedGraph({}, {}, {}, {})
         shared = _ONE in edges  # of a Data, nodes and edges are in one store
@@ -106,9 +104,8 @@ class _Graph:
         if pairs is None or not _is_array(pairs):
             raise DataError("is missing; edges are read from edge_index (2, m), not from adj_t", path=place)
         if pairs.ndim != 2 or len(pairs) != 2 or pairs.dtype.kind not in "iu":
-            raise DataError(
-                f"has the shape {pairs.shape} of {pairs.dtype}; whole numbers (2, m) are needed", path=place
-            )
+            why = f"has the shape {pairs.shape} of {pairs.dtype}; whole numbers (2, m) are needed"
+            raise DataError(why, path=place)
         return np.ascontiguousarray(pairs[0], np.int64), np.ascontiguousarray(pairs[1], np.int64)
 
     def count(self, store: Mapping[str, Any], kind: str) -> int:
@@ -125,10 +122,8 @@ class _Graph:
             if name in self.fields and _is_array(value) and not name.startswith("edge_")
         }
         if not rows:
-            raise DataError(
-                f"nothing says how many nodes of {kind} there are; set data[{kind!r}].num_nodes before saving",
-                path=self.path,
-            )
+            why = f"nothing says how many nodes of {kind} there are; set data[{kind!r}].num_nodes before saving"
+            raise DataError(why, path=self.path)
         return next(iter(rows.values()))
 
     def arrays(self, store: Mapping[str, Any], count: int, owner: str, others: set[int]) -> dict[str, Array]:
@@ -145,10 +140,8 @@ class _Graph:
             if len(value) == count and value.dtype.kind in "biuf":
                 found[name] = np.asarray(value)
             elif name in self.fields and len(value) not in others:
-                raise DataError(
-                    f"has the shape {value.shape} of {value.dtype}; numbers with {count:,} rows are needed",
-                    path=f"{self.path}[{owner}[{name!r}]]",
-                )
+                why = f"has the shape {value.shape} of {value.dtype}; numbers with {count:,} rows are needed"
+                raise DataError(why, path=f"{self.path}[{owner}[{name!r}]]")
         return found
 
     def listed(self, values: Sequence[Any], name: str, owner: str) -> Array:

@@ -41,9 +41,8 @@ class DeltaLakeTable(VersionedTable):
                 (int(one["version"]), one.get("inCommitTimestamp", one.get("timestamp"))) for one in table.history()
             ]
         if table.version() not in dict(history) or None in dict(history).values():
-            raise DataError(
-                "its log does not say when a version was made (commitInfo); write one by another engine", path=self.path
-            )
+            why = "its log does not say when a version was made (commitInfo); write one by another engine"
+            raise DataError(why, path=self.path)
         versions, latest = [], 0
         for number, milliseconds in sorted(history):
             latest = max(latest, int(milliseconds))  # clocks of writers may differ
@@ -162,10 +161,8 @@ class DeltaLakeTable(VersionedTable):
                 path=self.path,
             ) from error
         except FileNotFoundError as error:
-            raise DataError(
-                f"files of this version are gone, perhaps vacuumed away ({short_text(error)}); read a newer version",
-                path=self.path,
-            ) from error
+            why = f"files of this version are gone, perhaps vacuumed away ({short_text(error)}); read a newer version"
+            raise DataError(why, path=self.path) from error
         except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
             if _GONE.search(_DAMAGED.sub("", str(error))):
                 hint = "what it needs is gone, perhaps vacuumed away or cleaned out of the log; read a newer version"

@@ -125,9 +125,8 @@ class IcebergTable(VersionedTable):
         except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError) as error:
             raise DataError(f"the catalog {catalog} has no table {name}", path=self.path) from error
         except FileNotFoundError as error:
-            raise DataError(
-                f"files of this snapshot are gone ({short_text(error)}); read a newer one", path=self.path
-            ) from error
+            why = f"files of this snapshot are gone ({short_text(error)}); read a newer one"
+            raise DataError(why, path=self.path) from error
         except (ValueError, NotImplementedError) as error:
             if "equality deletes" in str(error):
                 raise DataError(
