@@ -14,14 +14,7 @@ from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import DATASETS
 from tasks.ingest.ogb.meta import atom_cardinalities, bond_cardinalities, listed_meta, listed_names
 from tests.ingest.conftest import Ingest
-from tests.ingest.ogb_folders import (
-    link_folder,
-    mag_folder,
-    molecules_folder,
-    node_folder,
-    papers_folder,
-    put,
-)
+from tests.ingest.ogb_folders import link_folder, mag_folder, molecules_folder, node_folder, papers_folder, put
 
 OWN: dict[str, Any] = {"name": "ogb", "dataset": "mine", "task": "node", "num_classes": 3}
 
@@ -188,12 +181,7 @@ REAL = [
 
 @pytest.mark.parametrize(("name", "options", "size", "splits"), REAL)
 def test_real_folders(
-    ingest: Ingest,
-    shared_data: Path,
-    name: str,
-    options: dict[str, Any],
-    size: tuple[int, int],
-    splits: dict[str, int],
+    ingest: Ingest, shared_data: Path, name: str, options: dict[str, Any], size: tuple[int, int], splits: dict[str, int]
 ) -> None:
     store = ingest(name="ogb", dataset=name, root=str(shared_data / "ogb"), **options)
     assert (store.manifest.num_nodes, store.manifest.num_edges) == size

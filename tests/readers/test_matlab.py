@@ -56,9 +56,7 @@ FORMS = {
     "compressed": mat_file(packed(whole())),
     "after another variable": mat_file(variable("b", 3, (1, 1), b"whatever"), whole()),
     "after one of a newer kind, without a shape": mat_file(element(MATRIX, numbers(6, [17, 0]) + short(b"x")), whole()),
-    "with a short name in its tag": mat_file(
-        element(MATRIX, whole()[8:40] + short(b"a") + whole()[56:]),
-    ),
+    "with a short name in its tag": mat_file(element(MATRIX, whole()[8:40] + short(b"a") + whole()[56:])),
     "with room for more numbers": mat_file(sparse("a", (3, 3), [*ROWS, 77], STARTS, [*VALUES, 0])),
     "dense": mat_file(variable("a", FULL, (3, 3), numbers(DOUBLE, np.array(EXPECTED).T.ravel().tolist()))),
     "dense, as bytes": mat_file(variable("a", FULL, (3, 3), numbers(INT8, np.array(EXPECTED).T.ravel().tolist()))),
