@@ -156,7 +156,7 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
 def _preprocess(
     recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck, ingested: Parent
 ) -> None:
-    from tasks.components.afforest import number_components
+    from tasks.components.connected import number_components
     from tasks.preprocess.stage import STAGE
     from tasks.train.labels.class_weights import class_weights
 
