@@ -261,7 +261,7 @@ def test_rows_get_length_one(make_dataset: Any, node_splits: Any, preprocess: An
 
 
 def test_workers_change_no_byte(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
-    """How many there are, and of what kind, stays out of the key."""
+    """How many there are stays out of the key."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, N, (2, 900))
     ends = {"src": src, "dst": dst, "weight": rng.random(900).astype(np.float32)}
@@ -274,7 +274,7 @@ def test_workers_change_no_byte(make_dataset: Any, node_splits: Any, preprocess:
 
     ways: tuple[dict[str, Any], ...] = (
         {"workers": 1},
-        {"workers": 5, "runner": "thread"},
+        {"workers": 5},
         {"workers": 3, "map_shards": backwards},
     )
     transforms = ["standardize", "min_max", "degree", "hops"]
