@@ -50,7 +50,6 @@ def make_recipe(graph: str, options: dict[str, Any], loader: str = "walks", shar
         {
             "name": f"embeddings-{graph}",
             "dataset": dataset,
-            "partition": "none",
             "model": {"name": "skipgram", **model},
             "train": {
                 "samples": 1e12,

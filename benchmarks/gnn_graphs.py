@@ -23,7 +23,7 @@ def graph_recipe(name: str, overrides: tuple[str, ...] = ()) -> Recipe:
     """The recipe of a graph, in one part and for one rank; `name` may also be a YAML file (tests use a small one)."""
     os.environ.setdefault("GRAPHMILL_DATA", str(DATA))
     path = RECIPES / GRAPHS[name] if name in GRAPHS else Path(name)
-    return load_recipe(str(path), ["partition=none", "partition.num_parts=1", "train.num_ranks=1", *overrides])
+    return load_recipe(str(path), ["partition.name=auto", "partition.num_parts=1", "train.num_ranks=1", *overrides])
 
 
 def prepare(recipe: Recipe, home: Home) -> Path:

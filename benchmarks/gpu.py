@@ -47,7 +47,6 @@ def make_recipe(args: argparse.Namespace, *overrides: str) -> Recipe:
     values = {
         "name": "gpu",
         "dataset": {"name": "synthetic", **sizes, **shares},
-        "partition": {"name": "none", "num_parts": 1},
         "model": {"name": "graphsage", "hidden_dim": args.hidden, "num_layers": 3, "norm": "none"},
         "train": {"loader": loader, "epochs": 100_000, "device": args.device},
     }

@@ -69,7 +69,6 @@ def make_recipe(
         {
             "name": f"knowledge-{options['graph']}",
             "dataset": {"name": "triples", "path": options["triples"]},
-            "partition": "none",
             "model": {**scorer, "dim": columns(model, options["width"])},
             "train": {
                 "loader": {"name": "triples", **loader},

@@ -50,7 +50,6 @@ def make_recipe(args: argparse.Namespace) -> Recipe:
         {
             "name": "tables",
             "dataset": {"name": "synthetic", "num_nodes": args.nodes, "num_edges": args.edges, "feature_dim": 0},
-            "partition": "none",
             "model": {"name": "skipgram", "dim": args.dim, "shared_negatives": args.shared_negatives},
             "train": {"samples": args.samples, "loader": walks, "strategy": strategy, "precision": args.precision},
         }

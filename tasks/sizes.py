@@ -110,33 +110,23 @@ def memory_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:
     """
     if stage == "ingest":
         return PROCESS_BYTES + (_BYTES_AN_ID * counts.num_nodes if recipe.dataset.name in ("tables", "database") else 0)
-    if stage == "preprocess":
-        return PROCESS_BYTES + _preprocess_bytes(recipe, counts)
     if stage == "components":
         return PROCESS_BYTES + 16 * counts.num_nodes
-    if stage == "partition":
-        return _partition_bytes(recipe, counts)
-    return None
-
-
-def _preprocess_bytes(recipe: Recipe, counts: Counts) -> int:
-    directions = 2 if recipe.preprocess.symmetrize else 1
-    edges = min(counts.num_edges, _SHARD_EDGES)
-    shard = edges * (directions * _SORTED_EDGE_BYTES + 2 * counts.edge_bytes)
-    workers = recipe.preprocess.workers or os.cpu_count() or 1
-    if workers > 1 and counts.num_edges > _SHARDS_IN_PROCESS * _SHARD_EDGES:
-        shard = workers * (shard + _WORKER_BYTES)
-    return _PREPROCESS_NODE_BYTES * counts.num_nodes + shard
-
-
-def _partition_bytes(recipe: Recipe, counts: Counts) -> int | None:
-    """The partitioner's, or that of reordering the graph, whichever is more; None: the partitioner does not say."""
+    if stage == "preprocess":
+        edges = min(counts.num_edges, _SHARD_EDGES)
+        shard = edges * ((1 + recipe.preprocess.symmetrize) * _SORTED_EDGE_BYTES + 2 * counts.edge_bytes)
+        workers = recipe.preprocess.workers or os.cpu_count() or 1
+        if workers > 1 and counts.num_edges > _SHARDS_IN_PROCESS * _SHARD_EDGES:
+            shard = workers * (shard + _WORKER_BYTES)
+        return PROCESS_BYTES + _PREPROCESS_NODE_BYTES * counts.num_nodes + shard
+    if stage != "partition":
+        return None
     options: Any = recipe.partition
     if options.num_parts == 1:
         return PROCESS_BYTES
     entries = counts.num_edges if counts.both_directions and recipe.preprocess.symmetrize else 2 * counts.num_edges
     needed: int | None = options.memory_bytes(counts.num_nodes, entries)
-    if needed is None:
+    if needed is None:  # the partitioner does not say
         return None
     return PROCESS_BYTES + max(needed, _REORDER_NODE_BYTES * counts.num_nodes + _REORDER_BYTES)
 

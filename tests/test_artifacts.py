@@ -20,26 +20,15 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.stage import Listener, Parent, Stage, StageContext, StageOutcome, run_stage
+from tasks.stage import Parent, Stage, StageContext, StageOutcome, run_stage
 from tasks.storage.artifacts import ArtifactStore, artifact_key, file_lock, is_locked, write_atomic
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.home import Home
 from tasks.storage.manifests import Manifest
 from tests.flows.conftest import ROOT, TINY, environment
+from tests.preprocess.ears import Ears
 
 RECIPE: Recipe = build_recipe(json.loads(json.dumps(TINY)))
-
-
-class Hear(Listener):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-        self.messages: list[str] = []
-
-    def warning(self, stage: str, text: str) -> None:
-        self.warnings.append(text)
-
-    def message(self, stage: str, text: str) -> None:
-        self.messages.append(text)
 
 
 class Counting:
@@ -106,13 +95,13 @@ def _damage(folder: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "gone", "manifest", "no manifest"])
 def test_a_damaged_artifact_is_reported_and_made_again(home: Home, how: str) -> None:
-    stage, hear = Counting(), Hear()
+    stage, ears = Counting(), Ears()
     first = stage.run(home)
     _damage(first.folder, how)
-    again = stage.run(home, listener=hear)
+    again = stage.run(home, listener=ears)
     assert not again.cached
     assert again.repaired
-    assert str(first.folder) in hear.warnings[0]
+    assert str(first.folder) in ears.messages[0]
     assert again.manifest.digest == first.manifest.digest
     assert stage.run(home).cached
 

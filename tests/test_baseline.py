@@ -252,27 +252,20 @@ def test_a_run_that_fails_keeps_none_of_the_others_from_running(
 
 
 @pytest.mark.parametrize(
-    ("metric", "published", "spread", "tolerance", "values", "verdict"),
+    ("metric", "given", "values", "verdict"),
     [
-        ("accuracy", 0.8, None, 0.01, [0.795, 0.786], "within"),
-        ("accuracy", 0.8, None, 0.01, [0.78], "below"),
-        ("accuracy", 0.8, 0.02, None, [0.83, 0.84], "better"),
-        ("rmse", 2.6, 0.2, None, [2.1], "better"),
-        ("rmse", 2.6, 0.2, None, [3.0], "below"),
-        ("rmse", 2.6, None, None, [3.0], ""),
-        ("accuracy", None, None, None, [0.9], ""),
-        ("accuracy", 0.8, None, 0.01, [], ""),
+        ("accuracy", {"published": 0.8, "tolerance": 0.01}, [0.795, 0.786], "within"),
+        ("accuracy", {"published": 0.8, "tolerance": 0.01}, [0.78], "below"),
+        ("accuracy", {"published": 0.8, "spread": 0.02}, [0.83, 0.84], "better"),
+        ("rmse", {"published": 2.6, "spread": 0.2}, [2.1], "better"),
+        ("rmse", {"published": 2.6, "spread": 0.2}, [3.0], "below"),
+        ("rmse", {"published": 2.6}, [3.0], ""),
+        ("accuracy", {}, [0.9], ""),
+        ("accuracy", {"published": 0.8, "tolerance": 0.01}, [], ""),
     ],
 )
-def test_verdicts(
-    metric: str,
-    published: float | None,
-    spread: float | None,
-    tolerance: float | None,
-    values: list[float],
-    verdict: str,
-) -> None:
-    assert summary(metric, values, published=published, spread=spread, tolerance=tolerance).verdict == verdict
+def test_verdicts(metric: str, given: dict[str, float], values: list[float], verdict: str) -> None:
+    assert summary(metric, values, **given).verdict == verdict
 
 
 def summary(metric: str, values: list[float], **more: Any) -> Summary:

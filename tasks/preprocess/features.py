@@ -193,12 +193,6 @@ class FeatureBuilder:
                     partials[name].append(partial)
         return partials
 
-    def _train_rows_of(self, rows: RowRange) -> Array:
-        assert self.train_rows is not None
-        first, last = np.searchsorted(self.train_rows, [rows.first_node, rows.first_node + rows.num_nodes])
-        nodes = self.train_rows[first:last] - rows.first_node
-        return nodes if rows.kept is None else rows.kept[nodes]
-
     def _ranges_of(self, track: Track) -> list[RowRange]:
         """Return ranges of rows that have the column, which is computed first where it comes from the graph."""
         ranges = [rows for rows in self.ranges if rows.type_index in track.types]

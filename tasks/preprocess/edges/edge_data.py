@@ -185,7 +185,14 @@ class EdgeData:
         codes: dict[str, tuple[int, ...]] = {}
         num_types = len(self.store.manifest.edge_types)
         for feature in self.categorical:
-            counts = feature.cardinalities or self._count_codes(feature)
+            counts = feature.cardinalities
+            if not counts:
+                most = np.zeros(feature.dim, np.int64)
+                for table in self._tables_with(feature.column):
+                    for _, group in self.store.row_groups(table, [feature.column]):
+                        values = to_numpy(group.column(feature.column)).reshape(group.num_rows, feature.dim)
+                        most = np.maximum(most, values.max(0, initial=-1) + 1)
+                counts = tuple(most.tolist())
             somewhere_absent = self.ids.add_loops or len(self._tables_with(feature.column)) < num_types
             codes[feature.column] = counts
             cardinalities += [count + somewhere_absent for count in self._as_trained(feature.column, counts)]
@@ -196,14 +203,6 @@ class EdgeData:
     def _as_trained(self, column: str, counts: tuple[int, ...]) -> tuple[int, ...]:
         """Return how many codes each value of a column has, in those of a model's training where it is recoded."""
         return tuple(self.recoded[column]["cardinalities"]) if column in self.recoded else counts
-
-    def _count_codes(self, feature: FeatureColumn) -> tuple[int, ...]:
-        top = np.zeros(feature.dim, np.int64)
-        for table in self._tables_with(feature.column):
-            for _, group in self.store.row_groups(table, [feature.column]):
-                values = to_numpy(group.column(feature.column)).reshape(group.num_rows, feature.dim)
-                top = np.maximum(top, values.max(0, initial=-1) + 1)
-        return tuple(int(count) for count in top)
 
     def _write_types(self, indptr: Array, eids: Array, out: Array) -> None:
         ids, types = self.ids, self.store.manifest.edge_types
