@@ -25,10 +25,6 @@ def check_keeps(model: GraphModel) -> None:
         return
     if model.table is not None or not model.is_layered or not len(model.layers):
         raise RecipeError(f"--keep-layers: {name} has no layers that are computed for all nodes, one after the other")
-    if model.config.label_iterations:
-        raise RecipeError(
-            "--keep-layers: the model reads what it predicts itself (model.label_iterations), of all nodes anew"
-        )
 
 
 def keep_outputs(model: GraphModel, opened: Opened, job: KeepJob, scratch: Path) -> Kept:

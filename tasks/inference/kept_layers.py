@@ -120,18 +120,15 @@ class KeptLayers(RowStable):
         if not model.encoder.is_plain:
             encode = partial(self.encoded_rows, model, features)
             before, changed = self._fill(ENCODED, model.encoder.out_dim, changed, encode, _ROWS)
-        collected: Array | None = None
         for number, layer in enumerate(model.layers):
             need = self._needed(model, changed)
             run = partial(self.layer_rows, layer, features, _reader(before, features))
             name, columns = layer_file(number), out_dims(model)[number]
             after, changed = self._fill(name, columns, need, run, chunk_rows(model, self.chunk_edges))
             self.told.computed.append(int(need.sum()))
-            if model.config.jumping != "none":
-                collected = self._collect(model, collected, after, None, _ROWS)
             before = after
         assert before is not None
-        return before if collected is None else collected
+        return before
 
     def _changed_inputs(self) -> Array:
         changes = self._changes
