@@ -159,7 +159,7 @@ def warm_up(method: str) -> None:
         matrix = undirected(src, dst, 20_000)
         indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
         for array in (indptr, indices):
-            array.flags.writeable = False
+            array.setflags(write=False)
         # auto would take METIS for graphs as small as these
         partition("coarsened" if method == "auto" else method, indptr, indices, 4, 0)
 

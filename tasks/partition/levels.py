@@ -75,7 +75,7 @@ def read_only(*arrays: Array) -> WeightedCsr:
     """Return a graph of read-only views: kernels are then compiled for one kind of array instead of two."""
     views = [np.asarray(array).view() for array in arrays]
     for view in views:
-        view.flags.writeable = False
+        view.setflags(write=False)
     return WeightedCsr(*views)
 
 

@@ -11,7 +11,7 @@ from tasks.storage.graph_store import Array
 def frozen(array: Array) -> Array:
     """Return a read-only view without the memory map's class, so that numba compiles a kernel once for all stores."""
     view = np.asarray(array).view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
