@@ -51,18 +51,12 @@ class TimeReader:
     def __init__(self, column: str, time_format: str | None) -> None:
         """`time_format`: as of Python's strptime, for texts; None: ISO 8601."""
         self.column, self.format = column, time_format
+        self.texts = (column,) if time_format else ()
+        """Columns that a CSV gives as texts."""
+        self.inferred = () if time_format else (column,)
+        """Columns that a CSV gives as it understands their cells."""
         self._full_width = _SIDE_BY_SIDE.search(time_format or "") is not None
         self._unit: TimeUnit | None = None
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns that a CSV gives as texts."""
-        return (self.column,) if self.format else ()
-
-    @property
-    def inferred(self) -> tuple[str, ...]:
-        """Columns that a CSV gives as it understands their cells."""
-        return () if self.format else (self.column,)
 
     every_row = "every row needs one: fill it in, leave the row out, or leave `time` out of the recipe"
     """What one may do about a row without a time, for messages."""

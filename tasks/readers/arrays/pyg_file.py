@@ -193,9 +193,7 @@ def _by_type(general: dict[str, Any], parts: dict[Any, Any]) -> tuple[dict[str, 
 def _mapping(store: Any) -> dict[str, Any]:
     """Return the fields of a store."""
     held = store.state.get("_mapping", {}) if isinstance(store, _Held) else store
-    return {str(key): _plain(value) for key, value in held.items()} if isinstance(held, Mapping) else {}
-
-
-def _plain(value: Any) -> Any:
-    """Return NumPy's arrays, which come wrapped, as themselves."""
-    return np.asarray(value) if hasattr(value, "__array__") else value
+    if not isinstance(held, Mapping):
+        return {}
+    # NumPy's arrays come wrapped.
+    return {str(key): np.asarray(value) if hasattr(value, "__array__") else value for key, value in held.items()}
