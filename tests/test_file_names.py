@@ -174,7 +174,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/triples.py: raw.folder / 'raw' / raw.count_file",
         "tasks/ingest/ogb/triples.py: place / f'{split}.pt'",
         "tasks/ingest/ogb/meta.py: _package() / _TABLES[kind]",
-        "tasks/ingest/ogb/raw.py: self.file.with_name(f'{kind}-label.npz')",
         "tasks/ingest/ogb/raw.py: folder / {'feat': f'{prefix}-feat.csv.gz', 'label': f'{prefix}-label.csv.gz'}"
         ".get(what, f'{what}.csv.gz')",
         "tasks/ingest/ogb/raw.py: self.raw / self.count_file",
@@ -243,7 +242,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/storage/artifacts.py: folder / name",
         "tasks/storage/artifacts.py: work / name",
         "tasks/storage/dataset_store.py: self.folder / path",
-        "tasks/ingest/graph_tables/graphs.py: scratch / shard",
         "tasks/storage/graph_store.py: self.folder / entry.path",
         "tasks/sampling/parts/graph.py: self.folder / entry.path",
         "tasks/storage/graph_store.py: self.folder / self.entries[name].path",

@@ -64,32 +64,32 @@ def read_ntriples(path: Path, *, literals: bool) -> Iterator[Statements]:
     Raises DataError: see `read_lines`; a line that is no triple, named with its number.
     """
     for first, lines in read_lines(path):
-        found = _matched(lines)
-        there = np.asarray(compute.is_valid(found))
+        parts = _matched(lines)
+        there = np.asarray(compute.is_valid(parts))
         other = lines.filter(pa.array(~there))
         strange = compute.index(compute.match_substring_regex(other, _NOTHING), False).as_py()
         if strange >= 0:
             line = first + int(np.flatnonzero(~there)[strange]) + 1
             raise DataError(f"line {line}: {_what_is_wrong(other[strange].as_py())}", path=path)
-        is_literal = there & np.asarray(compute.fill_null(compute.starts_with(found.field(2), '"'), False))
+        is_literal = there & np.asarray(compute.fill_null(compute.starts_with(parts.field(2), '"'), False))
         kept = there & ~is_literal if not literals else there
         rows = np.flatnonzero(kept)
-        terms = [_plain(found.field(place).take(pa.array(rows)), rows + first, path) for place in range(3)]
+        terms = [_plain(parts.field(place).take(pa.array(rows)), rows + first, path) for place in range(3)]
         batch = pa.RecordBatch.from_arrays(terms, names=list(TERMS))
         yield Statements(first, batch, 0 if literals else int(np.count_nonzero(is_literal)))
 
 
 def _matched(lines: pa.Array) -> pa.Array:
     """Return subject, predicate and object of each line as structs; null where it is no triple."""
-    found = compute.extract_regex(lines, _SIMPLE)
-    if not found.null_count:
-        return found
-    other = compute.is_null(found)
+    parts = compute.extract_regex(lines, _SIMPLE)
+    if not parts.null_count:
+        return parts
+    other = compute.is_null(parts)
     rest = compute.extract_regex(lines.filter(other), _LINE)
     # Of both, one after the other, the row that is meant.
     places = np.arange(len(lines))
     places[np.asarray(other)] = len(lines) + np.arange(len(rest))
-    return pa.concat_arrays([found, rest]).take(pa.array(places))
+    return pa.concat_arrays([parts, rest]).take(pa.array(places))
 
 
 def _plain(terms: pa.Array, lines: Array, path: Path) -> pa.Array:

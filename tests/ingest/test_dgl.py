@@ -203,7 +203,7 @@ def wrong_files() -> list[tuple[Callable[[Path], str], dict[str, Any], str]]:
             {},
             r"1 of 2 nodes of the test split have no label, such as node 2",
         ),
-        (one(time=torch.ones(NUM) / 2), {}, r"\['time'\]\] \(row 0\): is no whole number"),
+        (one(time=torch.ones(NUM) / 2), {}, r"\['time'\]\] \(row 0, column 0\): 0\.5 does not fit int64"),
         (
             one(label=torch.tensor([0, 1, 7, 0, 1, 2])),
             {"task_type": "binary"},

@@ -106,7 +106,7 @@ def test_what_time_format_may_not_name(folder: Path) -> None:
         ("accounts", {"iban": "%d.%m.%Y"}, "'iban', which is key and no time"),
         ("payments", {"account_iban": "%d.%m.%Y"}, "which is foreign key and no time"),
         ("payments", {"amount": "%d.%m.%Y"}, "'amount', which is number and no time"),
-        ("payments", {"booked": "%d.%m"}, "has no year"),
+        ("payments", {"booked": "%d.%m"}, "does not say which year"),
         ("payments", {"booked": 3}, "3 is not how times are written"),
         ("payments", [1], "is not how times are written"),
     ):

@@ -273,15 +273,3 @@ def test_a_number_that_does_not_fit_is_the_one_named(ingest: Ingest, folder: Pat
     said = refused(ingest, **section() | {"labels": {"files": "groups.txt", "form": "groups"}})
     assert said.startswith("groups.txt (row 2, column 1): the id '99999999999999999999999' is a text, those")
     assert "such rows" not in said
-
-
-def test_zeros_in_front_of_the_ids_of_groups(ingest: Ingest, folder: Path) -> None:
-    write("001 2\n003 004\n")
-    labels = {"files": "groups.txt", "form": "groups"}
-    [said] = ingest(**section() | {"labels": labels}).manifest.warnings
-    assert said.startswith(
-        "groups.txt: the id 001 is read as the number 1, and 1 is the same id; dataset.text_ids=true"
-    )
-    write("1 2\n3 4\n10 100\n")
-    unknown = labels | {"on_unknown_id": "drop"}
-    assert not any("is read as" in text for text in ingest(**section() | {"labels": unknown}).manifest.warnings)

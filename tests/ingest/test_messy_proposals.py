@@ -133,7 +133,7 @@ def test_names_that_yaml_would_read_as_something_else(folder: Path) -> None:
     place.mkdir()
     odd = "a\nmodel: {name: x}\n\x7f"
     write("2024/null.csv", id=range(30), x=range(30))
-    write("2024/no.csv", id=range(60), when=[f"2020-01-{1 + i % 28:02}" for i in range(60)],
+    write("2024/no.parquet", id=range(60), when=[f"2020-01-{1 + i % 28:02}" for i in range(60)],
           **{"null\x7f": [i % 30 for i in range(60)], odd: range(60)})  # fmt: skip
     recipe = yaml.safe_load(propose_recipe([str(place)]))
     assert recipe["name"] == recipe["dataset"]["title"] == "2024"

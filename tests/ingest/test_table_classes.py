@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.tables.hints import similar_texts
+from tasks.ingest.tables.intake import similar_texts
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import SPLIT, save, section
 

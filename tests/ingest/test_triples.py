@@ -307,7 +307,7 @@ def test_a_blank_node_is_of_its_file(ingest: Ingest, folder: Path) -> None:
     assert "_:b0" in one.read("ids/entity")["original_id"].to_pylist()
 
 
-@pytest.mark.parametrize("other", ["1.0", "01", " 1", "1e0"])
+@pytest.mark.parametrize("other", ["1.0", "01", " 1"])
 def test_a_number_written_in_two_ways_is_told(other: str, ingest: Ingest, folder: Path) -> None:
     rows = "".join(f"{i}\tlikes\t{(i + step) % 6}\n" for i in range(6) for step in (1, 2))
     put(folder / "t.tsv", f"{rows}{other}\tlikes\t2\n{other}\tlikes\t3\n")

@@ -13,6 +13,7 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, offsets
 from tasks.ingest.dgl.configs import GraphFileConfig
 from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.raw_rows import checked_cast
 from tasks.readers.arrays.dgl_file import SavedGraph, SavedGraphs
 
 _NAMES = {"_N": "node", "_E": "to"}  # what DGL calls the only type and the only relation
@@ -96,11 +97,6 @@ def as_matrix(array: Array, place: str) -> Array:
 
 def as_whole_numbers(array: Array, place: str) -> Array:
     """Return int64. Raises DataError naming the row of what is no whole number."""
-    if array.dtype.kind == "f":
-        array = array.astype(np.float64, copy=False)  # of float16 the bound below is no number
-        wrong = np.argwhere(~(np.abs(array) < 2.0**63) | (array != np.floor(array)))
-    else:
-        wrong = np.argwhere(array > np.iinfo(np.int64).max)
-    if len(wrong):
-        raise DataError("is no whole number of 64 bits", path=place, row=int(wrong[0][0]))
-    return array.astype(np.int64)
+    if not array.size:
+        return array.astype(np.int64)
+    return checked_cast(array.reshape(len(array), -1), np.int64, place, 0).reshape(array.shape)

@@ -139,13 +139,11 @@ class EdgeReader:
         self.relations = RelationNames(edges.relation_column)
         self.sinks: dict[str, _Sink] = {}
         self.num_dropped = 0
-        self.others: Sequence[EdgeTableConfig] = ()
-        """The other tables of edges."""
         self.kind = id_dtype(max(self.source.num_nodes, self.target.num_nodes))
         self._taken, self._heaviest = taken, 0.0
 
-    def read(self, context: StageContext, splits: Any = None) -> None:
-        """Write all edges; `splits` (a link splitter) takes those that do not train.
+    def read(self, context: StageContext, splits: Any = None, others: Sequence[EdgeTableConfig] = ()) -> None:
+        """Write all edges; `splits` (a link splitter) takes those that do not train; `others`: other tables of edges.
 
         Raises DataError: a file that cannot be read to its end, or holds no edges.
         """
@@ -160,7 +158,7 @@ class EdgeReader:
         if splits is not None and splits.column:
             columns, texts = [*columns, splits.column], [*texts, splits.column]
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
-        self.features.look_ahead(edges, self.intake, self.others)
+        self.features.look_ahead(edges, self.intake, others)
         count = 0
         with ExitStack() as stack:
             inferred = self.times.inferred if self.times else ()

@@ -6,12 +6,9 @@ sorted, for which it is in memory once. The rest is read as for one graph (`inge
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from configs.errors import DataError
 from tasks.arrays import Array
@@ -27,7 +24,7 @@ from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
-from tasks.storage.manifests import FeatureColumn, NodeType
+from tasks.storage.manifests import NodeType
 
 
 def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -55,7 +52,11 @@ def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -
     order = None if (np.diff(graph_of) >= 0).all() else np.argsort(graph_of, kind="stable")
     place = None if order is None else np.argsort(order)
     with DatasetWriter(context.work) as writer:
-        features = _write_nodes(nodes, intake, writer, order, context)
+        if order is not None:
+            context.message("nodes do not stand in the order of the graphs: they are sorted by graph, in memory")
+        with intake.problems.gathering():
+            features = write_nodes(nodes, intake, writer, None, order=order)
+        intake.problems.raise_any()
         ends_of = GraphColumn(edges.graph, graphs, (edges.source, edges.target)) if edges.graph else None
         ends = GraphEnds(edges, ends_of, graph_of, place)
         reader = EdgeReader(edges, {table.type: nodes}, intake, writer, set(), ends)
@@ -115,30 +116,3 @@ def _sizes(graphs: NodeSet, graph_of: Array, path: str) -> Array:
             row=int(empty[0]),
         )
     return sizes
-
-
-def _write_nodes(
-    nodes: NodeSet, intake: Intake, writer: DatasetWriter, order: Array | None, context: StageContext
-) -> tuple[FeatureColumn, ...]:
-    """Write the node table, graph by graph: row i is row order[i] of the users' one; None: as it is."""
-    if order is None:
-        with intake.problems.gathering():
-            return write_nodes(nodes, intake, writer, None)
-        intake.problems.raise_any()
-    context.message("nodes of a graph do not stand together in their table: it is sorted by graph, in memory")
-    scratch = context.work / "unsorted"
-    try:
-        with DatasetWriter(scratch) as unsorted:
-            with intake.problems.gathering():
-                features = write_nodes(nodes, intake, unsorted, None)
-            intake.problems.raise_any()
-        for name, table in unsorted.tables.items():
-            rows = pa.concat_tables([pq.read_table(scratch / shard) for shard in table.shards])
-            if name.startswith("nodes/"):
-                node_id = rows["node_id"]
-                at = rows.schema.get_field_index("node_id")
-                rows = rows.take(pa.array(order)).set_column(at, "node_id", node_id)
-            writer.write(name, {column: rows[column].combine_chunks() for column in rows.column_names})
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return features

@@ -244,8 +244,7 @@ def _write_edges(
             reader = EdgeReader(edges, nodes, intake, writer, taken)
             if config.task == "link":
                 splitter = LinkSplitter(config, reader)
-            reader.others = [one for one in config.edges if one is not edges]
-            reader.read(context, splitter)
+            reader.read(context, splitter, [one for one in config.edges if one is not edges])
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now
             if splitter is not None and not intake.problems:

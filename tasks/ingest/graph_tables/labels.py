@@ -176,8 +176,8 @@ class LabelStore:
                 note = f" beside {values}, which stands for no label; to make it a class, number them from 0"
             order = order[none:]
         if len(order) < self._fewest:
-            found = f"has 1 class ({keys[order[0]]}){note}" if len(order) else f"has no labelled row{note}"
-            raise DataError(f"{found}; at least two classes are needed", path=self._path, column=self._column)
+            said = f"has 1 class ({keys[order[0]]}){note}" if len(order) else f"has no labelled row{note}"
+            raise DataError(f"{said}; at least two classes are needed", path=self._path, column=self._column)
         rank = np.full(self._classes.count, -1, np.int64)
         rank[met[order]] = np.arange(len(order))
         return keys.take(pa.array(order)).cast(pa.string()), rank

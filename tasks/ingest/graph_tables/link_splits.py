@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as compute
 
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
@@ -20,6 +18,7 @@ from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.splits import pair_keys, pick_splits
 from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig
 from tasks.ingest.tables.times import TimeReader, cut_by_time
 from tasks.ingest.writer import written_columns, written_pairs
@@ -107,7 +106,10 @@ class LinkSplitter:
             )
         for name, size in sizes.items():
             if size == 0:
-                self._refuse_empty(name, sum(sizes.values()))
+                where = self.split.column or self.split.files.get(name) or f"dataset.split, by {self.split.by}"
+                way_out = f"; add edges, or raise dataset.split.{name}" if self.split.by == "ratio" else ""
+                why = f"the {name} split is empty ({sum(sizes.values()):,} edges in all; {where}){way_out}"
+                raise DataError(why, path=self.edges.names)
         counts = self._counts.get("train", np.zeros(0, np.int64))
         for code, name in enumerate(self.relations.names):
             if code >= len(counts) or not counts[code]:
@@ -152,12 +154,6 @@ class LinkSplitter:
         drawn = draws.draw(events, self.split.negatives, self.split.per_edge, code)
         return {end: ids.astype(self._kind) for end, ids in drawn.items()}
 
-    def _refuse_empty(self, name: str, total: int) -> None:
-        """Say which split got no edge, and a way out."""
-        where = self.split.column or self.split.files.get(name) or f"dataset.split, by {self.split.by}"
-        way_out = f"; add edges, or raise dataset.split.{name}" if self.split.by == "ratio" else ""
-        raise DataError(f"the {name} split is empty ({total:,} edges in all; {where}){way_out}", path=self.edges.names)
-
     def _read_pairs(self, name: str) -> None:
         """Read a split's file of pairs; those that are labelled 0 are its negatives."""
         split, edges = self.split, self.edges
@@ -187,18 +183,13 @@ class LinkSplitter:
     @staticmethod
     def _labels(batch: TableBatch, column: str) -> Array:
         """Return which pairs are edges, bool (n,)."""
-        values = batch.column(column)
-        if not (
-            pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)
-        ):
-            batch.wrong_column(column, f"is {values.type}; 1 says that a pair is an edge, 0 that it is none")
+        values = numbers(batch, column)
+        if values.ndim != 1:
+            batch.wrong_column(column, "is a column of lists; 1 says that a pair is an edge, 0 that it is none")
             return np.ones(len(values), np.bool_)
-        numbers = np.asarray(compute.fill_null(values.cast(pa.float64(), safe=False), np.nan))
-
-        message = "the label {!r} is neither 1 (an edge) nor 0 (none)"
-        wrong = ~np.isin(numbers, (0, 1))
-        batch.wrong(wrong, column, "no label", lambda row: message.format(values[row].as_py()))
-        return numbers == 1
+        message = "the label {:g} is neither 1 (an edge) nor 0 (none)"
+        batch.wrong(~np.isin(values, (0, 1)), column, "no label", lambda row: message.format(values[row]))
+        return values == 1
 
     def _keep(self, name: str, pairs: dict[str, Array]) -> None:
         """Append pairs to a table of the split."""

@@ -21,7 +21,7 @@ from tasks.ingest.graph_tables.labels import note_unknown
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.batches import TableBatch
-from tasks.ingest.tables.intake import Intake, as_number
+from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import LabelFilesConfig
 from tasks.readers.columns import is_text, whole_numbers
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
@@ -62,7 +62,6 @@ class Memberships:
         self._labels = IdIndex()
         self._parts: list[tuple[Array, Array]] = []
         self._num_unknown = 0
-        self._said_zeros = False
 
     def read(self, nodes: NodeSet, intake: Intake) -> None:
         """Read all files; what is wrong with their rows is gathered. Raises DataError where they have none."""
@@ -94,10 +93,6 @@ class Memberships:
         table, first = self.table.model_copy(update={"format": "edgelist"}), 0
         for lines in intake.batches(table, [_LINE], [_LINE], whole_lines=True):
             batch = _split(lines, table.delimiter, texts=bool(nodes.texts(_LINE)))
-            zeros = compute.extract_regex(lines.column(_LINE), r"(?:^|[^0-9-])(?P<id>0[0-9]+)").drop_null()
-            if len(zeros) and not self._said_zeros and not is_text(batch.column(_LINE).type):
-                self._said_zeros = True
-                intake.hints.append(as_number(self.table.names, zeros[0]["id"].as_py()))
             numbers = batch.lines - lines.first_row + first
             first += lines.num_rows
             yield batch, _LINE, pa.array(numbers), np.ones(len(numbers), np.bool_)

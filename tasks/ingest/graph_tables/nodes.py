@@ -63,11 +63,8 @@ class GraphColumn:
     def __init__(self, column: str, graphs: NodeSet, ids: tuple[str, ...]) -> None:
         """`ids`: columns of ids that begin anew in each graph."""
         self.column, self.graphs, self.ids = column, graphs, ids
-
-    @property
-    def texts(self) -> tuple[str, ...]:
+        self.texts = graphs.texts(column)
         """Columns of a CSV that must be read as texts."""
-        return self.graphs.texts(self.column)
 
     def codes(self, batch: TableBatch) -> Array:
         """Return the number of each row's graph, int64 (n,); unknown ones are gathered."""
@@ -135,9 +132,17 @@ def _kept(parts: list[Array], kept: Array | None) -> Array | None:
 
 
 def write_nodes(
-    nodes: NodeSet, intake: Intake, writer: DatasetWriter, labels: Array | None, tables: Sequence[NodeTableConfig] = ()
+    nodes: NodeSet,
+    intake: Intake,
+    writer: DatasetWriter,
+    labels: Array | None,
+    tables: Sequence[NodeTableConfig] = (),
+    order: Array | None = None,
 ) -> tuple[FeatureColumn, ...]:
-    """Write `nodes/TYPE`; return its features. `tables` are those of all types. Raises DataError."""
+    """Write `nodes/TYPE`; return its features. `tables` are those of all types. Raises DataError.
+
+    `order`: which row becomes each node, int64 (num_nodes,), for which the table is in memory once; None: as they come.
+    """
     table = nodes.config
     reader = FeatureReader(table.features, table.categorical, table.missing_by_column)
     taker, features = None, []
@@ -149,6 +154,7 @@ def write_nodes(
             raise DataError(f"has {rows:,} rows, there are {nodes.num_nodes:,} {nodes.kind} nodes", path=path)
         taker = Taker(matrix.path, matrix.chunks(np.float32), nodes.num_nodes, "the node table")
         features.append(FeatureColumn(column="feat", kind="numeric", dim=width[0] if width else 1))
+    parts: list[dict[str, Array]] = []
     with writer.table(f"nodes/{nodes.kind}") as out:
         first = 0
         for columns, n in _feature_parts(nodes, intake, reader, tables):
@@ -162,9 +168,15 @@ def write_nodes(
                 written["label"] = labels[first : first + n]
             if nodes.time is not None:
                 written["time"] = nodes.time[first : first + n]
-            out.write(written)
+            if order is None:
+                out.write(written)
+            else:
+                parts.append(written)
             first += n
         intake.problems.raise_any()
+        if order is not None:
+            whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            out.write({name: values if name == "node_id" else values[order] for name, values in whole.items()})
     reader.write_names(writer, f"categories/{nodes.kind}")
     for column, count in reader.num_empty.items():
         intake.adjust(table, f"empty cells of {column} filled", count)

@@ -93,8 +93,8 @@ def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Arra
         raise DataError(f"columns differ in length: {sizes}", path=path)
     if not len(positive["src"]):
         raise DataError(f"the {split} split is empty", path=path)
-    for columns in (positive, negative or {}):
-        for name in {"src", "dst"} & set(columns):
+    for columns in filter(None, (positive, negative)):
+        for name in ("src", "dst"):
             ids = columns[name]
             wrong = np.argwhere((ids < 0) | (ids >= num_nodes) | (ids != np.floor(ids)))
             if len(wrong):

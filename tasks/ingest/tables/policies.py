@@ -100,17 +100,14 @@ def check_time_format(where: str, column: str | None, time_format: str | None) -
     parts = re.findall("%(.?)", time_format, re.DOTALL)
     if "Z" in parts:
         raise ValueError(f"{named}: %Z, a zone's name, means another zone on another machine; write offsets, and %z")
-    twice = next((part for part in parts if part != "%" and parts.count(part) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{named} has %{twice} twice; {example}")
     try:
         moment = datetime.datetime.strptime(_SAMPLE.strftime(time_format), time_format)
-    except (ValueError, re.error) as error:  # re.error: a part that another one holds, such as %Y beside %c
+    except (ValueError, re.error) as error:  # re.error: a part that stands twice, or that another one holds (%Y in %c)
         raise ValueError(f"{named} cannot be read ({error}); {example}") from None
     has_week_alone = {"U", "W"} & set(parts) and not {"a", "A", "w", "u", "d", "j"} & set(parts)
-    if has_week_alone or moment.year != _SAMPLE.year or (moment.day == _SAMPLE.day and moment.month != _SAMPLE.month):
-        why = "a week and no day" if has_week_alone else "no year" if moment.year != _SAMPLE.year else "no month"
-        raise ValueError(f"{named} has {why}, and does not say which day is meant; {example}")
+    has_day_alone = moment.day == _SAMPLE.day and moment.month != _SAMPLE.month
+    if has_week_alone or has_day_alone or moment.year != _SAMPLE.year:
+        raise ValueError(f"{named} does not say which year and day are meant; {example}")
 
 
 def missing_by_column(

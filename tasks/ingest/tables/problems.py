@@ -54,10 +54,6 @@ class Problems:
         """Whether there is any mistake."""
         return bool(self._listed)
 
-    def __len__(self) -> int:
-        """It grows when another cause is met."""
-        return len(self._listed) + self._num_others
-
     def is_listed(self, path: object, column: object, kind: str, count: int) -> bool:
         """Count rows of a cause that needs no words any more; False where it wants a line of its own (`add`)."""
         mistake = self._listed.get((str(path), str(column), kind))

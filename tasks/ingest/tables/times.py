@@ -19,6 +19,7 @@ from tasks.readers.columns import is_text
 
 # Whole days and time stamps of ISO 8601; a bare `20231231` may as well be a number, and is one.
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")
+_EXAMPLE = 'time_format: "%d.%m.%Y"'
 _FORMS = "2023-12-31, 2023-12-31 23:59:59 (UTC) or 2023-12-31T23:59:59+01:00"
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # the calendar's years 1 to 9999
 _NO_DIGIT = re.compile(r"\D")
@@ -51,18 +52,12 @@ class TimeReader:
     def __init__(self, column: str, time_format: str | None) -> None:
         """`time_format`: as of Python's strptime, for texts; None: ISO 8601."""
         self.column, self.format = column, time_format
+        self.texts = (column,) if time_format else ()
+        """Columns that a CSV gives as texts."""
+        self.inferred = () if time_format else (column,)
+        """Columns that a CSV gives as it understands their cells."""
         self._full_width = _SIDE_BY_SIDE.search(time_format or "") is not None
         self._unit: TimeUnit | None = None
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns that a CSV gives as texts."""
-        return (self.column,) if self.format else ()
-
-    @property
-    def inferred(self) -> tuple[str, ...]:
-        """Columns that a CSV gives as it understands their cells."""
-        return () if self.format else (self.column,)
 
     every_row = "every row needs one: fill it in, leave the row out, or leave `time` out of the recipe"
     """What one may do about a row without a time, for messages."""
@@ -133,7 +128,7 @@ class TimeReader:
         codes = np.asarray(compute.fill_null(encoded.indices, 0))
         bad = np.array([seconds is None for seconds in moments], np.bool_)[codes] & np.asarray(compute.is_valid(values))
         how = f"as time_format {self.format!r} has it" if self.format else "in a form that is known"
-        words = how if self.format else f'{how} ({_FORMS}); say which: time_format: "%d.%m.%Y"'
+        words = how if self.format else f"{how} ({_FORMS}), nor are all whole numbers; say which: {_EXAMPLE}"
         batch.wrong(bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {words}")
         return np.array([seconds or 0 for seconds in moments], np.int64)[codes]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array, blocks
-from tasks.ingest.tables.hints import similar_texts
+from tasks.ingest.tables.intake import similar_texts
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.features import FeatureMatrix

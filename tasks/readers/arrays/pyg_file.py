@@ -131,18 +131,18 @@ class _Graph:
 
         `others`: rows of what else is in the store. Raises DataError for a field that is read and has other rows.
         """
-        found = {}
+        arrays = {}
         for name, given in store.items():
             is_list = name in self.fields and isinstance(given, (list, tuple))
             value = self.listed(given, name, owner) if is_list else given
             if name in ("edge_index", "num_nodes") or not _is_array(value):
                 continue
             if len(value) == count and value.dtype.kind in "biuf":
-                found[name] = np.asarray(value)
+                arrays[name] = np.asarray(value)
             elif name in self.fields and len(value) not in others:
                 why = f"has the shape {value.shape} of {value.dtype}; numbers with {count:,} rows are needed"
                 raise DataError(why, path=f"{self.path}[{owner}[{name!r}]]")
-        return found
+        return arrays
 
     def listed(self, values: Sequence[Any], name: str, owner: str) -> Array:
         """Return what a tensor cannot hold and came as a list: ids that are texts. Raises DataError for any other."""
@@ -193,9 +193,7 @@ def _by_type(general: dict[str, Any], parts: dict[Any, Any]) -> tuple[dict[str, 
 def _mapping(store: Any) -> dict[str, Any]:
     """Return the fields of a store."""
     held = store.state.get("_mapping", {}) if isinstance(store, _Held) else store
-    return {str(key): _plain(value) for key, value in held.items()} if isinstance(held, Mapping) else {}
-
-
-def _plain(value: Any) -> Any:
-    """Return NumPy's arrays, which come wrapped, as themselves."""
-    return np.asarray(value) if hasattr(value, "__array__") else value
+    if not isinstance(held, Mapping):
+        return {}
+    # NumPy's arrays come wrapped.
+    return {str(key): np.asarray(value) if hasattr(value, "__array__") else value for key, value in held.items()}
