@@ -163,7 +163,6 @@ CODE_FROM_DATA = {
         "tasks/train/families.py",  # one of seven that stand in the file
         "tasks/publish/report/page.py",  # the files of its own folder
         "tasks/supervise.py",  # a module that its parent names on the command line
-        "flows/pipeline/shards.py",  # one of two that stand in the file
     },
     r"spec_from_file_location|\brunpy\b": {"tasks/evaluators/ogb.py", "tasks/ingest/ogb/meta.py"},  # in the package ogb
     r"\b(cloud)?pickle\.loads?\(|pickle\.Unpickler\(": {"tasks/storage/home_files/caching.py"},  # signed

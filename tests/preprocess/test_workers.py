@@ -1,4 +1,4 @@
-"""How many workers share the shards, and of what kind they are, stays out of the key: it must change no byte."""
+"""How many workers share the shards stays out of the key: it must change no byte."""
 
 from __future__ import annotations
 
@@ -23,10 +23,6 @@ def test_workers_change_no_byte(make_dataset: Any, node_splits: Any, preprocess:
 
     found = [
         preprocess(data, transforms=transforms, **options).manifest.files
-        for options in (
-            {"workers": 1},
-            {"workers": 5, "runner": "thread"},
-            {"workers": 3, "map_shards": backwards},
-        )
+        for options in ({"workers": 1}, {"workers": 3, "map_shards": backwards})
     ]
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
