@@ -233,7 +233,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/storage/home_files/source_digests.py: folder / name",
         "tasks/train/ranks/launch.py: job.work / name",
         "tasks/train/ranks/join.py: path.parent / self.result",
-        "tasks/train/embeddings/shards.py: work.glob(f'{name}-*.tables')",
     ],
     "numbers": [
         "flows/commands/installation/clean.py: Path(f'/proc/{owner}')",
@@ -242,7 +241,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/processes/memory.py: Path(f'/proc/{pid}/status')",
         "tasks/processes/children.py: Path(f'/proc/{pid}/task/{pid}/children')",
         "tasks/partition/machines.py: context.scratch / f'machine-{m}.npy'",
-        "tasks/train/embeddings/shards.py: work / f'{name}-{number}.tables'",
         "tasks/train/ranks/join.py: logs / f'launch-{job.train.machine_rank}.log'",
         "tasks/train/gradients/engine.py: job.work / f'part-{ranks.rank}'",
         "tasks/leak_check/changed_tables.py: context.work / f'table-{number}'",

@@ -179,9 +179,9 @@ class _LayoutOptions(ConfigModel):
     """Peak learning rate; null: the model's usual one (`graphmill models NAME`)."""
     schedule: ScheduleSection = Field(default="linear", validate_default=True)
     """How the learning rate moves (`graphmill schedules`)."""
-    start: Literal["auto", "pca", "pivots", "spectral", "random"] = "auto"
-    """Where points begin: pca: at the first components of their vectors; pivots: by distances in edges to some nodes;
-    spectral: at what changes least along edges. auto: pca where neighbours of vectors are the edges, else pivots."""
+    start: Literal["auto", "pca", "pivots", "random"] = "auto"
+    """Where points begin: pca: at the first components of their vectors; pivots: by distances in edges to some nodes.
+    auto: pca where neighbours of vectors are the edges, else pivots."""
     strategy: StrategySection = Field(default="block_grid", validate_default=True)
     """How workers share the points (`graphmill strategies`)."""
 

@@ -101,7 +101,7 @@ class FlowUse(ModelUse):
         """Run a stage, or find what it made; before it, make the vectors of registered models that it is to read."""
         reads_vectors = name in READ_VECTORS and missing_vectors(recipe, self.home)
         if reads_vectors and find_stage(name, recipe, parents, self.home) is None:
-            make_vectors(self, parents.get("ingest"))
+            make_vectors(self)
         self.listener.begin(name)
         shards = make_map_shards(recipe.preprocess)
         made: StageRecord = TASKS[name](

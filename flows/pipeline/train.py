@@ -300,7 +300,7 @@ class _Run:
         parents = self._parents(name)
         if name in self.selection.force or find_stage(name, self.recipe, parents, self.home) is None:
             with guarded(name, self.recipe, self.record, self.listener):
-                make_vectors(self, parents.get("ingest"))
+                make_vectors(self)
 
     def _ancestors(self, name: str) -> list[str]:
         needed = {name}

@@ -29,9 +29,9 @@ class Use(Protocol):
 
 
 @task(name=VECTORS, task_run_name=VECTORS, persist_result=False, cache_policy=NO_CACHE)
-def make_vectors(use: Use, ingest: str | None) -> None:
-    """Make the vectors that features are taken from, as far as the home lacks them; `ingest` is the data's key."""
+def make_vectors(use: Use) -> None:
+    """Make the vectors that features are taken from, as far as the home lacks them."""
     use.listener.begin(VECTORS)
     shards = make_map_shards(use.recipe.preprocess)
-    for outcome in provide_vectors(use.recipe, use.home, use.listener, shards, ingest):
+    for outcome in provide_vectors(use.recipe, use.home, use.listener, shards):
         use.listener.end(VECTORS, f"{stage_text(StageRecord.of(outcome))}, of {outcome.manifest.recipe}")

@@ -40,10 +40,8 @@ def config(recipe: Recipe) -> dict[str, Any]:
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Evaluate in a process of its own.
 
-    Raises:
-        UserError: the evaluator or a split does not fit the data or the model, or training diverged.
-        StageError: the process died, or one of several more often than train.max_restarts; the message ends with what
-            it said last.
+    Raises UserError: the evaluator or a split does not fit the data or the model, or training diverged; StageError: the
+    process died, or one of several more often than train.max_restarts; the message ends with what it said last.
     """
     from tasks.evaluate.worker import EvaluateJob
 

@@ -74,7 +74,8 @@ class DataCheck:
             yield
         except TableError as error:
             said = [{"message": one.message, "rows": one.count} for one in error.mistakes]
-            said += [{"message": f"and more: {kind}", "rows": rows} for kind, rows in error.others.items()]
+            if error.num_others:
+                said.append({"message": "and more, of other kinds or columns", "rows": error.num_others})
             self.mistakes += [one for one in said if one not in self.mistakes]
         except UserError as error:
             self.mistakes.append({"message": str(error), "rows": 0})
@@ -155,7 +156,7 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
 def _preprocess(
     recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck, ingested: Parent
 ) -> None:
-    from tasks.components.afforest import number_components
+    from tasks.components.connected import number_components
     from tasks.preprocess.stage import STAGE
     from tasks.train.labels.class_weights import class_weights
 

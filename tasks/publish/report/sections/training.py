@@ -20,10 +20,7 @@ def section(run: ReportedRun) -> Section | None:
     facts = [
         ("model", f"{training.model.get('name', '')}, {training.num_parameters:,} parameters"),
         ("ranks", f"{training.world_size} ({training.strategy})" if training.strategy else str(training.world_size)),
-        (
-            "epochs",
-            "none: computed at once" if at_once else epochs,
-        ),
+        ("epochs", "none: computed at once" if at_once else epochs),
         ("seed", str(training.seed)),
     ]
     if training.edges_per_second and not at_once:
