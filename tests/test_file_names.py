@@ -208,7 +208,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/triples.py: raw.folder / 'raw' / raw.count_file",
         "tasks/ingest/ogb/triples.py: place / f'{split}.pt'",
         "tasks/ingest/ogb/meta.py: _package() / _TABLES[kind]",
-        "tasks/ingest/ogb/raw.py: self.file.with_name(f'{kind}-label.npz')",
         "tasks/ingest/ogb/raw.py: folder / {'feat': f'{prefix}-feat.csv.gz', 'label': f'{prefix}-label.csv.gz'}"
         ".get(what, f'{what}.csv.gz')",
         "tasks/ingest/ogb/raw.py: self.raw / self.count_file",
