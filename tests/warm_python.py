@@ -52,7 +52,6 @@ _PROGRAMS = frozenset(
         "tasks.train.ranks.torchrun",
         "tasks.train.worker",
         "tests.evaluate.ranked_evaluation",
-        "tests.flows.runner_script",
         "tests.process_facts",
         "tests.sampling.part_ranks",
         "tests.train.device_trainings",

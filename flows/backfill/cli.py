@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -28,15 +28,15 @@ def create(
     ] = None,
     last: Annotated[str | None, typer.Option("--to", metavar="DATE", help="Last snapshot.")] = None,
     every: Annotated[
-        str | None,
-        typer.Option("--every", help="year, month, week, day or hour; or version, of tables that keep them."),
+        Literal["year", "month", "week", "day", "hour", "version"] | None,
+        typer.Option("--every", help="version: of tables that keep their versions."),
     ] = None,
     at: Annotated[str | None, typer.Option("--at", metavar="A,B,...", help="These snapshots.")] = None,
     grid: Annotated[
         list[str] | None, typer.Option("--grid", metavar="KEY=VALUES", help="seed=0..4, train.epochs=5,9.")
     ] = None,
     reprocess: Annotated[
-        str,
+        Literal["missing", "failed", "all"],
         typer.Option(
             "--reprocess",
             help="missing: partitions without a result; failed: those that failed in earlier backfills; "
@@ -69,13 +69,10 @@ def create(
     `graphmill backfill create nightly --grid model.name=gcn,graphsage seed=0..4`
     """
     from flows.backfill import actions, tables
-    from flows.backfill.spec import Backfill, check_choice, check_id, default_id, parse_grid
+    from flows.backfill.spec import Backfill, check_id, default_id, parse_grid
     from flows.backfill.versions import over_versions
     from flows.terminal.console import print_result
 
-    if every is not None:
-        check_choice("--every", every, ("year", "month", "week", "day", "hour", "version"))
-    check_choice("--reprocess", reprocess, ("missing", "failed", "all"))
     axes = [*(grid or ()), *(more or ())]
     moments = tuple(text.strip() for text in (at or "").split(",") if text.strip())
     if (first or last) and not every:

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from configs.errors import RecipeError
-from configs.matching import did_you_mean
 from configs.reading.yaml_reader import parse_yaml
 from flows.records.parameters import BACKFILL_TAG
 
@@ -229,9 +228,3 @@ _UNITS: dict[str, _Unit] = {
     ),
 }
 _MINUTE = "%Y-%m-%dT%H:%M"
-
-
-def check_choice(option: str, text: str, choices: tuple[str, ...]) -> None:
-    """Raise RecipeError unless the text is one of the choices."""
-    if text not in choices:
-        raise RecipeError(f"{option} {text!r}{did_you_mean(text, choices)}; one of {', '.join(choices)}")

@@ -1,17 +1,20 @@
-"""Preprocess's shards in a pool of processes, as a Prefect task runner.
+"""Preprocess's shards in a pool of processes.
 
-A pool costs seconds before its first result (a worker imports Prefect: about 3 s of CPU on a 2025 server core), so
-the first shards are done here and the pool starts only where the rest is worth more than that.
+A pool costs seconds before its first result (a worker imports what the shards need), so the first shards are done here
+and the pool starts only where the rest is worth more than that.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
+import multiprocessing
+import multiprocessing.connection
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from configs.schema import PreprocessConfig
@@ -48,47 +51,13 @@ class PoolMap:
                 return
 
     def _elsewhere(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        from prefect import Task
-        from prefect.cache_policies import NO_CACHE
-        from prefect.task_runners import ProcessPoolTaskRunner
-
-        task: Any = Task(apply_to_all, name="shards", persist_result=False, cache_policy=NO_CACHE)
-        with ProcessPoolTaskRunner(max_workers=self._workers, initializer=end_with_parent) as runner:
-            futures: list[Any] = [
-                runner.submit(task, {"work": ShardWork(function, chunk)})
-                for chunk in split_evenly(items, self._workers * _CHUNKS_PER_WORKER)
-            ]
-            futures.reverse()
-            while futures:
-                yield from futures.pop().result()
-
-
-def split_evenly(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
-    """Return at most `count` runs of neighbouring items, none empty, lengths differing by at most one."""
-    count = min(count, len(items))
-    cuts = [i * len(items) // count for i in range(count + 1)] if count else [0]
-    return [items[a:b] for a, b in itertools.pairwise(cuts)]
-
-
-class ShardWork:
-    """A function and the items of one task. A plain object: Prefect looks into collections, not into this."""
-
-    def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
-        self.function = function
-        self.items = items
-
-
-def apply_to_all(work: ShardWork) -> list[Any]:
-    """Apply the function to each item; what a shard task does."""
-    return [work.function(item) for item in work.items]
+        size = math.ceil(len(items) / (self._workers * _CHUNKS_PER_WORKER))
+        with ProcessPoolExecutor(self._workers, multiprocessing.get_context("spawn"), end_with_parent) as pool:
+            yield from pool.map(function, items, chunksize=size)
 
 
 def end_with_parent() -> None:
     """In a worker process: end when the parent does, however that ends (an orphan would wait for work for ever)."""
-    import multiprocessing
-    import multiprocessing.connection
-    import signal
-
     parent = multiprocessing.parent_process()
     if parent is None:
         return

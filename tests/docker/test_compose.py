@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,11 @@ from tests.postgres import BINARIES, needs_postgres
 
 FOREIGN = "https://evil.example"
 OWN = ("prefect", "mlflow", "worker", "gpu-worker", "graphmill")
+
+
+def served(test: Callable[..., None]) -> Any:
+    """Mark a test that needs all services."""
+    return pytest.mark.slow(pytest.mark.timeout(900)(needs_postgres(test)))
 
 
 def _compose_command() -> list[str] | None:
@@ -121,9 +126,7 @@ def _ask(up: Natively, server: str, password: str | None, **headers: str) -> int
     return requests.get(up.url(server) + paths[server], auth=auth, headers=headers, timeout=60).status_code
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_postgres
+@served
 @pytest.mark.parametrize("server", ["prefect", "mlflow"])
 def test_servers_answer_those_they_know(up: Natively, server: str) -> None:
     assert _ask(up, server, None) == 401
@@ -134,9 +137,7 @@ def test_servers_answer_those_they_know(up: Natively, server: str) -> None:
     assert _ask(up, server, up.password, Origin="https://graphs.example") == 200, "behind a proxy that ends TLS"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_postgres
+@served
 def test_servers_refuse_foreign_pages_and_forged_forms(up: Natively) -> None:
     assert _ask(up, "prefect", up.password, Origin=FOREIGN) == 403
     url, auth = f"{up.url('mlflow')}/api/2.0/mlflow/experiments/create", ("graphmill", up.password)
@@ -146,9 +147,7 @@ def test_servers_refuse_foreign_pages_and_forged_forms(up: Natively) -> None:
     assert unsigned.status_code == 403, "CSRF protection is on"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_postgres
+@served
 def test_the_database_wants_its_password_and_keeps_two_schemas(up: Natively) -> None:
     assert up.sql("select count(*) from public.alembic_version") == "1"
     assert up.sql("select count(*) from mlflow.alembic_version") == "1"
@@ -157,9 +156,7 @@ def test_the_database_wants_its_password_and_keeps_two_schemas(up: Natively) -> 
     assert b"password authentication failed" in done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_postgres
+@served
 def test_a_recipe_goes_from_the_command_through_worker_and_servers(up: Natively) -> None:
     recipe = write_recipe(up.folder, **FAST)
     deployed = up.run("graphmill", "deploy", str(recipe), "--name", "tiny")
@@ -183,18 +180,14 @@ def test_a_recipe_goes_from_the_command_through_worker_and_servers(up: Natively)
     assert links, "links are for browsers"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_postgres
+@served
 def test_mlflow_tables_can_be_upgraded(up: Natively) -> None:
     done = up.run("mlflow", "upgrade-mlflow")
     assert done.returncode == 0, done.stderr
     assert (up.secrets / "database_password").read_text() not in done.stdout + done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_postgres
+@served
 def test_no_password_is_on_a_command_line(up: Natively) -> None:
     secrets = [path.read_text() for path in up.secrets.iterdir() if path.read_text()]
     listed = subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True, check=True).stdout
@@ -202,9 +195,7 @@ def test_no_password_is_on_a_command_line(up: Natively) -> None:
     assert not [secret for secret in secrets if secret in listed]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_postgres
+@served
 def test_the_password_can_be_changed(up: Natively) -> None:
     """As docker/README.md says; MLflow keeps its copy, and the secret's file alone changes nothing there."""
     change = {"username": "graphmill", "password": "another-long-one", "current_password": up.password}
@@ -217,9 +208,7 @@ def test_the_password_can_be_changed(up: Natively) -> None:
     assert requests.patch(url, json=back, auth=("graphmill", "another-long-one"), timeout=60).status_code == 200
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_postgres
+@served
 def test_a_worker_ends_when_it_is_told_to(up: Natively) -> None:
     process = up.processes["worker"]
     process.send_signal(signal.SIGTERM)

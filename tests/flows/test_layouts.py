@@ -14,7 +14,7 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from flows.apply.model_use import refuse_other_layout, refuse_other_neighbors
-from flows.commands.outputs.layouts import check_method, copy_of, name_of, places, recipe_of
+from flows.commands.outputs.layouts import copy_of, name_of, places, recipe_of
 from flows.records.use_options import layout_options
 from tests.flows.conftest import graphmill
 
@@ -108,16 +108,6 @@ def test_where_maps_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         places([Path("map.pdf")], "demo")
     with pytest.raises(RecipeError, match="nothing can be written to"):
         places([Path("/proc/nowhere/map.html")], "demo")
-
-
-def test_methods_are_three() -> None:
-    check_method(None)
-    check_method("tsne")
-    for method in ("TSNE", "graphsage", ""):
-        with pytest.raises(
-            RecipeError, match=rf"--method {method}.*: one of largevis, umap, tsne; a layout of your own"
-        ):
-            check_method(method)
 
 
 def test_from_a_file_to_a_map(tmp_path: Path) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
+import pytest
 
+from configs.errors import DataError
 from configs.schema import PreprocessConfig
-from flows.pipeline.shards import make_map_shards, split_evenly
+from flows.pipeline.shards import PoolMap, make_map_shards
 from tasks.stage import map_in_process
 from tests.flows.conftest import ROOT, environment
 
@@ -24,14 +24,20 @@ def where(number: int) -> tuple[int, int]:
     return number, os.getpid()
 
 
-def test_split_evenly_keeps_order_and_leaves_nothing_out() -> None:
-    for count in (1, 2, 3, 8, 100):
-        for size in (0, 1, 2, 7, 8, 9):
-            parts = split_evenly(list(range(size)), count)
-            assert [item for part in parts for item in part] == list(range(size))
-            assert all(parts)
-            assert len(parts) == min(count, size)
-            assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
+def refuse_three(number: int) -> int:
+    if number == 3:
+        raise DataError("is wrong", path="shard", row=number)
+    return number
+
+
+def test_a_pool_keeps_order_and_errors_and_leaves_no_worker() -> None:
+    mapped = PoolMap(2, start_seconds=0)
+    results = list(mapped(where, range(9)))
+    assert [number for number, _ in results] == list(range(9))
+    assert PROCESS not in {pid for _, pid in results[2:]}, "the first two tell how long the rest takes"
+    with pytest.raises(DataError, match=r"shard \(row 3\): is wrong"):
+        list(mapped(refuse_three, range(6)))
+    assert not [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
 
 
 def test_small_jobs_stay_in_this_process() -> None:
@@ -41,24 +47,6 @@ def test_small_jobs_stay_in_this_process() -> None:
 
 def test_one_worker_needs_no_pool() -> None:
     assert make_map_shards(PreprocessConfig(workers=1)) is map_in_process
-
-
-def test_a_pool_keeps_order_and_errors_and_leave_no_worker(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.flows.runner_script", str(tmp_path / "home")],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        cwd=ROOT,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert [number for number, _ in found["results"]] == list(range(9))
-    assert found["here"] not in {pid for _, pid in found["results"][2:]}, "the first two tell how long the rest takes"
-    assert found["left"] == 0
-    assert found["error"] == "shard (row 3): is wrong"
-    assert "temporary server" not in done.stderr
 
 
 def test_workers_end_with_a_killed_parent() -> None:

@@ -118,7 +118,7 @@ def test_failed_partitions_run_again_when_asked(installation: Installation) -> N
     [
         (["--from", "2026", "--to", "2021", "--every", "year"], ["--from 2026", "--reverse"]),
         (["--from", "2021"], ["--to"]),
-        (["--from", "2021", "--to", "2022", "--every", "yaer"], ["did you mean 'year'"]),
+        (["--from", "2021", "--to", "2022", "--every", "yaer"], ["'yaer' is not one of 'year'"]),
         (["--grid", "seed"], ["KEY=VALUE"]),
         (["--grid", "model.name=gnc"], ["partition model.name=gnc", "gcn"]),
         (["--grid", "seed=1,1"], ["stands twice"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -85,7 +85,7 @@ DataArgument = Annotated[
     typer.Argument(metavar="RECIPE|KEY=VALUE", help="Recipe of other data, and changes; default: the training's own."),
 ]
 ExportedArgument = Annotated[
-    str, typer.Argument(metavar="embeddings|relations|predictions|model|graph", help="What to export.")
+    Literal["embeddings", "relations", "predictions", "model", "graph"], typer.Argument(help="What to export.")
 ]
 ExportedModelOption = Annotated[
     str | None,
@@ -215,17 +215,10 @@ def export(
     `graphmill export model --model quickstart@3 -o model.safetensors`;
     `graphmill export graph quickstart --format dgl -o graph.bin`
     """
-    from typing import get_args
-
     from configs.errors import RecipeError
-    from configs.matching import did_you_mean
     from flows.commands.outputs.use import UseRequest
     from flows.records.use_options import UseOptions
-    from tasks.apply.run import OutputKind
 
-    kinds = (*get_args(OutputKind), "graph")
-    if what not in kinds:
-        raise RecipeError(f"export {what!r}{did_you_mean(what, kinds)}: one of {', '.join(kinds)}")
     recipe, overrides = recipe_and_overrides(data)
     if what == "graph":
         of_model = {"model": model, "nodes": nodes, "graphs": graphs, "node-type": node_type}
@@ -242,7 +235,7 @@ def export(
     if model is None:
         raise RecipeError(f"export {what}: name the registered model: --model NAME@champion (graphmill versions)")
     options = UseOptions(output=output, format=format, nodes=nodes, graphs=graphs, node_type=node_type)
-    request = UseRequest(model, cast("OutputKind", what), options, recipe, overrides)
+    request = UseRequest(model, what, options, recipe, overrides)
     _use(open_home(home, trust_code or []), request, verbose, as_json)
 
 
@@ -264,7 +257,7 @@ def neighbors(
     ] = None,
     nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="File of ids.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many of each.")] = 10,
-    metric: Annotated[str, typer.Option("--metric", metavar="cosine|dot", help="Angle, or product.")] = "cosine",
+    metric: Annotated[Literal["cosine", "dot"], typer.Option("--metric", help="Angle, or product.")] = "cosine",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write node, rank, id, score as Parquet.")
     ] = None,

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -37,7 +37,7 @@ OverridesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Dotted overrides, such as preprocess.neighbors.k=30.")
 ]
 MethodOption = Annotated[
-    str | None, typer.Option("--method", metavar="largevis|umap|tsne", help="How points are laid out.")
+    Literal["largevis", "umap", "tsne"] | None, typer.Option("--method", help="How points are laid out.")
 ]
 DimOption = Annotated[int | None, typer.Option("--dim", min=2, max=3, help="Dimensions of the picture.")]
 ColorOption = Annotated[str | None, typer.Option("--color", metavar="COLUMN", help="What colours the map first.")]
@@ -108,7 +108,6 @@ def show_model(
     from flows.records.use_options import UseOptions
     from tasks.publish.map.of_run import map_points, write_picture
 
-    check_method(options.get("method"))
     outputs = places(output, model.replace("@", "-"))
     recipe, overrides = recipe_and_overrides(words)
     with tempfile.TemporaryDirectory() as folder:
@@ -126,20 +125,6 @@ def show_model(
     if as_json:
         print(json.dumps({**record, "output": [str(path) for path in outputs]}), flush=True)
     return outputs
-
-
-def check_method(method: str | None) -> None:
-    """Raise RecipeError where there is no such method."""
-    from configs.errors import RecipeError
-    from configs.layout_options import LayoutOptions
-    from configs.matching import did_you_mean
-
-    known = get_args(LayoutOptions.model_fields["method"].annotation)
-    if method is not None and method not in known:
-        raise RecipeError(
-            f"--method {method}{did_you_mean(method, known)}: one of {', '.join(known)}; a layout of your own is a "
-            "recipe's model.name and model.file"
-        )
 
 
 def places(output: list[Path] | None, name: str) -> list[Path]:
@@ -187,7 +172,6 @@ def recipe_of(
     """Return the recipe, overrides and name that show a source: a file of vectors, or a recipe. Raises RecipeError."""
     from configs.load import load_own_recipe
 
-    check_method(method)
     if is_vector_file(source):
         named = any(text.startswith("name=") for text in overrides)
         title = name_of(source)

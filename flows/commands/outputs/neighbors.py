@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from configs.errors import RecipeError
-from configs.matching import did_you_mean
 from configs.source_files import user_path
 from flows.terminal.console import out, table
 from tasks.apply.given import read_ids
@@ -24,21 +23,19 @@ from tasks.storage.outputs.parquet_output import ParquetOutput
 _ROWS = 1 << 16
 
 
-def find_neighbors(embeddings: Path, node: list[str], nodes: Path | None, k: int, metric: str) -> Iterator[Neighbors]:
+def find_neighbors(
+    embeddings: Path, node: list[str], nodes: Path | None, k: int, metric: Metric
+) -> Iterator[Neighbors]:
     """Yield the k nearest of each of `node`, or of those that the file `nodes` lists, in the order asked.
 
-    Raises RecipeError: nobody's neighbours are asked for, or an unknown metric; DataError: a damaged file, or a node
-    that is not in it.
+    Raises RecipeError: nobody's neighbours are asked for; DataError: a damaged file, or a node that is not in it.
     """
-    known = get_args(Metric)
-    if metric not in known:
-        raise RecipeError(f"--metric {metric!r}{did_you_mean(metric, known)}: {' or '.join(known)}")
     if bool(node) == (nodes is not None):
         raise RecipeError("whose neighbours? give --node ID (once or several times) or --nodes FILE")
     ids: Any = node
     if nodes is not None:
         [ids] = read_ids(nodes, {"id": is_text(VectorFile(embeddings).id_type)})
-    return nearest(embeddings, ids, k, "dot" if metric == "dot" else "cosine")
+    return nearest(embeddings, ids, k, metric)
 
 
 def neighbor_json(found: Iterable[Neighbors]) -> dict[str, Any]:
