@@ -127,9 +127,8 @@ class TypedNeighborhoods:
         edges = sorted_edges(store)
         self.sampler: RelationalSampler | ImportanceSampler
         if walks is None:
-            lists = fanouts if isinstance(fanouts, Mapping) else {"default": fanouts}
             positions = bool(self.facts.has_edge_features)
-            self.sampler = RelationalSampler(edges, lists, newest=newest, positions=positions)
+            self.sampler = RelationalSampler(edges, fanouts, newest=newest, positions=positions)
         else:
             self.sampler = ImportanceSampler.of_store(store, edges, *walks)
         self._feat, self._codes = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
