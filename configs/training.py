@@ -1,7 +1,7 @@
 """The section `train`: what every training reads, and what those by gradients of batches do.
 
-A model's `Config` says its family, and `training_sections.py` has the family's section. Options that a family does not
-read do not exist in its recipes.
+A model's `Config` says its family, and `families.row_training.SECTIONS` has the family's section. Options that a
+family does not read do not exist in its recipes.
 """
 
 from __future__ import annotations

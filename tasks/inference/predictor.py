@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.kept_layers import KeptLayers
 from tasks.inference.kept_rows import KeptRows
-from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
+from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, widest
 from tasks.inference.ranked import RankedScores
 from tasks.inference.row_stable import by_rows
 from tasks.inference.rule import Rule
@@ -69,13 +68,9 @@ class Predictor:
             whole_graph_bytes: up to this size (estimated) all layers run at once.
             chunk_edges: edges of a chunk, where they do not.
         """
-        self.store = store
-        self.device = device or torch.device("cpu")
-        self.batch_size = batch_size
-        self.ranking_memory = ranking_memory
-        self.scratch = scratch
-        self.whole_graph_bytes = whole_graph_bytes
-        self.chunk_edges = chunk_edges
+        self.store, self.device, self.scratch = store, device or torch.device("cpu"), scratch
+        self.batch_size, self.ranking_memory = batch_size, ranking_memory
+        self.whole_graph_bytes, self.chunk_edges = whole_graph_bytes, chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
         self.kept: KeptLayers | KeptRows | None = None
         """Where set, vectors of all nodes come from there, and each row's bits are its own."""
@@ -194,12 +189,13 @@ class Predictor:
             both = [self.tensor(vectors[ends[:, end]]) for end in (0, 1)]
             if relation is not None:
                 both.append(self.tensor(np.asarray(relation[part], np.int64)))
-            scores[part] = self.by_rows(model.score, *both).cpu().numpy()
+            scores[part] = self._by_rows(model.score, *both)
         return scores
 
-    def by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    def _by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Array:
         """Return function(*rows), which maps tensors (n, ...) row by row."""
-        return function(*rows) if self.kept is None else by_rows(function, *rows)
+        result = function(*rows) if self.kept is None else by_rows(function, *rows)
+        return result.cpu().numpy()
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
@@ -258,7 +254,7 @@ class Predictor:
     ) -> Iterator[tuple[slice, Array]]:
         vectors, rows = self._vectors_of(model, nodes)
         for part in slices(len(nodes), _ROWS):
-            yield part, self.by_rows(function, self.tensor(vectors[rows[part]])).cpu().numpy()
+            yield part, self._by_rows(function, self.tensor(vectors[rows[part]]))
 
     def _vectors_of(self, model: GraphModel, nodes: Array) -> tuple[Any, Array]:
         """Return vectors, and where among them those of nodes stand; of all nodes where most are asked about."""
@@ -297,14 +293,16 @@ class Predictor:
             if isinstance(self.kept, KeptRows):
                 return self.kept.vectors(model, nodes)
             return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
-        features = FeatureSource.of(self.store, model)
         if isinstance(self.kept, KeptLayers):
             return self.kept.vectors(model, nodes)
-        if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
+        features = FeatureSource.of(self.store, model)
+        manifest = self.store.manifest
+        carried_edges = manifest.num_edges if model.edge_facts is not None else 0
+        # Some layers' rows, of edges too where they carry messages, and the CSC.
+        whole_bytes = 16 * (manifest.num_nodes + carried_edges) * widest(model) + 16 * manifest.num_edges
+        if model.is_layered and whole_bytes > self.whole_graph_bytes:
             if self._layerwise is None:
                 self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)
-            for _ in range(model.config.label_iterations):
-                features = replace(features, guess=self._guesses(model, features, self._layerwise))
             return self._layerwise.vectors(model, features, nodes)
         carried = (
             model.edge_facts is not None,
@@ -317,23 +315,8 @@ class Predictor:
             block, inputs = whole_graph(self.store, features)
             self._whole[carried] = block.to(self.device), inputs.to(self.device)
         block, inputs = self._whole[carried]
-        vectors = model.represent(model.with_guesses(Batch([block], inputs, torch.empty(0), 0)))
+        vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
         return vectors if nodes is None else vectors[torch.from_numpy(nodes).to(self.device)]
-
-    def _guesses(self, model: GraphModel, features: FeatureSource, layerwise: Layerwise) -> Array:
-        """Return what the model predicts of all nodes, float32 (N, C), in a scratch file."""
-        vectors = layerwise.vectors(model, features, None)
-        guesses = scratch_array(self.scratch, len(vectors), model.facts.out_dim)
-        for part in slices(len(vectors), self.batch_size):
-            inputs = features.inputs(np.arange(part.start, part.stop))
-            guesses[part] = model.guess(self.tensor(vectors[part]), inputs).cpu().numpy()
-        return guesses
-
-    def _estimate(self, model: GraphModel) -> int:
-        """Bytes that the whole graph takes: some layers' rows (of edges too, where they carry messages) and the CSC."""
-        manifest = self.store.manifest
-        carried = manifest.num_edges if model.edge_facts is not None else 0
-        return 4 * 4 * (manifest.num_nodes + carried) * widest(model) + 16 * manifest.num_edges
 
     def tensor(self, values: Any) -> Tensor:
         """Return rows as a tensor on the device."""

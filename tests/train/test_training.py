@@ -111,7 +111,7 @@ def test_a_best_epoch_that_is_the_last_one_is_told(tmp_path: Path, home: Home) -
 def test_other_tasks_train(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
     job = make_job(recipe(task), partition(tmp_path / "g", task), tmp_path / "work")
     train_here(job)
-    assert "learning rate 0.01 x 1 (lr_scaling=none, ranks: 1) = 0.01; no warm-up, constant" in capsys.readouterr().out
+    assert "learning rate 0.01 (lr_scaling=none, ranks: 1); constant over" in capsys.readouterr().out
     losses = [line["train/loss"] for line in records(job.work) if "train/loss" in line]
     assert len(losses) == 4
     assert losses[-1] < losses[0]

@@ -182,9 +182,7 @@ class PartSampler:
                 start += count
             answers.append(
                 _Answer(
-                    np.concatenate([np.stack([np.diff(one.indptr), one.degree], 1) for one in samples]).astype(
-                        np.int32
-                    ),
+                    np.concatenate([np.stack([np.diff(s.indptr), s.degree], 1) for s in samples]).astype(np.int32),
                     np.concatenate([sample.indices for sample in samples]),
                     {
                         name: np.concatenate([column[sample.positions] for sample in samples])

@@ -88,7 +88,9 @@ class ShardedEmbedding(SparseEmbedding):
             out = scratch_array(scratch, int(bounds[-1]), flat.shape[1]) if writes else None
             for first in range(0, exchange.largest(len(flat)), _GATHERED_ROWS):
                 pieces, start = exchange.gather(np.ascontiguousarray(flat[first : first + _GATHERED_ROWS])), 0
-                for low, end in zip(bounds[:-1] + first, bounds[1:], strict=True) if out is not None else ():
+                if out is None:
+                    continue
+                for low, end in zip(bounds[:-1] + first, bounds[1:], strict=True):
                     count = max(0, min(_GATHERED_ROWS, int(end - low)))
                     out[low : low + count] = pieces[start : start + count]
                     start += count

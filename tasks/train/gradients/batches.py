@@ -76,14 +76,12 @@ class Batches:
         return next(self._rest)
 
     def _make(self, numbers: Sequence[int]) -> Iterator[StepBatch]:
-        if self._own:
-            return map(self.strategy.finish, map(self._of_epoch, numbers))
-        return map(self.strategy.finish, self.loader.batches([self.request(number) for number in numbers]))
-
-    def _of_epoch(self, number: int) -> StepBatch:
-        """Return a batch that the loader itself lays out."""
-        epoch, step, places = self._place(number)
-        return self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE))
+        if not self._own:
+            return map(self.strategy.finish, self.loader.batches([self.request(number) for number in numbers]))
+        return (
+            self.strategy.finish(self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE)))
+            for epoch, step, places in map(self._place, numbers)
+        )
 
     def request(self, number: int) -> tuple[NDArray[np.int64], int]:
         """Return what `Loader.batch` is given for batch `number`: positions among the seeds, and the key."""

@@ -198,7 +198,7 @@ class GradientEngine(Engine):
         """Measure the model as it is."""
         metrics = self.validation.measure(self.model)
         self.model.train()
-        return metrics, self.validation.score(metrics)
+        return metrics, self.validation.evaluator.score(metrics)
 
     def judge(self, *, is_best: bool) -> None:
         """Write the best model."""
@@ -218,7 +218,6 @@ class GradientEngine(Engine):
             "model": self.model.state_dict(),
             "label_scale": self.model.label_units,
             **self.optimization.state_dict(),
-            "rng": checkpoint.rng_state(),
         }
         embedding = self.optimization.embedding
         if embedding is not None:
@@ -241,7 +240,6 @@ class GradientEngine(Engine):
             if state["label_scale"]:  # a warm start's is that of the weights that it began with
                 self.model.scale_labels(*state["label_scale"])
             self.optimization.load_state_dict(state)
-            checkpoint.set_rng_state(state["rng"])
         if self.optimization.embedding is not None:
             self.optimization.embedding.restore(self.last_tables)
 

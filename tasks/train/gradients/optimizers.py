@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,11 +49,10 @@ def make_scheduler(
 
 def describe_rate(train: TrainConfig, world_size: int, total_steps: int) -> str:
     """Say in a line how the learning rate comes about and moves."""
-    factor = {"none": "1", "linear": f"{world_size}", "sqrt": f"{math.sqrt(world_size):.4g}"}[train.lr_scaling]
     schedule = train.schedule
     assert isinstance(schedule, ScheduleConfig)
-    warmup = f"{schedule.warmup_steps:,} steps of warm-up, then" if schedule.warmup_steps else "no warm-up,"
+    warmup = f"{schedule.warmup_steps:,} steps of warm-up, then " if schedule.warmup_steps else ""
     return (
-        f"learning rate {train.learning_rate:g} x {factor} (lr_scaling={train.lr_scaling}, ranks: {world_size}) = "
-        f"{scaled_learning_rate(train, world_size):g}; {warmup} {schedule.name} over {total_steps:,} steps"
+        f"learning rate {scaled_learning_rate(train, world_size):g} (lr_scaling={train.lr_scaling}, ranks: "
+        f"{world_size}); {warmup}{schedule.name} over {total_steps:,} steps"
     )

@@ -161,7 +161,7 @@ class TripleEngine(BlockEngine):
         score = 0.0
         if self.validation is not None:
             metrics = self.validation.measure(GridEntities(self.grid, files, self.projection), self.relations.rows())
-            score = self.validation.score(metrics)
+            score = self.validation.evaluator.score(metrics)
         return from_main(metrics), from_main(score)
 
     def judge(self, *, is_best: bool) -> None:

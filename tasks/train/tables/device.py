@@ -93,7 +93,7 @@ class DeviceStepper:
         room = -(-max(part.stop - part.start for part in parts) // _ROOM_STEP) * _ROOM_STEP
         numbers = [(first_chunk, bucket, part.start) for part in parts]
         draws = [
-            partial(objective.samples, *pool.part(part), number, column)
+            partial(objective.samples, pool.rows[part], pool.columns[part], number, column)
             for part, number in zip(parts, numbers, strict=True)
         ]
         self._learn(tables, draws, numbers, np.full(len(parts), rate), room)
