@@ -159,7 +159,7 @@ def _draw(count: int, most: int, seed: int) -> NDArray[np.int64]:
 
 
 def _refuse_infinite(coordinates: Array) -> None:
-    finite: Array = np.isfinite(coordinates).all(axis=1)
+    finite = np.asarray(np.isfinite(coordinates).all(axis=1))
     if not finite.all():
         row = int(np.argmin(finite))
         raise ValueError(
