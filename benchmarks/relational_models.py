@@ -55,7 +55,7 @@ def make_cases(scale: float, count: int) -> tuple[list[Case], tuple[tuple[int, i
     store, kinds = as_store(shop(scale))
     ends = tuple((kind.source, kind.target) for kind in kinds)
     first = int(np.cumsum([0, *NODES.values()])[TYPES.index(SEED_TYPE)])
-    sampler = RelationalSampler(RelationalEdges(store, kinds), FANOUTS, "recent", positions=False)
+    sampler = RelationalSampler(RelationalEdges(store, kinds), FANOUTS, newest=True, positions=False)
     rng = np.random.default_rng(0)
     return [_case(sampler, first, ends, rng) for _ in range(count)], ends
 

@@ -57,7 +57,7 @@ class Ours:
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         edges = relational.RelationalEdges(*as_store(load(folder / "shop.npz")))
-        uniform, recent = RelationalSampler(edges, FANOUTS), RelationalSampler(edges, FANOUTS, "recent")
+        uniform, recent = RelationalSampler(edges, FANOUTS), RelationalSampler(edges, FANOUTS, newest=True)
         kinds = {
             ANY: lambda seeds, cuts, number: uniform.sample(seeds, None, number),
             AS_OF: uniform.sample,

@@ -39,7 +39,7 @@ class EntityRows:
         self._numbers_of, self._codes_of = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
         self._moments = SeedMoments(store, self._facts)
         self._edges = edges = sorted_edges(store)
-        self._sampler = RelationalSampler(edges, (MOST_SEEN,), "uniform" if edges.times is None else "recent")
+        self._sampler = RelationalSampler(edges, (MOST_SEEN,), newest=edges.times is not None)
         facts, kind = self._facts, self._facts.seed_type
         self._columns = columns_of(facts.node_columns, kind, facts.feature_dim)
         self._codes = columns_of(facts.node_codes, kind, len(facts.categories))

@@ -58,14 +58,8 @@ def place_vectors(
         seed: of all draws.
         threads: that look for neighbours; points are placed by one, and the same from run to run.
 
-    Raises ValueError: shapes that do not fit. DataError: vectors or points that are not finite.
+    Raises ValueError: vectors of other widths. DataError: some that are not finite.
     """
-    if len(points) != len(mapped):
-        raise ValueError(f"the layout has {len(points):,} points, and there are {len(mapped):,} vectors of it")
-    if points.ndim != 2 or points.shape[1] != options.dim or not len(points):
-        raise ValueError(f"a layout has points (n, {options.dim}) and one at least, not {points.shape}")
-    if not np.isfinite(points).all():
-        raise ValueError(f"point {int(np.argmin(np.isfinite(points).all(1)))} of the layout is not finite")
     if not len(vectors):
         return np.empty((0, options.dim), np.float32)
     k = min(_NEIGHBORS, len(mapped))

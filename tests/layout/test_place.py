@@ -68,16 +68,3 @@ def test_equal_new_points_part() -> None:
 def test_no_new_points() -> None:
     mapped, points, _ = groups(30)
     assert place_vectors(mapped[:0], mapped, points, options()).shape == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("points", "message"),
-    [
-        (np.zeros((29, 3), np.float32), r"points \(n, 2\)"),
-        (np.full((29, 2), np.nan, np.float32), "point 0 of the layout is not finite"),
-        (np.zeros((30, 2), np.float32), "30 points, and there are 29 vectors"),
-    ],
-)
-def test_what_is_not_fit_is_named(points: Array, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        place_vectors(groups(5)[0], groups(29)[0], points, options())

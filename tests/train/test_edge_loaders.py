@@ -105,17 +105,6 @@ def test_a_source_joined_to_all_nodes_still_gets_negatives(tmp_path: Path) -> No
     assert negative.max() < 5
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_loaders_take_edges_with_negatives(tmp_path: Path, full: bool) -> None:
-    store = opened(tmp_path)
-    loader = make_loader("full_edge" if full else "edge", store, num_negatives=2, **({} if full else {"fanout": (3,)}))
-    batch = loader.batch(np.array([4, 9, 70]), key=1)
-    assert batch.pairs is not None
-    pairs = batch.inputs.node_ids[batch.pairs]
-    assert pairs[:, :3].T.tolist() == store["train_edges"][[4, 9, 70]].tolist()
-    assert batch.target.tolist() == [1.0] * 3 + [0.0] * 6
-
-
 def test_a_fused_first_hop_leaves_the_batch_s_own_edges_out(tmp_path: Path) -> None:
     """Everything is drawn (fan-out 400 of 200 nodes), so the mean is known."""
     parent = link_graph(tmp_path, dim=4)

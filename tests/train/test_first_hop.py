@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,14 +151,8 @@ def test_ranks_and_resumed_runs_share_the_table_of_means(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(first_hop, "_fill", count)
     scratch = tmp_path / "work"
-    tables: list[np.ndarray] = []
-    threads = [
-        threading.Thread(target=lambda: tables.append(precomputed_mean(store, features, scratch))) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        tables = list(pool.map(lambda _: precomputed_mean(store, features, scratch), range(3)))
     assert len(filled) == 1
     assert not tables[0].flags.writeable
     assert all(np.array_equal(table, tables[0]) for table in tables)

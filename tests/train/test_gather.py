@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from models.kernels.memory import _SPARE_BYTES, Recycler, recycled
+from configs.errors import DataError
+from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
+from models.kernels.tables.byte_rows import SCALE_BYTES
 from tasks.sampling.rows import features as features_module
 from tasks.sampling.rows.features import FeatureSource, bfloat16_copy, take_rows
 from tasks.sampling.rows.gather import gather_mean, gather_rows
+from tasks.sampling.rows.stored_rows import stored_rows
 
 MIB = 1 << 20
 
@@ -200,20 +203,56 @@ def test_small_and_empty_arrays() -> None:
 
 def test_threads_never_get_the_same_memory() -> None:
     pool = Recycler()
-    wrong: list[int] = []
 
     def work(number: int) -> None:
         rng = np.random.default_rng(number)
         for _ in range(200):
             array = pool.empty(int(rng.integers(MIB // 4, MIB // 2)), np.uint8)
             array[::4096] = number
-            if not (array[::4096] == number).all():
-                wrong.append(number)
+            assert (array[::4096] == number).all()
             del array
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tensors_in_recycled_memory_may_be_written_over(dtype: torch.dtype) -> None:
+    x = torch.ones(300, 500, requires_grad=True)
+    tensor = empty((300, 500), dtype)
+    assert tensor.shape == (300, 500)
+    assert tensor.dtype == dtype
+    assert not tensor._is_view()
+    tensor.fill_(2)
+    (tensor * x).sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.full((300, 500), 2.0))
+
+
+@pytest.mark.parametrize("width", [1, 7, 100, 300])
+@pytest.mark.parametrize("kind", ["stored", "float16", "bfloat16", "int8"])
+def test_rows_of_two_tables(kind: Any, width: int) -> None:
+    rng = np.random.default_rng(width)
+    x, y = (rng.standard_normal((count, width)).astype(np.float32) for count in (50, 20))
+    x[3] = 0
+    table, extra = stored_rows(x, kind), stored_rows(y, kind)
+    rows = rng.integers(-20, 50, 131).astype(np.int32)
+    plain = [gather_rows(some, np.arange(len(some)), torch.float32) for some in (table, extra)]
+    here, there = plain[0][np.maximum(rows, 0)], plain[1][np.maximum(~rows, 0)]
+    expected = torch.where(torch.from_numpy(rows[:, None] >= 0), here, there)
+    assert torch.equal(gather_rows(table, rows, torch.float32, extra), expected)
+    steps = {"stored": 0, "float16": 2**-11, "bfloat16": 2**-8, "int8": 0.51 / 127}[kind]
+    assert ((plain[0] - torch.from_numpy(x)).abs() <= steps * torch.from_numpy(x).abs().amax(1, keepdim=True)).all()
+    if kind == "int8":
+        scale = np.ascontiguousarray(table[:, -SCALE_BYTES:]).view(np.float32)
+        assert np.array_equal(plain[0].numpy(), table[:, :-SCALE_BYTES].astype(np.float32) * scale)
+    indptr = np.array([0, 0, 60, 131])
+    nodes = np.array([-3, 4, 0], np.int32)
+    own, mean = gather_mean(table, nodes, indptr, rows, torch.float32, extra)
+    assert torch.equal(own, torch.stack([plain[1][2], plain[0][4], plain[0][0]]))
+    assert torch.equal(mean, gather_mean(expected.numpy(), np.arange(3), indptr, np.arange(131), torch.float32)[1])
+
+
+def test_rows_without_steps_are_refused() -> None:
+    with pytest.raises(DataError, match=r"NaN or infinite.*take rows=bfloat16"):
+        stored_rows(np.array([[1.0, np.nan]], np.float32), "int8")

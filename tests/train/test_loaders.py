@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +102,8 @@ def test_a_batch_is_the_same_in_any_order_and_thread(tmp_path: Path, kind: str) 
         for number in numbers:
             got[number] = loader.batch(*jobs[number])
 
-    threads = [
-        threading.Thread(target=work, args=([4, 0, 2], first)),
-        threading.Thread(target=work, args=([3, 1], second)),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, ([4, 0, 2], [3, 1]), (first, second)))
     assert all(same(expected[number], got[number]) for number in range(5))
     if kind in ("neighbor", "edge", "full link"):
         assert not same(expected[0], first.batch(jobs[0][0], 12345))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from math import comb
 from typing import Any
 
@@ -161,16 +162,13 @@ def test_a_sample_depends_on_its_key_only() -> None:
     got: dict[int, Any] = {}
     start = threading.Barrier(3)
 
-    def work(numbers: range) -> None:
+    def work(first: int) -> None:
         start.wait()
-        for number in numbers:
+        for number in range(first, 12, 3):
             got[number] = shared.sample(*jobs[number])
 
-    threads = [threading.Thread(target=work, args=(range(first, 12, 3),)) for first in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
     for number, (nodes, layers) in enumerate(alone):
         assert np.array_equal(nodes, got[number][0])
         for a, b in zip(layers, got[number][1], strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -184,18 +184,9 @@ def test_a_batch_is_the_same_in_any_order_and_thread(tmp_path: Path, kind: str) 
     loader: SubgraphLoader = clusters(store) if kind == "cluster" else random_partition(store)
     jobs = [(number, i, derive_key(number, i)) for number in range(3) for i in range(min(3, loader.num_batches))]
     expected = [loader.epoch_batch(*job) for job in jobs]
-    got: dict[int, Batch] = {}
-
-    def work(start: int) -> None:
-        for number in range(start, len(jobs), 2):
-            got[number] = loader.epoch_batch(*jobs[number])
-
-    threads = [threading.Thread(target=work, args=(start,)) for start in (1, 0)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(same(expected[number], got[number]) for number in range(len(jobs)))
+    with ThreadPoolExecutor(2) as pool:
+        again = list(pool.map(lambda job: loader.epoch_batch(*job), jobs[::-1]))[::-1]
+    assert all(map(same, expected, again))
     assert not same(expected[0], expected[1])
 
 

@@ -29,7 +29,9 @@ def nearest_rows(
         rows int64 and distances float32, (m, k), the nearest first.
     """
     neighbors = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
-    middle = _middle(rows)
+    mean = rows.mean()  # also finds what is not finite
+    # It is taken from all vectors before they are squared; products do not bear it.
+    middle = torch.zeros_like(mean) if rows.metric == "dot" else mean
     parts = list(blocks(len(queries), _QUERIES))
 
     def search(number: int) -> None:
@@ -39,12 +41,6 @@ def nearest_rows(
 
     run_parts(search, len(parts))
     return neighbors
-
-
-def _middle(rows: SearchedRows) -> Tensor:
-    """Return what is taken from all vectors before they are squared: products do not bear it."""
-    mean = rows.mean()  # also finds what is not finite
-    return torch.zeros_like(mean) if rows.metric == "dot" else mean
 
 
 def _search(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,11 +57,10 @@ def measure_layout(
         The measures by name; and by the same names how many points, edges, triplets or pairs each looked at, and by
         `<name>_error` the standard error where those are a sample.
 
-    Raises:
-        ValueError: shapes that do not fit, an unknown metric, or coordinates that are not finite.
+    Raises ValueError: coordinates or vectors that are not finite.
     """
     coordinates = np.asarray(coordinates)
-    _check(coordinates, vectors, metric, edges, labels)
+    _refuse_infinite(coordinates)
     estimates: dict[str, Estimate] = {}
     threads = threads or num_threads()
     if len(coordinates) > 1:
@@ -161,27 +158,11 @@ def _draw(count: int, most: int, seed: int) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(seed).choice(count, most, replace=False, shuffle=False))
 
 
-def _check(
-    coordinates: Array, vectors: Array | None, metric: str, edges: tuple[Array, Array] | None, labels: Array | None
-) -> None:
-    if coordinates.ndim != 2 or coordinates.shape[1] not in (2, 3):
-        raise ValueError(f"coordinates are (n, 2) or (n, 3), not {coordinates.shape}")
-    n = len(coordinates)
-    finite = np.isfinite(coordinates).all(axis=1)
+def _refuse_infinite(coordinates: Array) -> None:
+    finite = np.asarray(np.isfinite(coordinates).all(axis=1))
     if not finite.all():
         row = int(np.argmin(finite))
         raise ValueError(
-            f"{n - int(finite.sum()):,} of {n:,} points have coordinates that are not finite, row {row} first: "
-            f"{coordinates[row].tolist()}. The layout has run away: lower its learning rate"
-        )
-    if metric not in get_args(Metric):
-        raise ValueError(f"unknown metric {metric!r}: known are {', '.join(get_args(Metric))}")
-    if vectors is not None and (vectors.ndim != 2 or len(vectors) != n):
-        raise ValueError(f"vectors are (n, d), a row for each of the {n:,} points, not {vectors.shape}")
-    if labels is not None and np.shape(labels) != (n,):
-        raise ValueError(f"labels are (n,), one for each of the {n:,} points, not {np.shape(labels)}")
-    if edges is not None and (len(edges[0]) != n + 1 or edges[0][-1] != len(edges[1])):
-        raise ValueError(
-            f"edges are a CSR: indptr has {n + 1:,} numbers for {n:,} points, the last the length of indices, "
-            f"not {len(edges[0]):,} numbers for {len(edges[1]):,} indices"
+            f"{len(finite) - int(finite.sum()):,} of {len(finite):,} points have coordinates that are not finite, row "
+            f"{row} first: {coordinates[row].tolist()}. The layout has run away: lower its learning rate"
         )

@@ -69,7 +69,7 @@ class DeviceSample(NamedTuple):
     degree: Tensor
 
 
-class _Batch(NamedTuple):
+class _BatchRoom(NamedTuple):
     """What kernels of a batch share, with room for the largest one."""
 
     order: Tensor
@@ -118,7 +118,7 @@ class DeviceSampler:
         order = self._order(seeds, key).to(self.device, non_blocking=True)
         sizes = torch.zeros(hops + 1, dtype=torch.int64, device=self.device)
         room = self.room.nodes[-2 if open_last and hops else -1]
-        batch = _Batch(order, sizes, self._new(room, self.indices.dtype), self._new(room, torch.float32))
+        batch = _BatchRoom(order, sizes, self._new(room, self.indices.dtype), self._new(room, torch.float32))
         layers: list[tuple[Tensor, Tensor]] = []
         self._number -= 1
         self._kernels.begin[self._grid(self.batch_size)](
@@ -150,14 +150,14 @@ class DeviceSampler:
         order.numpy()[: len(head) + len(seeds)] = np.concatenate([head, seeds])
         return order.pin_memory() if self.device.type == "cuda" else order
 
-    def _count(self, hop: int, fanout: int, batch: _Batch, *, counts: bool) -> None:
+    def _count(self, hop: int, fanout: int, batch: _BatchRoom, *, counts: bool) -> None:
         room = self.room.nodes[hop]
         self._kernels.count[self._grid(room)](
             self.indptr, batch.nodes, batch.sizes, batch.degree, self._taken, hop, fanout, room,
             COUNTS=counts, BLOCK=_BLOCK,
         )  # fmt: skip
 
-    def _draw(self, hop: int, batch: _Batch, *, marks: bool) -> tuple[Tensor, Tensor]:
+    def _draw(self, hop: int, batch: _BatchRoom, *, marks: bool) -> tuple[Tensor, Tensor]:
         """Take a hop's edges; return indptr int64 (room of destinations + 1,), and ids of sources (room of edges,)."""
         fanout, room = self.fanouts[hop], self.room.nodes[hop]
         indptr = torch.zeros(room + 1, dtype=torch.int64, device=self.device)
@@ -173,7 +173,7 @@ class DeviceSampler:
         )  # fmt: skip
         return indptr, ids
 
-    def _relabel(self, hop: int, indptr: Tensor, ids: Tensor, batch: _Batch) -> Tensor:
+    def _relabel(self, hop: int, indptr: Tensor, ids: Tensor, batch: _BatchRoom) -> Tensor:
         """Return the local numbers of a hop's sources, int32 (room of edges,), and append those that are new."""
         edges, rows, first = self.room.edges[hop], self.room.nodes[hop], self.room.first_places[hop]
         grid, local = self._grid(edges), self._new(edges)

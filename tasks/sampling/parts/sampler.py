@@ -182,7 +182,7 @@ class PartSampler:
                 start += count
             answers.append(
                 _Answer(
-                    np.concatenate([_count_and_degree(sample) for sample in samples]),
+                    np.concatenate([np.stack([np.diff(s.indptr), s.degree], 1) for s in samples]).astype(np.int32),
                     np.concatenate([sample.indices for sample in samples]),
                     {
                         name: np.concatenate([column[sample.positions] for sample in samples])
@@ -233,10 +233,6 @@ def _leave_out(layer: PartSample, banned: Array, lowered: Array) -> None:
     layer.columns = {name: column[layer.positions] for name, column in layer.columns.items()}
     layer.positions = None
     layer.degree[: len(lowered)] -= lowered
-
-
-def _count_and_degree(sample: Sample) -> Array:
-    return np.stack([np.diff(sample.indptr), sample.degree], 1).astype(np.int32)
 
 
 def _either(own: Array, told: Array, edges: Array | None) -> Array:

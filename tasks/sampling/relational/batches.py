@@ -127,21 +127,14 @@ class TypedNeighborhoods:
         edges = sorted_edges(store)
         self.sampler: RelationalSampler | ImportanceSampler
         if walks is None:
-            self.sampler = self._keys_sampler(edges, fanouts, newest=newest)
+            positions = bool(self.facts.has_edge_features)
+            self.sampler = RelationalSampler(edges, fanouts, newest=newest, positions=positions)
         else:
             self.sampler = ImportanceSampler.of_store(store, edges, *walks)
         self._feat, self._codes = TypeFeatures(store, "feat"), TypeFeatures(store, "feat_cat")
         self._time = store.get("node_time")
         self._edge_feat, self._edge_codes = store.get("edge_feat"), store.get("edge_feat_cat")
         self._edge_time = store.get("edge_time") if self.facts.has_times else None
-
-    def _keys_sampler(
-        self, edges: RelationalEdges, fanouts: Sequence[int] | Mapping[str, Sequence[int]], *, newest: bool
-    ) -> RelationalSampler:
-        known = {name: hops for name, hops in _lists(fanouts).items() if name == "default" or _sampled(edges, name)}
-        has_edge_data = bool(self.facts.has_edge_features)
-        choose = "recent" if newest else "uniform"
-        return RelationalSampler(edges, known, choose, positions=has_edge_data)  # type: ignore[arg-type]
 
     def batch(self, seeds: Array, key: int, target: Tensor) -> TypedBatch:
         """Return the batch of labelled rows, int64 (n,), with what their scores should be; draws come from `key`."""
@@ -242,12 +235,3 @@ def ages(time: Array, cut: Array | None, unit: int) -> Tensor:
 
 def _columns(table: Array | None, rows: Array, columns: Sequence[int], dtype: Any) -> Tensor | None:
     return None if table is None or not columns else gather_columns(table, rows, columns, dtype)
-
-
-def _lists(fanouts: Sequence[int] | Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[int]]:
-    return fanouts if isinstance(fanouts, Mapping) else {"default": fanouts}
-
-
-def _sampled(edges: RelationalEdges, name: str) -> bool:
-    """Whether a relation carries messages: those of tasks are the graph's too, and a recipe may name them."""
-    return any(relation.name == name for relation in edges.relations)

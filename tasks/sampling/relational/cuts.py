@@ -1,7 +1,4 @@
-"""How times are kept, and how many edges of a slot come before a cut.
-
-That is found by a binary search down to a few edges, which are compared at once.
-"""
+"""How times are kept, and how many edges of a slot come before a cut."""
 
 from __future__ import annotations
 
@@ -9,40 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
+from numba import njit
 
-from models.kernels.simd import _llvm
-from models.kernels.simd.vector import instruction, prefetch_item
+from models.kernels.simd.vector import prefetch_item
 from tasks.storage.graph_store import ALWAYS, INT32_MAX, Array
 
-SPAN = 16
-"""Times that are compared at once: a cache line of 32-bit ones. Arrays of times have as many more at their end."""
 _GROUP = 32
 """Slots that are searched in step: what each reads next is asked for while the others are at it."""
-_LONG = ir.IntType(64)
-
-
-@instruction
-def _count_before(typing, times, start, count, cut):  # type: ignore[no-untyped-def]
-    """_count_before(times, start, count, cut): how many of times[start : start + count] are below it.
-
-    All of times[start : start + SPAN] is read.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        item = context.get_value_type(kind.dtype)
-        pointer = _llvm.address(context, builder, kind, args[0], args[1])
-        pointer = builder.bitcast(pointer, ir.VectorType(item, SPAN).as_pointer())
-        found = builder.load(pointer, align=kind.dtype.bitwidth // 8)
-        earlier = builder.icmp_signed("<", found, _llvm.splat(builder, args[3], SPAN))
-        earlier = builder.and_(earlier, _llvm.first_lanes(builder, args[2], SPAN))
-        bits = builder.zext(builder.bitcast(earlier, ir.IntType(SPAN)), _LONG)
-        return _llvm.call(builder, "llvm.ctpop.i64", _LONG, [bits])
-
-    assert isinstance(times, types.Array)
-    return types.int64(times, types.int64, types.int64, times.dtype), generate
 
 
 @dataclass(frozen=True)
@@ -89,7 +59,7 @@ def cut_slots(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-un
     """Lower size int64 (n * width,) to the edges whose time is below the row's cut.
 
     Args:
-        times: int32 or int64 (E + SPAN,), ascending within a slot.
+        times: int32 or int64 (E,), ascending within a slot.
         cut_numbers: int32 (n,), the rows' cuts; None: all have cuts[0].
         cuts: (C,), of the same dtype.
         width: slots a row.
@@ -108,8 +78,8 @@ def cut_slots(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-un
                 # From here on size counts the edges that are in question, and begins is the first of them.
                 begins[at - first], slot_cuts[at - first] = low[at], cut
                 active[num_active] = at
-                num_active += int(size[at] > SPAN)
-                _prefetch(times, low[at], size[at])
+                num_active += int(size[at] > 0)
+                prefetch_item(times, low[at] + (size[at] >> 1))
                 at += 1
         while num_active:
             left = np.int64(0)
@@ -119,19 +89,9 @@ def cut_slots(times, cut_numbers, cuts, width, low, size):  # type: ignore[no-un
                 earlier = times[begins[at - first] + half] < slot_cuts[at - first]
                 begins[at - first] += half + 1 if earlier else 0
                 size[at] = size[at] - half - 1 if earlier else half
-                _prefetch(times, begins[at - first], size[at])
+                prefetch_item(times, begins[at - first] + (size[at] >> 1))
                 active[left] = at
-                left += int(size[at] > SPAN)
+                left += int(size[at] > 0)
             num_active = left
         for at in range(first, last):
-            begin = begins[at - first]
-            size[at] = begin - low[at] + _count_before(times, begin, size[at], slot_cuts[at - first])
-
-
-@njit(inline="always")
-def _prefetch(times, begin, count):  # type: ignore[no-untyped-def]
-    """Ask for what is read next of `count` edges."""
-    prefetch_item(times, begin + (count >> 1))
-    if count <= SPAN:
-        prefetch_item(times, begin)
-        prefetch_item(times, begin + count - 1)
+            size[at] = begins[at - first] - low[at]

@@ -11,7 +11,7 @@ from configs.errors import DataError
 from models.kernels.threads import CHUNKS_A_THREAD, num_threads, run_each
 from tasks.arrays import Array, offsets, row_ranges
 from tasks.sampling.neighborhoods.lookup import frozen
-from tasks.sampling.relational.cuts import SPAN, Clock
+from tasks.sampling.relational.cuts import Clock
 from tasks.sampling.relational.edge_order import count_edges, fill_slots
 from tasks.storage.graph_store import GraphStore, id_dtype
 
@@ -94,8 +94,8 @@ class RelationalEdges:
         self.entries = np.empty((size, 2), id_dtype(max(num_nodes, len(csc[1]))))
         """(E, 2): source and CSC position of each edge; side by side, for they are read together from random places."""
         clock = self.clock or Clock(0, 0, np.int64)
-        self.times = np.full(size + SPAN, clock.least, clock.dtype) if has_times else None
-        """(E + SPAN,), as the clock keeps them, ascending within a slot; None where nothing has a time."""
+        self.times = np.empty(size, clock.dtype) if has_times else None
+        """(E,), as the clock keeps them, ascending within a slot; None where nothing has a time."""
         ranges = _node_ranges(csc[0])
         given = *csc, edge_type, edge_time, node_time, own_keys, column_of, self.slot_start, self.indptr
         filled = self.entries, self.times, clock.origin, clock.least

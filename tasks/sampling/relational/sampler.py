@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from tasks.sampling.relational.edges import RelationalEdges
 from tasks.sampling.relational.numbering import number_cuts
 from tasks.sampling.relational.rows import Rows, Scratch
 
-Choice = Literal["uniform", "recent"]
 Fanouts = Sequence[int] | Mapping[str, Sequence[int]]
 
 _ALL = 1 << 62
@@ -118,7 +116,7 @@ class RelationalSampler(TypedSampler):
     """
 
     def __init__(
-        self, edges: RelationalEdges, fanouts: Fanouts, choose: Choice = "uniform", *, positions: bool = True
+        self, edges: RelationalEdges, fanouts: Fanouts, *, newest: bool = False, positions: bool = True
     ) -> None:
         """Open a graph.
 
@@ -126,22 +124,21 @@ class RelationalSampler(TypedSampler):
             edges: what to sample.
             fanouts: edges a row takes of a relation, for each hop from the seeds outwards; -1: all. Either one list for
                 all relations or a list for each relation's name, and for `default` that of all others.
-            choose: where a row sees more, `uniform` takes any of them, each set equally likely; `recent` the newest
-                (of edges of one time, those whose sources have the largest ids).
+            newest: whether a row that sees more takes the newest (of edges of one time, those whose sources have the
+                largest ids), else any of them, each set equally likely.
             positions: whether samples tell the CSC positions of their edges.
 
-        Raises RecipeError: an option is wrong.
+        Raises RecipeError: the newest are wanted, and nothing has a time.
         """
-        if choose not in get_args(Choice):
-            raise RecipeError(f"train.loader.choose is {choose!r}; it is one of {', '.join(get_args(Choice))}")
-        if choose == "recent" and edges.times is None:
+        if newest and edges.times is None:
             raise RecipeError(
                 "train.loader.choose=recent takes the newest edges, but nothing in this graph has a time; name a time "
                 "column (dataset.tables.TABLE.time) or set train.loader.choose=uniform"
             )
-        by_relation, num_hops = _by_relation(fanouts, [relation.name for relation in edges.relations])
-        super().__init__(edges, num_hops)
-        self.choose, self.positions = choose, positions
+        lists = fanouts if isinstance(fanouts, Mapping) else {"default": fanouts}
+        by_relation = [lists[name if name in lists else "default"] for name in (one.name for one in edges.relations)]
+        super().__init__(edges, len(next(iter(lists.values()))))
+        self.newest, self.positions = newest, positions
         self.relations, self.numbers = edges.relations, edges.edge_types
         limits = np.array(by_relation, np.int64).reshape(len(by_relation), self.num_hops)
         limits[limits < 0] = _ALL
@@ -211,7 +208,7 @@ class RelationalSampler(TypedSampler):
         total, width = len(part.indices), len(visible.totals)
         taken = scratch.array("taken", total + (limit if limit <= SMALL_FANOUT else 0), np.int64)
         ids = scratch.array("ids", total, self.edges.id_type)
-        of_rows = visible.slots, visible.low, visible.size, limit, self.choose == "recent"
+        of_rows = visible.slots, visible.low, visible.size, limit, self.newest
         into = part.indptr, taken, ids, part.positions
         take_edges(column, width, *of_rows, *by_cut, self._entries, *into)
         return ids
@@ -256,28 +253,3 @@ def number_seeds(rows: Rows, edges: RelationalEdges, nodes: Array, numbers: Arra
         rows.number(kind, ids, np.arange(len(ids) + 1), numbers[of_kind], local)
         seed_rows[of_kind] = local
     return seed_rows
-
-
-def _by_relation(fanouts: Fanouts, names: Sequence[str]) -> tuple[list[list[int]], int]:
-    """Return each relation's fan-outs, and for how many hops they are. Raises RecipeError."""
-    lists = fanouts if isinstance(fanouts, Mapping) else {"default": fanouts}
-    known = f"the relations are {', '.join(names)}"
-    for name, hops in lists.items():
-        if name != "default" and name not in names:
-            raise RecipeError(f"train.loader.fanout names {name!r}, which is no relation of this graph; {known}")
-        if not len(hops) or any(hop < -1 for hop in hops):
-            raise RecipeError(
-                f"train.loader.fanout of {name!r} is {list(hops)}; it needs a number for each hop from the seeds "
-                "outwards: edges to take, 0 for none, -1 for all"
-            )
-    missing = [name for name in names if name not in lists]
-    if missing and "default" not in lists:
-        raise RecipeError(f"train.loader.fanout has no list for {', '.join(missing)}; add them, or one for `default`")
-    lengths = {name: len(hops) for name, hops in lists.items()}
-    if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise RecipeError(
-            f"train.loader.fanout has lists of different lengths ({said}); a model's layers are one number"
-        )
-    by_relation = [[int(hop) for hop in lists.get(name, lists.get("default", ()))] for name in names]
-    return by_relation, next(iter(lengths.values()))

@@ -85,7 +85,7 @@ def _fill(table: Array, store: GraphStore, features: FeatureSource, folder: Path
     assert feat is not None
     num_nodes, dim = feat.shape
     indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
-    norm = torch.from_numpy((np.diff(indptr) + 1.0) ** -0.5).float()
+    norm = torch.from_numpy((np.diff(indptr) + 1.0) ** -0.5).float()  # one over the root of the degrees
     before, after = (np.asarray(scratch_array(folder, num_nodes, dim)) for _ in range(2))
     parts = list(bounded_slices(indptr[1:], _CHUNK_EDGES, _CHUNK_ROWS))
     for part in parts:
@@ -97,16 +97,10 @@ def _fill(table: Array, store: GraphStore, features: FeatureSource, folder: Path
             weight = None if features.edge_weight is None else _tensor(features.edge_weight[first:last]).float()
             starts = torch.from_numpy(indptr[part.start : part.stop + 1] - first)
             edges = Adjacency(starts, _tensor(indices[first:last]), num_nodes)
-            after[part] = _propagate(edges, weight, norm, x, part).numpy()
+            y = weighted_sum(edges, x, weight, source_scale=norm, target_scale=norm[part])
+            after[part] = (y + x[part] * norm[part].square().unsqueeze(1)).numpy()
             table[part, column : column + dim] = after[part]
         before, after = after, before
-
-
-def _propagate(edges: Adjacency, weight: Tensor | None, norm: Tensor, x: Tensor, part: slice) -> Tensor:
-    """Return rows `part` of P x: `edges` lead into them, norm float32 (N,) is one over the root of the degrees."""
-    own = norm[part]
-    y = weighted_sum(edges, x, weight, source_scale=norm, target_scale=own)
-    return y + x[part] * own.square().unsqueeze(1)
 
 
 def _tensor(array: Array) -> Tensor:

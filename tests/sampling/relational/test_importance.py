@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -172,19 +172,14 @@ def test_a_row_has_the_same_neighbours_in_every_batch_and_thread() -> None:
     nodes = np.flatnonzero(graph.node_type == 0)
     cuts = np.random.default_rng(0).integers(0, 20, len(nodes))
     whole = neighbors(sampler.sample(nodes, cuts, 9), 1, 0, 0)
-    results: dict[int, Any] = {}
 
-    def work(i: int) -> None:
-        results[i] = neighbors(sampler.sample(nodes[i : i + 1], cuts[i : i + 1], 9), 1, 0, 0)
+    def alone(i: int) -> Any:
+        return neighbors(sampler.sample(nodes[i : i + 1], cuts[i : i + 1], 9), 1, 0, 0)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(nodes))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == len(nodes)
-    for i, node in enumerate(nodes.tolist()):
-        assert results[i][node, int(cuts[i])] == whole[node, int(cuts[i])]
+    with ThreadPoolExecutor(4) as pool:
+        for i, found in enumerate(pool.map(alone, range(len(nodes)))):
+            place = nodes[i], int(cuts[i])
+            assert found[place] == whole[place]
     assert whole != neighbors(sampler.sample(nodes, cuts, 10), 1, 0, 0)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from math import comb
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_samples_are_those_of_the_reference(times: str, recent: bool, ids: type)
         graph = random_graph(seed, times=times, ids=ids)
         edges = graph.edges()
         fanouts = {"default": (3, 2), edges.relations[0].name: (-1, 0), edges.relations[3].name: (70, 1)}
-        sampler = RelationalSampler(edges, fanouts, "recent" if recent else "uniform")
+        sampler = RelationalSampler(edges, fanouts, newest=recent)
         nodes, cuts = seeds_of(graph, seed)
         for given in (None, cuts, np.full(19, 7), np.full(19, ALWAYS + 1), np.full(19, 1 << 62)):
             sample = sampler.sample(nodes, given, seed)
@@ -71,7 +71,7 @@ def test_times_of_more_than_32_bits_are_cut_alike() -> None:
             times[times != ALWAYS] *= 1 << 30
         nodes, cuts = seeds_of(graph, seed)
         for given in (cuts << 30, np.full(19, 7 << 30)):
-            sample = RelationalSampler(graph.edges(), (3, 2), "recent").sample(nodes, given, seed)
+            sample = RelationalSampler(graph.edges(), (3, 2), newest=True).sample(nodes, given, seed)
             check_sample(graph, graph.edges(), sample, (nodes, given), {"default": (3, 2)}, recent=True)
 
 
@@ -125,7 +125,7 @@ def test_draws_are_uniform(degree: int, limit: int, cut: int | None) -> None:
 def test_what_a_seed_gets_does_not_depend_on_the_batch(recent: bool) -> None:
     graph = random_graph(1)
     edges = graph.edges()
-    sampler = RelationalSampler(edges, (2, 2), "recent" if recent else "uniform")
+    sampler = RelationalSampler(edges, (2, 2), newest=recent)
     nodes, cuts = seeds_of(graph, 1)
     together = [taken_edges(sampler.sample(nodes, cuts, 3), edges, layer) for layer in (0, 1)]
     for i in range(len(nodes)):
@@ -142,18 +142,9 @@ def test_threads_share_a_sampler() -> None:
     batches = [(*seeds_of(graph, key), key) for key in range(40)]
     batches = [(nodes, cuts if key % 2 else np.full_like(cuts, 8), key) for nodes, cuts, key in batches]
     wanted = [sampler.sample(*one) for one in batches]
-    found: list[TypedSample | None] = [None] * len(batches)
-
-    def work(first: int) -> None:
-        for i in range(first, len(batches), 4):
-            found[i] = sampler.sample(*batches[i])
-
-    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(one is not None and equal(one, other) for one, other in zip(found, wanted, strict=True))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda one: sampler.sample(*one), batches))
+    assert all(map(equal, found, wanted))
 
 
 def change_what_is_later(graph: TypedGraph, cut: int, seed: int) -> tuple[TypedGraph, np.ndarray]:
@@ -194,13 +185,12 @@ def test_what_is_not_before_the_cut_changes_nothing(recent: bool, cut: int) -> N
     there = graph.node_time[nodes] < cuts
     nodes, cuts = nodes[there], cuts[there]
     cuts[0] = cut
-    choose = "recent" if recent else "uniform"
     fanouts = {"default": (3, -1), graph.relations[1].name: (1, 2)}
     for seed in range(5):
         changed, before = change_what_is_later(graph, cut, seed)
         for given in (cuts, np.full_like(cuts, cut)):
             one, other = (
-                RelationalSampler(g.edges(), fanouts, choose).sample(nodes, given, 9) for g in (graph, changed)
+                RelationalSampler(g.edges(), fanouts, newest=recent).sample(nodes, given, 9) for g in (graph, changed)
             )
             for sample, g, known in ((one, graph, np.arange(len(graph.src))), (other, changed, before)):
                 for part in (part for layer in sample.layers for part in layer.relations):
@@ -254,24 +244,7 @@ def test_tables_start_over(monkeypatch: pytest.MonkeyPatch) -> None:
         sampler.sample(nodes, cuts, 1)
 
 
-@pytest.mark.parametrize(
-    ("fanouts", "choose", "message"),
-    [
-        ((2, 2), "newest", r"choose is 'newest'; it is one of uniform, recent"),
-        ({"default": (2,), "b__x__a": (1,)}, "uniform", r"names 'b__x__a', .*; the relations are a__r0__b, b__r1__a"),
-        ({"a__r0__b": (2,)}, "uniform", r"has no list for b__r1__a, .*; add them, or one for `default`"),
-        ({"default": (2,), "a__r0__b": (1, 1)}, "uniform", r"lists of different lengths \(default: 1, a__r0__b: 2\)"),
-        ((), "uniform", r"fanout of 'default' is \[\]; it needs a number for each hop"),
-        ((2, -2), "uniform", r"fanout of 'default' is \[2, -2\]; .*-1 for all"),
-    ],
-)
-def test_wrong_options_are_named(fanouts: Any, choose: Any, message: str) -> None:
-    edges = random_graph(0).edges()
-    with pytest.raises(RecipeError, match=message):
-        RelationalSampler(edges, fanouts, choose)
-
-
 def test_the_newest_need_times() -> None:
     edges = random_graph(0, times="none").edges()
     with pytest.raises(RecipeError, match=r"nothing in this graph has a time; name a time column"):
-        RelationalSampler(edges, (2,), "recent")
+        RelationalSampler(edges, (2,), newest=True)

@@ -43,13 +43,12 @@ class PairSource:
         positives = [np.asarray(self.edges[positions], np.int64) for positions, _ in requests]
         keys = [derive_key(key, 1) for _, key in requests]
         negatives = self.negatives.draw_all(list(zip(positives, keys, strict=True)))
-        return [_pairs_and_target(*both) for both in zip(positives, negatives, strict=True)]
-
-
-def _pairs_and_target(positive: Array, negative: Array) -> tuple[Array, Tensor]:
-    target = torch.zeros(len(positive) + len(negative))
-    target[: len(positive)] = 1
-    return np.ascontiguousarray(np.concatenate([positive, negative]).T), target
+        drawn = []
+        for positive, negative in zip(positives, negatives, strict=True):
+            target = torch.zeros(len(positive) + len(negative))
+            target[: len(positive)] = 1
+            drawn.append((np.ascontiguousarray(np.concatenate([positive, negative]).T), target))
+        return drawn
 
 
 @LOADERS.register("edge")
