@@ -24,7 +24,7 @@ from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.relations import RelationRows, TripleTask
-from tasks.train.knowledge.shared import Projection
+from tasks.train.knowledge.shared import Projection, SharedRows
 from tasks.train.knowledge.validation import TripleValidation
 from tasks.train.loaders.samples.all_entities import AllEntities
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData
@@ -141,9 +141,8 @@ class TripleEngine(BlockEngine):
     def after_grid_round(self) -> None:
         """Share what all ranks have whole."""
         if self.ranks.world_size > 1:
-            self.relations.share(self.ranks.world_size)
-            if self.projection is not None:
-                self.projection.rows.share(self.ranks.world_size)
+            for rows in self._shared_rows().values():
+                rows.share(self.ranks.world_size)
 
     # ---- validation
 
@@ -171,8 +170,8 @@ class TripleEngine(BlockEngine):
             name = self.validation.evaluator.metric
             self.journal.note = f"best valid {name} {abs(progress.best_metric):.4f}, of epoch {progress.best_epoch}"
         if is_best:
-            rows = {"relations": self.relations.rows(), "projection": self._projection_state()}
-            self.best = {"files": self.grid.save(), **rows}
+            projection = None if self.projection is None else self.projection.rows.state()
+            self.best = {"files": self.grid.save(), "relations": self.relations.rows(), "projection": projection}
         elif plateau and progress.evaluations_without_gain % plateau.patience == 0:
             self.rate_drops += 1
 
@@ -180,22 +179,18 @@ class TripleEngine(BlockEngine):
 
     def own_state(self) -> dict[str, Any]:
         """Return rows that all ranks have, and the best ones."""
-        return {
-            "relations": self.relations.state(),
-            "projection": self._projection_state(),
-            "best": self.best,
-            "rate_drops": self.rate_drops,
-        }
+        shared = {name: rows.state() for name, rows in self._shared_rows().items()}
+        return {"shared": shared, "best": self.best, "rate_drops": self.rate_drops}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `own_state` returned."""
-        self.relations.restore(state["relations"])
-        if self.projection is not None:
-            self.projection.rows.restore(state["projection"])
+        for name, rows in self._shared_rows().items():
+            rows.restore(state["shared"][name])
         self.best, self.rate_drops = state["best"], state["rate_drops"]
 
-    def _projection_state(self) -> dict[str, Any] | None:
-        return None if self.projection is None else self.projection.rows.state()
+    def _shared_rows(self) -> dict[str, SharedRows]:
+        """Return what every rank has whole."""
+        return self.relations.parts() | ({} if self.projection is None else {"projection": self.projection.rows})
 
     def kept_files(self, state: dict[str, Any]) -> Saved:
         """Return the files of the best rows."""

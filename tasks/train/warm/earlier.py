@@ -7,7 +7,6 @@ embeddings) follows the nodes: those that the earlier model knew keep their rows
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,8 +108,7 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
     refuse_held_out_knowledge(warm, before, store)
     if not by_node:
         return earlier
-    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, earlier_rows = map(torch.from_numpy, same_nodes(warm, before, store, others, nodes))
+    rows, earlier_rows = map(torch.from_numpy, same_of_all(warm, before, store))
     for name in by_node:
         if isinstance(embedding, ShardedEmbedding):
             table = embedding.beginning()
@@ -140,6 +138,7 @@ def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Graph
     """
     array = store.manifest.split_rows.array
     own = {split: np.asarray(store[array(split)], np.int64) for split in ("train", "valid", "test")}
+    own_keys = {split: _row_keys(store, rows, store.get(f"{split}_relation")) for split, rows in own.items()}
     then = {split: np.asarray(earlier[array(split)], np.int64) for split in ("train", "valid")}
     before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
     here = np.full(earlier.manifest.num_nodes, -1, np.int64)
@@ -157,14 +156,9 @@ def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Graph
         seen = _row_keys(store, rows[known_rows], relation)
         for name in held:
             # In OGB's own splits a pair may be in train and in test at once.
-            keys = np.setdiff1d(_split_keys(store, own, name), _split_keys(store, own, "train"))
-            if count := int(np.isin(keys, seen).sum()):
+            if count := int(np.isin(np.setdiff1d(own_keys[name], own_keys["train"]), seen).sum()):
                 what = {"link": "edges", "triple": "triples"}.get(store.manifest.task, "nodes")
                 raise DoesNotFitError(f"{count:,} {what} that it {verb} are in the {name} split now")
-
-
-def _split_keys(store: GraphStore, rows: dict[str, Array], split: str) -> Array:
-    return _row_keys(store, rows[split], store.get(f"{split}_relation"))
 
 
 def _row_keys(store: GraphStore, rows: Array, relations: Array | None) -> Array:
@@ -205,7 +199,8 @@ def same_nodes(
         place = np.minimum(np.searchsorted(then, ids, sorter=order), len(then) - 1)
         rows = np.flatnonzero(then[order[place]] == ids)
         return rows, order[place[rows]]
-    names, names_now = _names(earlier, warm.dataset, before), _names(store, warm.own_dataset, now)
+    names = IdMap(earlier, DatasetStore.open(warm.dataset)).lookup(before)
+    names_now = IdMap(store, DatasetStore.open(warm.own_dataset)).lookup(now)
     if names.type != names_now.type:  # numbers that have become texts
         names, names_now = names.cast(pa.string()), names_now.cast(pa.string())
     places = compute.index_in(names_now, value_set=names)
@@ -213,15 +208,17 @@ def same_nodes(
     return rows, np.asarray(places.drop_null()).astype(np.int64)
 
 
+def same_of_all(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> tuple[Array, Array]:
+    """Do `same_nodes` for all nodes of both graphs."""
+    others, nodes = (np.arange(graph.manifest.num_nodes) for graph in (earlier, store))
+    return same_nodes(warm, earlier, store, others, nodes)
+
+
 def earlier_graph(warm: WarmStart) -> GraphStore:
     """Open the graph that was trained on. Raises DoesNotFitError."""
     if warm.graph is None or warm.dataset is None or warm.own_dataset is None:
         raise DoesNotFitError("the graph that it was trained on is gone, and nothing tells which rows it learnt from")
     return GraphStore.open(warm.graph)
-
-
-def _names(graph: GraphStore, dataset: Path, nodes: Array) -> pa.Array:
-    return IdMap(graph, DatasetStore.open(dataset)).lookup(nodes)
 
 
 @dataclass(frozen=True)
@@ -263,9 +260,8 @@ def earlier_rows(warm: WarmStart, store: GraphStore, options: Any) -> EarlierRow
             f"{options.dim} and {options.relation_width}"
         )
     refuse_held_out_knowledge(warm, before, store)
-    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, earlier_places = same_nodes(warm, before, store, others, nodes)
-    place = np.full(len(nodes), -1, np.int64)
+    rows, earlier_places = same_of_all(warm, before, store)
+    place = np.full(store.manifest.num_nodes, -1, np.int64)
     place[rows] = earlier_places
     own = same_relations(warm)
     parts = [own]
