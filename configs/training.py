@@ -1,7 +1,7 @@
 """The section `train`: what every training reads, and what those by gradients of batches do.
 
-A model's `Config` says its family, and `training_sections.py` has the family's section. Options that a family does not
-read do not exist in its recipes.
+A model's `Config` says its family, and `families.row_training.SECTIONS` has the family's section. Options that a
+family does not read do not exist in its recipes.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class _GradientOptions(ConfigModel):
     """Have torch take algorithms that give the same bits each time, also after an interruption; false: the fastest, on
     GPUs with sums in any order. There cuSPARSE, which `kernels=auto` takes, may still round otherwise each time."""
     sampling: Literal["cpu", "device"] = "cpu"
-    """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with the graph in
-    its memory and the features too, as many as fit (the same batches; not yet run on a GPU)."""
+    """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with graph
+    and features in its memory (the same batches; not yet run on a GPU)."""
     kernels: Literal["auto", "torch", "triton"] = "auto"
     """What passes messages on a GPU: torch's functions, or fused kernels in Triton; auto: torch's, as long as the
     others have not run on a GPU. CPUs have kernels of their own."""

@@ -18,7 +18,8 @@ from tasks.apply.run import OutputRequest
 from tasks.storage.artifacts import ArtifactStore, write_atomic
 from tasks.storage.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
 from tasks.storage.home import Home
-from tasks.storage.manifests import ArrayEntry, DatasetManifest, EvalReport, PublishManifest, RunResult
+from tasks.storage.manifests import ArrayEntry, DatasetManifest
+from tasks.storage.outcomes import EvalReport, PublishManifest, RunResult
 from tests.flows.conftest import ROOT
 from tests.path_joins import Join, find_in, find_joins
 

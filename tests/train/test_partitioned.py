@@ -74,7 +74,7 @@ def test_learns_embeddings_as_on_the_whole_graph(tmp_path: Path, world_size: int
 
 
 LINKS = {
-    "sage": ("model=graphsage", "train.loader.fanout=4,-1", "train.loader.negatives=degree"),
+    "sage": ("model=graphsage", "train.loader.fanout=4,-1"),
     "gcn": ("model=gcn", "train.loader.num_negatives=2", "model.jumping=sum"),
 }
 

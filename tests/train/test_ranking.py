@@ -19,6 +19,7 @@ from models.relational.batch import RankingBatch
 from models.relational.configs import RankingHeadConfig
 from models.relational.ranking import RankingHead, past_features
 from tasks.controls.recommendation import RecommendationControls
+from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.of import predict
@@ -258,7 +259,8 @@ def test_a_model_learns_whose_style_is_which(tmp_path: Path, model: str) -> None
     metrics = json.loads((tmp_path / "work" / RESULT).read_text())
     store = GraphStore.open(parent.folder)
     controls = {
-        name: measure_ranked(rows, 10)["map@10"] for name, rows in RecommendationControls(store).ranked("valid")
+        name: measure_ranked(one.ranked, 10)["map@10"]
+        for name, one in RecommendationControls(store).predictions("valid", Prediction())
     }
     assert metrics["best_metric"] > 1.3 * max(controls["popular"], controls["popular_recent"]), controls
     trained = load_model(tmp_path / "work" / BEST)
@@ -431,5 +433,6 @@ def test_other_options_learn_too(tmp_path: Path, change: str) -> None:
     job = make_job(recipe("train.epochs=6", "train.loader.negatives=9", change), parent, tmp_path / "work")
     train_here(job)
     store = GraphStore.open(parent.folder)
-    popular = next(measure_ranked(rows, 10)["map@10"] for _, rows in RecommendationControls(store).ranked("valid"))
+    _, popularity = next(RecommendationControls(store).predictions("valid", Prediction()))
+    popular = measure_ranked(popularity.ranked, 10)["map@10"]
     assert json.loads((tmp_path / "work" / RESULT).read_text())["best_metric"] > 1.2 * popular

@@ -16,7 +16,7 @@ from configs.load import build_recipe
 from configs.registry import MODELS
 from models.relational.base import RelationalModel
 from models.relational.batch import TypedBatch
-from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.several import make_evaluator
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.of import predict
 from tasks.sampling.relational.batches import TypedNeighborhoods

@@ -25,7 +25,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import RunResult
+from tasks.storage.outcomes import RunResult
 from tasks.storage.snapshots import earlier_snapshots
 from tasks.train import stage
 from tasks.train.job import BEST, LAST, Job, WarmStart

@@ -8,8 +8,8 @@ from torch import Tensor
 from configs.errors import DataError
 from models.knowledge.base import KnowledgeModel
 from tasks.arrays import Array, sample_rows
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.ranking.calibration import fit_calibration
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import KnownTriples

@@ -122,7 +122,7 @@ def _pairs(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
     The other pairs are no training edges. To avoid those that are held out too would tell the head where they are.
     """
     edges = sample_rows(np.asarray(store["train_edges"]), _most_rows(model, 2)).astype(np.int64)
-    drawn = NegativeSampler(store, "uniform", 1).draw(edges, derive_key(_PAIR_SEED))
+    drawn = NegativeSampler(store, 1).draw(edges, derive_key(_PAIR_SEED))
     source, target = np.concatenate([edges, drawn]).T
     is_edge = torch.zeros(len(source), 1)
     is_edge[: len(edges)] = 1

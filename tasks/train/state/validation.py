@@ -9,7 +9,7 @@ import torch
 
 from configs.errors import DataError
 from models.base import GraphModel
-from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.several import make_evaluator
 from tasks.inference.parts import PartPredictor
 from tasks.inference.predictor import WHOLE_GRAPH_BYTES, Predictor
 from tasks.kinds.of import kind_of, predict
