@@ -16,7 +16,7 @@ from models.vectors.skipgram import SkipGram
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables import block_engine, grid, place
+from tasks.train.tables import block_engine, place
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Grid, TableSpec
@@ -163,25 +163,3 @@ def test_files_and_other_ranks_get_what_the_device_learnt(tmp_path: Path) -> Non
     other = make_grid(tmp_path)
     other.restore(versions)
     assert changed(other, ("second.centres", 0), ("second.contexts", 1)) == [[2, 0], [0, 20]]
-
-
-def test_another_rank_is_sent_what_the_device_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, sent = make_grid(tmp_path), []
-    made.ranks = Ranks(0, 2)
-    blocks = ResidentBlocks(made, CPU, 100)
-    made.bring(dict.fromkeys(made.keys(0, 1), 0))
-    change(blocks, 0, 1)
-    monkeypatch.setattr(
-        grid, "move", lambda arrays, *ranks: sent.append((arrays[0].reshape(2, -1)[:, 0].round(), ranks))
-    )
-    made.bring({("second.contexts", 1): 1})
-    ((numbers, ranks),) = sent
-    assert (numbers.tolist(), ranks) == ([0, 10], (0, 1))
-    blocks.give_back(("second.contexts", 1))  # is not here any more
-
-
-def test_blocks_that_meet_have_room_together(tmp_path: Path) -> None:
-    made = make_grid(tmp_path)
-    made.load(made.keys(0, 1), to_change=True)
-    with pytest.raises(AssertionError, match="4 blocks meet, of 3"):
-        ResidentBlocks(made, CPU, most=3).meeting(0, 1)

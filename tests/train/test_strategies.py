@@ -271,17 +271,14 @@ def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> 
     assert told[0] == told[1] == told[2] == told[3]
 
 
-@pytest.mark.parametrize(
-    ("loader", "strategy", "ranks", "warned"),
-    [("full", "data_parallel", 2, True), ("full", "data_parallel", 1, False), ("neighbor", "data_parallel", 2, False)],
-)
+@pytest.mark.parametrize(("loader", "ranks", "warned"), [("full", 2, True), ("full", 1, False), ("neighbor", 2, False)])
 def test_ranks_that_all_compute_the_whole_graph_are_warned_of(
-    tmp_path: Path, loader: str, strategy: str, ranks: int, warned: bool
+    tmp_path: Path, loader: str, ranks: int, warned: bool
 ) -> None:
     graph = parts(node_graph(tmp_path / "g"), 2)
     said: list[str] = []
     context: Any = SimpleNamespace(message=lambda _: None, warn=said.append)
-    overrides = (f"train.num_ranks={ranks}", f"train.strategy={strategy}", f"train.loader={loader}")
+    overrides = (f"train.num_ranks={ranks}", f"train.loader={loader}")
     gradients.announce(context, recipe("node", *overrides), graph.manifest)
     assert [line.startswith("each of the 2 ranks computes the whole graph") for line in said] == [True] * warned
 
