@@ -70,14 +70,14 @@ class DeviceStepper:
         """Draw and train as many chunks at once as a launch takes."""
         objective, tables = self.objective, self.blocks.meeting(0, 0)
         loss = objective.chunk_loss(tables, chunks.start)
-        numbers = [(chunk, 0, 0) for chunk in chunks]
-        draws = [partial(self._chunk, chunk) for chunk in chunks]
-        return loss, self._learn(tables, draws, numbers, rates, objective.loader.room)
 
-    def _chunk(self, chunk: int) -> Samples:
-        objective = self.objective
-        centres, contexts = drawn_chunk(objective.loader, chunk, objective.id_type)
-        return objective.samples(centres, contexts, (chunk, 0, 0), 0)
+        def draw(chunk: int) -> Samples:
+            centres, contexts = drawn_chunk(objective.loader, chunk, objective.id_type)
+            return objective.samples(centres, contexts, (chunk, 0, 0), 0)
+
+        draws = [partial(draw, chunk) for chunk in chunks]
+        numbers = [(chunk, 0, 0) for chunk in chunks]
+        return loss, self._learn(tables, draws, numbers, rates, objective.loader.room)
 
     def train_buckets(self, pool: Pool, met: Round, first_chunk: int, rate: float) -> list[float]:
         """Bring a bucket's blocks to the device, if they are not there, and train its pairs."""

@@ -44,9 +44,7 @@ class PairEngine(BlockEngine):
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
             warn_of_isolated(self.store, self.fate_of_isolated)
         if device_memory is None:
-            stepper = SampleStepper(objective, self.grid)
-            stepper.compile()  # so that rates and times to go are those of the training
-            return stepper
+            return SampleStepper(objective, self.grid)
         room = choose_device_room(self.grid.tables.num_blocks, sizes, device_memory)
         return DeviceStepper(objective, ResidentBlocks(self.grid, self.device, room))
 

@@ -97,6 +97,7 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
         own[_NODE_ROWS[0]] = torch.empty(embedding.num_embeddings, embedding.embedding_dim, device="meta")
     if earlier.keys() != own.keys():
         raise DoesNotFitError(f"the model has other weights: {', '.join(sorted(earlier.keys() ^ own.keys())[:4])}")
+    before = earlier_graph(warm)
     _check_codes(warm)
     by_node = [name for name in _NODE_ROWS if name in own]
     for name, tensor in own.items():
@@ -104,7 +105,6 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
         if earlier[name].shape[skip:] != tensor.shape[skip:]:
             shapes = ["x".join(map(str, one.shape)) or "()" for one in (earlier[name], tensor)]
             raise DoesNotFitError(f"{name} has the shape {shapes[0]}, here it is {shapes[1]}")
-    before = earlier_graph(warm)
     refuse_held_out_knowledge(warm, before, store)
     if not by_node:
         return earlier
@@ -121,7 +121,7 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
 
 def _check_codes(warm: WarmStart) -> None:
     """Classes and categories must have the numbers that they had. Raises DoesNotFitError."""
-    if warm.dataset is None or warm.own_dataset is None or warm.dataset == warm.own_dataset:
+    if warm.dataset == warm.own_dataset:
         return
     earlier, own = DatasetStore.open(warm.dataset), DatasetStore.open(warm.own_dataset)
     for name in own.manifest.tables:
@@ -176,8 +176,6 @@ def _row_keys(store: GraphStore, rows: Array, relations: Array | None) -> Array:
 
 def same_relations(warm: WarmStart) -> Array:
     """Return which relation of the present data each of the earlier one is, by its name: int64 (R,), -1 for none."""
-    assert warm.dataset is not None
-    assert warm.own_dataset is not None
     then, now = (relation_names(DatasetStore.open(folder)) for folder in (warm.dataset, warm.own_dataset))
     numbers = compute.index_in(then.cast(pa.string()), value_set=now.cast(pa.string()))
     return np.asarray(numbers.fill_null(-1), np.int64)
@@ -191,8 +189,6 @@ def same_nodes(
     Both are int64 (n,), distinct. Nodes are known by their ids in the data set, or, where that was ingested anew, by
     the users' own.
     """
-    assert warm.dataset is not None
-    assert warm.own_dataset is not None
     if warm.dataset == warm.own_dataset:
         then, ids = np.asarray(earlier["node_ids"])[before], np.asarray(store["node_ids"])[now]
         order = np.argsort(then)
@@ -216,7 +212,7 @@ def same_of_all(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> tupl
 
 def earlier_graph(warm: WarmStart) -> GraphStore:
     """Open the graph that was trained on. Raises DoesNotFitError."""
-    if warm.graph is None or warm.dataset is None or warm.own_dataset is None:
+    if warm.graph is None:
         raise DoesNotFitError("the graph that it was trained on is gone, and nothing tells which rows it learnt from")
     return GraphStore.open(warm.graph)
 
