@@ -36,7 +36,7 @@ from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Saved
 from tasks.train.tables.objective import Stepper
 from tasks.train.tables.sample_stepper import SampleStepper, one_by_one
-from tasks.train.tables.settings import Settings, TableSizes, choose_device_room
+from tasks.train.tables.settings import Settings
 from tasks.train.warm.earlier import DoesNotFitError, EarlierRows, earlier_rows
 
 _TRIPLES, _RELATIONS = 1, 6
@@ -65,10 +65,10 @@ class TripleEngine(BlockEngine):
         parts = max(1, round(chunks * self.loader.room / asked)) if asked else 1
         return Settings(num_blocks, self.config.epochs * chunks, -(-chunks // min(parts, chunks)))
 
-    def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
+    def make_stepper(self) -> Stepper:
         """Return what takes the steps."""
         manifest, seed, config = self.store.manifest, self.job.seed, self.config
-        rule, device = UpdateRule(config.optimizer), None if device_memory is None else self.place.device
+        rule, device = UpdateRule(config.optimizer), self.step_device
         degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
         uses = np.bincount(self.store["train_relation"], minlength=manifest.num_relations)
         feat, relation_feat = (
@@ -92,12 +92,9 @@ class TripleEngine(BlockEngine):
             print(f"triples: {manifest.splits['train']:,}, of {manifest.num_relations:,} relations")
         loss = TRIPLE_LOSSES.create(config.loss)
         task = TripleTask(self.model, self.options, self.loader, loss, self.relations, self.projection, seed)
-        meet = None
-        if device_memory is not None:
-            room = choose_device_room(self.settings.num_blocks, sizes, device_memory)
-            meet = ResidentBlocks(self.grid, self.place.device, room).meeting
+        meet = None if device is None else ResidentBlocks(self.grid, device).meeting
         if isinstance(self.loader, AllEntities):
-            return AllEntitiesStepper(task, self.grid, meet, device_memory)
+            return AllEntitiesStepper(task, self.grid, meet)
         loss.entities_a_drawn = manifest.num_nodes / config.loader.negatives
         drawn = DrawnEntities(degree, self.settings.num_blocks, config.loader.power)
         return SampleStepper(TripleLearning(task, drawn), self.grid, one_by_one, meet)
