@@ -32,7 +32,7 @@ class AllEntitiesStepper:
     """Trains batch after batch; a batch's gradients move every entity's row: see `Stepper`."""
 
     def __init__(self, task: TripleTask, grid: Grid, meet: Meet | None = None) -> None:
-        """`task`: its loader is of `AllEntities`; others see `SampleStepper`. Raises RecipeError: scores have no room."""
+        """`task`: its loader is of `AllEntities`. Raises RecipeError: scores have no room."""
         self.model, self.options, self.loss = task.model, task.options, task.loss
         loader: AllEntities = task.loader
         self.loader, self.relations, self.projection, self.seed = loader, task.relations, task.projection, task.seed
