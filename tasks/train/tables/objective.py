@@ -170,13 +170,7 @@ class Stepper(Protocol):
         """
 
     def train_buckets(self, pool: Pool, met: Round, first_chunk: int, rate: float) -> list[float]:
-        """Take the steps of the pairs of some buckets, which share no block.
+        """Take the steps of the pairs of some buckets, no more than `RankDevice.workers`, which share no block.
 
-        Args:
-            pool: the pairs.
-            met: numbers of the buckets' blocks, no more than `RankDevice.workers` buckets.
-            first_chunk: where the pool begins.
-            rate: learning rate.
-
-        Returns the mean loss of some pairs of each bucket before their steps.
+        `first_chunk`: where the pool begins. Returns the mean loss of some pairs of each bucket before their steps.
         """
