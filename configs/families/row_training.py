@@ -179,7 +179,7 @@ class _LayoutOptions(ConfigModel):
     """Peak learning rate; null: the model's usual one (`graphmill models NAME`)."""
     schedule: ScheduleSection = Field(default="linear", validate_default=True)
     """How the learning rate moves (`graphmill schedules`)."""
-    start: Literal["auto", "pca", "pivots", "random"] = "auto"
+    start: Literal["auto", "pca", "pivots"] = "auto"
     """Where points begin: pca: at the first components of their vectors; pivots: by distances in edges to some nodes.
     auto: pca where neighbours of vectors are the edges, else pivots."""
     strategy: StrategySection = Field(default="block_grid", validate_default=True)

@@ -95,16 +95,16 @@ def stage_config(recipe: Recipe) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """An earlier training, and where its nodes are named; folders that are no longer there are None."""
+    """An earlier training, and where its nodes are named."""
 
     as_of: str
     key: str
     checkpoint: Path
     graph: Path | None
-    """The graph that it was trained on."""
-    dataset: Path | None
+    """The graph that it was trained on; None: that, or what one of the two was made of, is no longer there."""
+    dataset: Path
     """What that graph was made of."""
-    own_dataset: Path | None
+    own_dataset: Path
     """What the present graph is made of."""
     weights: str = ""
     """sha256 of the checkpoint, the same on machines with homes of their own, where keys need not be."""

@@ -10,7 +10,7 @@ from typing import Any
 from configs.errors import RecipeError
 from configs.families.row_training import FactorTrainConfig
 from configs.schema import Recipe
-from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
+from configs.training import RelationalTrainConfig, TrainConfig
 from tasks.calls import ParentGoneError, expected_key
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import ArtifactStore
@@ -25,7 +25,7 @@ from tasks.train.ranks.agreement import facts_of, pace_of
 from tasks.train.ranks.launch import run_training
 from tasks.train.warm.start import PARENT, earlier_training, warm_start
 
-VERSION = 15
+VERSION = 16
 NAMED_BY = "classes"
 """What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
@@ -70,6 +70,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
             f"the best epoch is the last one, {result['best_epoch']}: more epochs may help "
             f"(train.epochs={2 * epochs}, with train.patience to end in time)"
         )
+    strategy = getattr(recipe.train, "strategy", None)
+    alone = "" if recipe.train.family == FactorTrainConfig.family else "one_process"  # "": there are no steps to share
     for path in context.work.iterdir():  # no logs, drafts or scratch folders of killed attempts
         if path.is_dir():
             shutil.rmtree(path)
@@ -82,7 +84,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,
         "threads": job.train.threads,
-        "strategy": _strategy(recipe.train),
+        "strategy": strategy.name if strategy else alone,
         "best_checkpoint": BEST,
         "last_checkpoint": LAST,
         "metrics_file": METRICS,
@@ -123,14 +125,6 @@ def _dataset(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent |
     if manifest is None:
         raise ParentGoneError("ingest")
     return Parent(manifest, store.folder("ingest", key))
-
-
-def _strategy(train: TrainBase) -> str:
-    """Return how ranks share the work; empty where there are no steps to share."""
-    strategy = getattr(train, "strategy", None)
-    if strategy is not None:
-        return str(strategy.name)
-    return "" if train.family == FactorTrainConfig.family else "one_process"
 
 
 def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:

@@ -26,7 +26,7 @@ def main(rank: int, world: int) -> None:
                 moved = [0.5 * number, -0.25]  # by each rank
                 table.rows[1] += moved[rank]
                 table.moment.reshape(3, -1)[1, :6] += 1 + rank
-                relations.share(world)
+                relations.parts()["relations"].share(world)
                 before[1] += sum(moved)
                 remembered[1] += 3 if sums else 1.5
                 torch.testing.assert_close(torch.from_numpy(table.read()), torch.from_numpy(before))

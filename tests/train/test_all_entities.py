@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
 from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
@@ -41,9 +40,7 @@ PENALTIES: list[dict[str, Any]] = [
 class Case:
     """A stepper on a small graph."""
 
-    def __init__(
-        self, folder: Path, model: dict[str, Any], loader: dict[str, Any], loss: str, memory: int | None = None
-    ):
+    def __init__(self, folder: Path, model: dict[str, Any], loader: dict[str, Any], loss: str):
         graph = triple_graph(folder)
         store, count = GraphStore(graph.folder, graph.manifest), graph.manifest.num_nodes
         self.options = MODELS.config({"dim": DIM, **model})
@@ -53,12 +50,12 @@ class Case:
         rows = torch.empty(count, DIM)
         kind.start_entities(self.options, rows, torch.Generator().manual_seed(1))
         self.table.write(slice(None), rows.numpy())
-        tables = SimpleNamespace(num_nodes=count, num_blocks=1, num_bytes=self.table.values.nbytes)
+        tables = SimpleNamespace(num_nodes=count, num_blocks=1)
         grid: Any = SimpleNamespace(tables=tables, room=None, meeting=lambda *_: {"entities": (self.table, self.table)})
         made = LOADERS.create(LOADERS.config(loader), TripleData(store, 3))
         losses = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
         task = TripleTask(kind, self.options, made, losses, self.relations, None, 11)
-        self.stepper = AllEntitiesStepper(task, grid, device_memory=memory)
+        self.stepper = AllEntitiesStepper(task, grid)
 
     def plain_loss(self, entities: Tensor, relations: Tensor) -> Tensor:
         """The loss of a batch as it is defined: a mean over its queries."""
@@ -108,12 +105,3 @@ def test_rows_move_by_the_gradient(tmp_path: Path, scorer: str, loader: Any, pen
     torch.testing.assert_close(torch.from_numpy(case.table.read()), before, atol=2e-6, rtol=1e-4)
     moved = relations.detach() - rate * wanted[1]
     torch.testing.assert_close(case.relations.rows(), moved, atol=2e-6, rtol=1e-4)
-
-
-def test_a_device_without_room_is_refused(tmp_path: Path) -> None:
-    loader = {"name": "one_vs_all", "batch_size": 100}
-    Case(tmp_path / "1", {"name": "distmult"}, loader, "softmax", 1 << 20)
-    with pytest.raises(RecipeError, match=r"GPU's memory.*train.loader.batch_size to \d+ or less.*train.device=cpu"):
-        Case(tmp_path / "2", {"name": "distmult"}, loader, "softmax", 100_000)
-    with pytest.raises(RecipeError, match=r"take train.loader=triples.*or train.device=cpu"):
-        Case(tmp_path / "3", {"name": "distmult"}, loader, "softmax", 10_000)

@@ -26,6 +26,7 @@ from tasks.train.labels.class_weights import check_class_weights, class_weights
 from tasks.train.labels.scale import training_facts
 from tests.preprocess.ears import Ears
 from tests.publish.line import customers, write_customers
+from tests.ranked_shop import store_of
 from tests.shop_graph import shop_graph
 from tests.support import link_graph
 from tests.train.in_process import make_engine, own_settings, run_engine
@@ -38,10 +39,6 @@ from tests.train.test_training import partition, recipe
 def _settings() -> Iterator[None]:
     with own_settings():
         yield
-
-
-def store_of(parent: Parent) -> GraphStore:
-    return GraphStore(parent.folder, parent.manifest)
 
 
 def rare(folder: Path, share: int = 15) -> Parent:

@@ -12,9 +12,7 @@ import torch
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
-from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
-from tasks.train.families import family_of
 from tasks.train.job import LAST, Job
 from tasks.train.node_vectors.vectors import finish_vectors
 from tasks.train.run import Bookkeeper, run
@@ -22,8 +20,9 @@ from tasks.train.state import checkpoint
 from tasks.train.state.journal import Journal, Progress
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.pair_engine import PairEngine
-from tests.support import as_partition, node_graph
+from tests.support import node_graph
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine
+from tests.train.test_tables import train, written
 
 
 def table_job(tmp_path: Path, **train: Any) -> Job[Any]:
@@ -31,18 +30,7 @@ def table_job(tmp_path: Path, **train: Any) -> Job[Any]:
     options = {"samples": 50_000, "loader": {"length": 20, "window": 3}, "threads": 1, "strategy": {"blocks": 2}}
     model = {"name": "skipgram", "dim": 16}
     asked = build_recipe({"name": "demo", "dataset": "synthetic", "model": model, "train": {**options, **train}})
-    return make_job(asked, written_graph(tmp_path), tmp_path / "work")
-
-
-def written_graph(tmp_path: Path) -> Parent:
-    partition = as_partition(node_graph(tmp_path / "graph"))
-    (partition.folder / "manifest.json").write_text(partition.manifest.model_dump_json())
-    return partition
-
-
-def train(job: Job[Any]) -> None:
-    with own_settings():
-        family_of(job.train).train(job, Ranks())
+    return make_job(asked, written(node_graph(tmp_path / "graph")), tmp_path / "work")
 
 
 def flip(path: Path, byte: int) -> None:
@@ -80,7 +68,7 @@ def gnn_job(tmp_path: Path) -> Job[Any]:
     """An epoch of a small GNN."""
     model = {"name": "graphsage", "hidden_dim": 8, "num_layers": 2}
     asked = build_recipe({"name": "demo", "dataset": "synthetic", "model": model, "train": {"epochs": 1}})
-    return make_job(asked, written_graph(tmp_path), tmp_path / "work")
+    return make_job(asked, written(node_graph(tmp_path / "graph")), tmp_path / "work")
 
 
 @pytest.mark.parametrize("family", ["table", "gnn"])

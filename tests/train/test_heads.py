@@ -14,19 +14,24 @@ from tasks.evaluators.metrics import f1_of_columns
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import BEST
 from tasks.train.node_vectors import heads, pair_head
-from tasks.train.node_vectors.heads import fit_head
+from tasks.train.node_vectors.heads import _fit_members, _fit_numbers, best_threshold, fit_head
 from tasks.train.state.checkpoint import load_model
 from tests.support import link_graph, node_graph
 from tests.train.in_process import make_job
 from tests.train.test_tables import recipe, train, written
 
 
+def learnt(tmp_path: Path, make_graph: Any = link_graph, **changes: Any) -> tuple[Any, GraphStore]:
+    """A model whose vectors are trained, and its graph."""
+    job = make_job(recipe(**changes), written(make_graph(tmp_path / "graph")), tmp_path / "work")
+    train(job)
+    return load_model(job.work / BEST), GraphStore.open(tmp_path / "graph")
+
+
 def test_heads_fit_numbers_and_skip_missing_labels(tmp_path: Path) -> None:
     """A regression's head is least squares; of several labels each is fitted to the rows that have it."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 6, generator=generator)
-    from tasks.train.node_vectors.heads import _fit_members, _fit_numbers
-
     y = x @ torch.randn(6, 2, generator=generator) + 3
     y[:50, 1] = torch.nan
     weight, bias = _fit_numbers(x, y, 1e6)
@@ -37,11 +42,8 @@ def test_heads_fit_numbers_and_skip_missing_labels(tmp_path: Path) -> None:
     assert right[~y.isnan()].float().mean() > 0.95
 
 
-def test_a_head_takes_the_best_strength(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = make_job(recipe(), written(node_graph(tmp_path / "graph")), tmp_path / "work")
-    train(job)
-    model: Any = load_model(job.work / BEST)
-    store = GraphStore.open(tmp_path / "graph")
+def test_a_head_takes_the_best_strength(tmp_path: Path) -> None:
+    model, store = learnt(tmp_path, node_graph)
     scores = iter([0.1, 0.5, 0.4, float("nan"), 0.5])
     assert fit_head(model, store, None, lambda: next(scores)) == 0.1
     assert fit_head(model, store, 7.0, None) == 7.0
@@ -50,17 +52,13 @@ def test_a_head_takes_the_best_strength(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_head_of_rare_labels_predicts_some_of_them(tmp_path: Path) -> None:
     """The scores move as a whole: the order of rows is the same, and F1 is not 0."""
-    graph = node_graph(tmp_path / "graph")
-    job = make_job(recipe(), written(graph), tmp_path / "work")
-    train(job)
-    model: Any = load_model(job.work / BEST)
-    nodes, labels = graph.manifest.num_nodes, model.facts.out_dim
+    model, plain = learnt(tmp_path, node_graph)
+    nodes, labels = plain.manifest.num_nodes, model.facts.out_dim
     model.head.linear.bias.data.zero_()
     label = (np.random.default_rng(0).random((nodes, labels)) < 0.1).astype(np.float32)
     changes = {"task_type": "multilabel", "num_tasks": labels}
-    arrays = {name: array for name, array in graph.manifest.arrays.items() if name != "label"}
-    manifest = graph.manifest.model_copy(update={**changes, "arrays": arrays})
-    store = GraphStore(graph.folder, manifest)
+    arrays = {name: array for name, array in plain.manifest.arrays.items() if name != "label"}
+    store = GraphStore(plain.folder, plain.manifest.model_copy(update={**changes, "arrays": arrays}))
     held = np.asarray(store["valid_idx"], np.int64)
     with pytest.MonkeyPatch.context() as patch:
         inner = GraphStore.__getitem__
@@ -76,8 +74,6 @@ def test_a_head_of_rare_labels_predicts_some_of_them(tmp_path: Path) -> None:
 
 def test_the_threshold_of_label_columns_is_the_best_for_micro_f1() -> None:
     """Against every threshold there is, with missing labels, ties, and labels so rare that none is above a half."""
-    from tasks.train.node_vectors.heads import best_threshold
-
     torch.manual_seed(0)
     for missing, places in ((0.0, 9), (0.2, 9), (0.2, 1)):
         scores = (torch.randn(200, 6) - 3).mul(10**places).round().div(10**places)
@@ -91,21 +87,14 @@ def test_the_threshold_of_label_columns_is_the_best_for_micro_f1() -> None:
         assert found == pytest.approx(max(f1(float(score) - 1e-5) for score in scores.ravel().unique()))
         assert found > f1(0.0) + 0.1
     assert best_threshold(torch.ones(3, 2), torch.zeros(3, 2)) == 0.0
-    assert (
-        f1_of_columns(
-            np.ones((3, 2)), (scores[:3, :2] > best_threshold(scores[:3, :2], torch.ones(3, 2))).numpy(), "micro"
-        )
-        == 1
-    )
+    few = scores[:3, :2]
+    assert f1_of_columns(np.ones((3, 2)), (few > best_threshold(few, torch.ones(3, 2))).numpy(), "micro") == 1
 
 
 def test_a_head_of_pairs_takes_the_best_of_all_epochs(tmp_path: Path) -> None:
     """Bad epochs end nothing, the best one's weights stay, and the last step hardly moves them: the rate falls to 0."""
-    asked = recipe(model={"score": "mlp", "mlp_epochs": 9}, train={"samples": 2e5}, evaluate={"evaluator": "rocauc"})
-    job = make_job(asked, written(link_graph(tmp_path / "graph")), tmp_path / "work")
-    train(job)
-    model: Any = load_model(job.work / BEST)
-    store = GraphStore.open(tmp_path / "graph")
+    of_pairs = {"model": {"score": "mlp", "mlp_epochs": 9}, "evaluate": {"evaluator": "rocauc"}}
+    model, store = learnt(tmp_path, train={"samples": 2e5}, **of_pairs)
     seen: list[torch.Tensor] = []
 
     def score() -> float:
@@ -122,9 +111,7 @@ def test_a_head_of_pairs_takes_the_best_of_all_epochs(tmp_path: Path) -> None:
 
 
 def test_negatives_of_a_head_of_pairs_are_no_training_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = recipe(model={"score": "mlp", "mlp_epochs": 1}, train={"samples": 1e4})
-    job = make_job(asked, written(link_graph(tmp_path / "graph")), tmp_path / "work")
-    train(job)
+    model, store = learnt(tmp_path, model={"score": "mlp", "mlp_epochs": 1}, train={"samples": 1e4})
     read: list[set[tuple[int, int]]] = []
     products = pair_head._products
 
@@ -133,8 +120,7 @@ def test_negatives_of_a_head_of_pairs_are_no_training_edges(tmp_path: Path, monk
         return products(table, pairs)
 
     monkeypatch.setattr(pair_head, "_products", spy)
-    store = GraphStore.open(tmp_path / "graph")
-    fit_head(load_model(job.work / BEST), store, None, None)  # type: ignore[arg-type]
+    fit_head(model, store, None, None)
     edges = {(min(pair), max(pair)) for pair in store["train_edges"].tolist()}
     of_scale, positive, drawn = read
     assert of_scale == positive == edges
@@ -144,8 +130,7 @@ def test_negatives_of_a_head_of_pairs_are_no_training_edges(tmp_path: Path, monk
 
 def test_a_logistic_head_of_pairs_knows_training_edges_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Held-out edges are among its negatives as often as by chance."""
-    job = make_job(recipe(train={"samples": 1e4}), written(link_graph(tmp_path / "graph")), tmp_path / "work")
-    train(job)
+    model, store = learnt(tmp_path, train={"samples": 1e4})
     ends: list[Any] = []
     rows = heads._rows
 
@@ -154,8 +139,7 @@ def test_a_logistic_head_of_pairs_knows_training_edges_only(tmp_path: Path, monk
         return rows(model, nodes)
 
     monkeypatch.setattr(heads, "_rows", spy)
-    store = GraphStore.open(tmp_path / "graph")
-    fit_head(load_model(job.work / BEST), store, 1.0, None)  # type: ignore[arg-type]
+    fit_head(model, store, 1.0, None)
     pairs = [(min(pair), max(pair)) for pair in np.stack(ends, 1).tolist()]
     trained, held_out = (
         {(min(pair), max(pair)) for split in splits for pair in store[f"{split}_edges"].tolist()}

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from models.knowledge.base import Side
-from tasks.train.knowledge.learning import _Batch
+from tasks.train.knowledge.learning import _TripleBatch
 from tests.knowledge_graphs import triple_graph
 from tests.train.knowledge_trainings import best_mrr, recipe, trained
 
 
 def test_queries_meet_all_blocks_equally_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else entities of some blocks would seem to be false, and others would never be compared."""
-    met, plain = np.zeros((4, 4)), _Batch._drawn
+    met, plain = np.zeros((4, 4)), _TripleBatch._drawn
 
-    def counted(batch: _Batch, side: Side, block: int, count: int) -> Any:
+    def counted(batch: _TripleBatch, side: Side, block: int, count: int) -> Any:
         met[batch.blocks["tail" if side == "head" else "head"], block] += count
         return plain(batch, side, block, count)
 
-    monkeypatch.setattr(_Batch, "_drawn", counted)
+    monkeypatch.setattr(_TripleBatch, "_drawn", counted)
     loader = {"batch_size": 16, "negatives": 8}
     asked = recipe(train={"epochs": 30, "eval_every": 30, "loader": loader, "strategy": {"blocks": 4}})
     rng = np.random.default_rng(4)

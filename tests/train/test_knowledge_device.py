@@ -73,17 +73,6 @@ def test_with_features(tmp_path: Path, model: dict[str, Any], train: dict[str, A
     check_near(tmp_path / "cpu", tmp_path / "device", 2e-3 if train.get("optimizer") == "adagrad" else 2e-4)
 
 
-def test_tables_beyond_the_device_s_memory(tmp_path: Path) -> None:
-    graph = triple_graph(tmp_path / "graph")
-    asked = recipe(model={"dim": 16}, train={**SHORT, "strategy": {"name": "block_grid", "blocks": 6}})
-    on_device(graph, tmp_path / "whole", asked)
-    # Two blocks of 20 rows have room, and what is drawn at a time.
-    small = RankDevice(DEVICE.device, 8 * 120 + 2 * 20 * 64)
-    made = on_device(graph, tmp_path / "small", asked, small)
-    assert made.settings.num_blocks == 6
-    check_near(tmp_path / "whole", tmp_path / "small", 1e-6)
-
-
 @pytest.mark.skipif(CUDA, reason="sums on a GPU are made in any order")
 def test_a_training_that_was_stopped_goes_on_to_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = triple_graph(tmp_path / "graph", feat=features(120, 3))

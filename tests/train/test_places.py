@@ -14,16 +14,13 @@ from models.vectors.base import SampledModel
 from models.vectors.configs import Pairing
 from models.vectors.skipgram import SkipGram
 from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.block_grid import BlockGrid
-from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables import block_engine, grid, place
+from tasks.train.tables import block_engine, place
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Grid, TableSpec
 from tasks.train.tables.pair_engine import PairEngine
 from tasks.train.tables.place import RankDevice, choose_place, why_no_gpu
 from tasks.train.tables.sample_stepper import SampleStepper
-from tasks.train.tables.settings import TableSizes, choose_blocks, choose_device_room
 from tests.support import node_graph
 from tests.train.in_process import make_job, own_settings
 from tests.train.test_tables import recipe, written
@@ -92,27 +89,9 @@ def test_ranks_agree_on_where_they_train(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(block_engine, "from_all", lambda own: [own, None])
         with pytest.raises(RecipeError, match="some ranks have a GPU to train on and others have none"):
             made._device_memory()
-
-
-def test_a_devices_memory_decides_how_many_blocks_lie_there() -> None:
-    pairings = [Pairing("first", 16, shared=True), Pairing("second", 16)]
-    sizes = TableSizes.of(pairings, 1000, "float32", UpdateRule())
-    assert (sizes.all_tables, sizes.largest, sizes.keys) == (3 * 64_000, 64_000, 4)
-    one, two = (BlockGrid(BlockGridConfig(), Ranks(0, world)) for world in (1, 2))
-
-    def blocks(strategy: BlockGrid, memory: int, device_memory: int) -> int:
-        return choose_blocks(strategy, sizes, memory, 1, shared=True, device_memory=device_memory)
-
-    assert blocks(one, 10**9, 192_000) == 1
-    assert choose_device_room(1, sizes, 192_000) >= 3
-    assert blocks(one, 10**9, 50_000) == 6
-    assert choose_device_room(6, sizes, 50_000) == 4
-    assert blocks(one, 20_000, 50_000) == 13  # for the CPU's memory
-    assert blocks(two, 10**9, 10**9) == 4
-    assert blocks(two, 10**9, 50_000) == 6
-    message = r"blocks=5 makes blocks of 12.8 kB, and the 4 .* in 50.0 kB of the GPU's memory; give 6 blocks or more"
-    with pytest.raises(RecipeError, match=message):
-        choose_device_room(5, sizes, 50_000)
+        monkeypatch.setattr(block_engine, "from_all", lambda own: [own])
+        with pytest.raises(RecipeError, match=r"tables of 38.4 kB have no room in the 10.0 kB of the GPU's memory"):
+            PairEngine(job, Ranks(), RankDevice(CPU, 10_000))
 
 
 def make_grid(tmp_path: Path, room: int | None = None) -> Grid:
@@ -139,11 +118,10 @@ def changed(of: Grid, *keys: Key) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("room", [None, 4])
-@pytest.mark.parametrize("most", [4, 5, 100])
-def test_blocks_that_make_room_keep_what_they_learnt(tmp_path: Path, most: int, room: int | None) -> None:
+def test_blocks_that_make_room_keep_what_they_learnt(tmp_path: Path, room: int | None) -> None:
     """On the device, in memory and in files."""
     made = make_grid(tmp_path, room)
-    blocks = ResidentBlocks(made, CPU, most)
+    blocks = ResidentBlocks(made, CPU)
     for number, (row, column) in enumerate(((0, 0), (1, 2), (1, 0), (0, 0))):
         made.version = number
         change(blocks, row, column)
@@ -154,7 +132,7 @@ def test_blocks_that_make_room_keep_what_they_learnt(tmp_path: Path, most: int, 
 
 def test_files_and_other_ranks_get_what_the_device_learnt(tmp_path: Path) -> None:
     made = make_grid(tmp_path)
-    blocks = ResidentBlocks(made, CPU, 100)
+    blocks = ResidentBlocks(made, CPU)
     for version in (1, 2):
         made.version = version
         change(blocks, 0, 1)
@@ -163,25 +141,3 @@ def test_files_and_other_ranks_get_what_the_device_learnt(tmp_path: Path) -> Non
     other = make_grid(tmp_path)
     other.restore(versions)
     assert changed(other, ("second.centres", 0), ("second.contexts", 1)) == [[2, 0], [0, 20]]
-
-
-def test_another_rank_is_sent_what_the_device_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, sent = make_grid(tmp_path), []
-    made.ranks = Ranks(0, 2)
-    blocks = ResidentBlocks(made, CPU, 100)
-    made.bring(dict.fromkeys(made.keys(0, 1), 0))
-    change(blocks, 0, 1)
-    monkeypatch.setattr(
-        grid, "move", lambda arrays, *ranks: sent.append((arrays[0].reshape(2, -1)[:, 0].round(), ranks))
-    )
-    made.bring({("second.contexts", 1): 1})
-    ((numbers, ranks),) = sent
-    assert (numbers.tolist(), ranks) == ([0, 10], (0, 1))
-    blocks.give_back(("second.contexts", 1))  # is not here any more
-
-
-def test_blocks_that_meet_have_room_together(tmp_path: Path) -> None:
-    made = make_grid(tmp_path)
-    made.load(made.keys(0, 1), to_change=True)
-    with pytest.raises(AssertionError, match="4 blocks meet, of 3"):
-        ResidentBlocks(made, CPU, most=3).meeting(0, 1)

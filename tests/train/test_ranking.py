@@ -424,15 +424,3 @@ def test_learnt_rows_are_found_by_ids(tmp_path: Path) -> None:
     assert notes == [
         "1 of 3 rows of products were not in the training's data: they are scored by their columns and neighbours alone"
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", ["model.ranking.score=mlp", "train.loader.draw=uniform", "train.precision=bfloat16"])
-def test_other_options_learn_too(tmp_path: Path, change: str) -> None:
-    parent = ranked_shop(tmp_path / "graph")
-    job = make_job(recipe("train.epochs=6", "train.loader.negatives=9", change), parent, tmp_path / "work")
-    train_here(job)
-    store = GraphStore.open(parent.folder)
-    _, popularity = next(RecommendationControls(store).predictions("valid", Prediction()))
-    popular = measure_ranked(popularity.ranked, 10)["map@10"]
-    assert json.loads((tmp_path / "work" / RESULT).read_text())["best_metric"] > 1.2 * popular

@@ -20,21 +20,18 @@ from tasks.evaluators.several import make_evaluator
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.of import predict
 from tasks.sampling.relational.batches import TypedNeighborhoods
-from tasks.stage import Parent, run_stage
+from tasks.stage import run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.train.job import BEST, RESULT
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.stage import STAGE, _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
+from tests.ranked_shop import store_of
 from tests.registered import models_of
 from tests.shop_graph import DAY, ENDS, MOMENTS, shop_graph
 from tests.support import as_partition, node_graph
 from tests.train.in_process import make_engine, make_job, own_settings, train_here
-
-
-def store_of(parent: Parent) -> GraphStore:
-    return GraphStore(parent.folder, parent.manifest)
 
 
 def seeds_of(store: GraphStore, count: int = 17) -> np.ndarray:

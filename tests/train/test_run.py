@@ -13,14 +13,12 @@ import torch
 
 from configs.load import build_recipe
 from tasks.evaluators.evaluators import Evaluator
-from tasks.train.families import family_of
-from tasks.train.job import BEST, METRICS, RESULT, Job
+from tasks.train.job import BEST, METRICS, Job
 from tasks.train.state.journal import Progress
-from tasks.train.strategies.base import Ranks
 from tests.knowledge_graphs import triple_graph
 from tests.support import multiplex_graph, node_graph
-from tests.train.in_process import make_job, own_settings, stopped_at
-from tests.train.test_tables import written
+from tests.train.in_process import make_job, stopped_at
+from tests.train.test_tables import train, written
 
 FEW: dict[str, Any] = {"epochs": 4, "threads": 1, "checkpoint_minutes": 1e-9}
 BATCHES = {"name": "neighbor", "batch_size": 64}
@@ -28,10 +26,7 @@ SAMPLES: dict[str, Any] = {"samples": 400_000, "threads": 1, "strategy": {"pool"
 FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "gradients": (
         node_graph,
-        {
-            "model": {"name": "graphsage", "hidden_dim": 8},
-            "train": {**FEW, "loader": {"name": "neighbor", "batch_size": 64}},
-        },
+        {"model": {"name": "graphsage", "hidden_dim": 8}, "train": {**FEW, "loader": BATCHES}},
     ),
     "knowledge": (
         triple_graph,
@@ -50,13 +45,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
             "evaluate": {"evaluator": "rocauc"},
         },
     ),
-    "tables": (
-        node_graph,
-        {
-            "model": {"name": "skipgram", "dim": 8},
-            "train": {"samples": 400_000, "threads": 1, "strategy": {"pool": 50_000}},
-        },
-    ),
+    "tables": (node_graph, {"model": {"name": "skipgram", "dim": 8}, "train": SAMPLES}),
     "factors": (node_graph, {"model": {"name": "prone", "dim": 8}, "train": {"threads": 1}}),
 }
 ONCE = ("tables", "factors")
@@ -68,13 +57,6 @@ def family_job(family: str, folder: Path, name: str = "work") -> Job[Any]:
     graph = make_graph(folder / "graph")
     graph = graph if family == "knowledge" else written(graph)
     return make_job(build_recipe({"name": "demo", "dataset": "synthetic", **sections}), graph, folder / name)
-
-
-def train(job: Job[Any]) -> dict[str, Any]:
-    with own_settings():
-        family_of(job.train).train(job, Ranks())
-    result: dict[str, Any] = json.loads((job.work / RESULT).read_text())
-    return result
 
 
 @pytest.mark.parametrize("scores", [(math.nan, 0.2, math.nan, 0.1), (math.nan,) * 4, (0.3, math.nan, 0.3, 0.2)])

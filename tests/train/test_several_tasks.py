@@ -35,6 +35,7 @@ from tasks.train.job import BEST
 from tasks.train.labels.scale import training_facts
 from tasks.train.stage import _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
+from tests.ranked_shop import store_of
 from tests.shop_graph import shop_graph
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
@@ -65,10 +66,6 @@ def graph_of_several(folder: Path, num_customers: int = 60) -> Parent:
     manifest = manifest.model_copy(update={"arrays": arrays})
     (folder / "manifest.json").write_text(manifest.model_dump_json())
     return Parent(manifest, folder)
-
-
-def store_of(parent: Parent) -> GraphStore:
-    return GraphStore(parent.folder, parent.manifest)
 
 
 def test_the_loss_is_the_weighted_sum_of_each_ones(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tasks.train.stage import STAGE
 from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
 from tests.loaders import make_loader
+from tests.ranked_shop import store_of
 from tests.registered import strategies_of
 from tests.support import as_partition, link_graph, node_graph
 from tests.train.in_process import make_job, train_here
@@ -41,10 +42,6 @@ def parts(parent: Parent, num_parts: int) -> Parent:
     manifest = as_partition(parent).manifest.model_copy(update={"num_parts": num_parts, "part_offsets": offsets})
     (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
     return Parent(manifest, parent.folder)
-
-
-def opened(parent: Parent) -> GraphStore:
-    return GraphStore(parent.folder, parent.manifest)
 
 
 def strategies(name: str, world_size: int, **options: Any) -> list[Strategy]:
@@ -163,7 +160,7 @@ def dense(store: GraphStore) -> np.ndarray:
 
 @pytest.mark.parametrize("hops", [0, 1, 2])
 def test_a_local_graph_is_the_subgraph_of_own_nodes_and_halo(tmp_path: Path, hops: int) -> None:
-    store = opened(node_graph(tmp_path, num_nodes=301))
+    store = store_of(node_graph(tmp_path, num_nodes=301))
     whole = dense(store)
     local = LocalGraph(store, 40, 75, hops)
     reached = np.zeros(301, bool)
@@ -192,7 +189,7 @@ def test_a_local_graph_is_the_subgraph_of_own_nodes_and_halo(tmp_path: Path, hop
 def test_own_nodes_of_a_part_are_scored_as_in_the_whole_graph(tmp_path: Path, name: str, loader: str) -> None:
     """With as many hops of halo as layers; at the rim in-edges are missing, but counted where they are divided by."""
     parent = parts(node_graph(tmp_path, num_nodes=200), 2)
-    whole = opened(parent)
+    whole = store_of(parent)
     strategy = strategies("partition_parallel", 2, halo_hops=2)[1]
     part = strategy.open(whole)
     config = MODELS.config({"name": name, "num_layers": 2, "hidden_dim": 8, "dropout": 0.0})
@@ -209,7 +206,7 @@ def test_own_nodes_of_a_part_are_scored_as_in_the_whole_graph(tmp_path: Path, na
 
 
 def test_a_part_of_a_link_task_holds_the_edges_that_lead_to_it(tmp_path: Path) -> None:
-    store = opened(link_graph(tmp_path))
+    store = store_of(link_graph(tmp_path))
     edges = np.asarray(store["train_edges"])
     for hops in (0, 1):
         local = LocalGraph(store, 50, 120, hops)
@@ -220,7 +217,7 @@ def test_a_part_of_a_link_task_holds_the_edges_that_lead_to_it(tmp_path: Path) -
 
 
 def test_a_part_without_training_nodes_is_refused(tmp_path: Path) -> None:
-    store = opened(node_graph(tmp_path))
+    store = store_of(node_graph(tmp_path))
     gap = np.flatnonzero(np.diff(store["train_idx"]) > 1)[0]
     first = int(store["train_idx"][gap]) + 1
     with pytest.raises(DataError, match=r"nothing to train on; set partition\.balance_train=true"):
@@ -271,17 +268,14 @@ def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> 
     assert told[0] == told[1] == told[2] == told[3]
 
 
-@pytest.mark.parametrize(
-    ("loader", "strategy", "ranks", "warned"),
-    [("full", "data_parallel", 2, True), ("full", "data_parallel", 1, False), ("neighbor", "data_parallel", 2, False)],
-)
+@pytest.mark.parametrize(("loader", "ranks", "warned"), [("full", 2, True), ("full", 1, False), ("neighbor", 2, False)])
 def test_ranks_that_all_compute_the_whole_graph_are_warned_of(
-    tmp_path: Path, loader: str, strategy: str, ranks: int, warned: bool
+    tmp_path: Path, loader: str, ranks: int, warned: bool
 ) -> None:
     graph = parts(node_graph(tmp_path / "g"), 2)
     said: list[str] = []
     context: Any = SimpleNamespace(message=lambda _: None, warn=said.append)
-    overrides = (f"train.num_ranks={ranks}", f"train.strategy={strategy}", f"train.loader={loader}")
+    overrides = (f"train.num_ranks={ranks}", f"train.loader={loader}")
     gradients.announce(context, recipe("node", *overrides), graph.manifest)
     assert [line.startswith("each of the 2 ranks computes the whole graph") for line in said] == [True] * warned
 

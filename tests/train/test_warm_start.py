@@ -279,7 +279,7 @@ def test_weights_that_learnt_what_is_held_out_now_are_not_used(home: Home) -> No
 
 def test_a_training_is_the_same_where_it_begins_with_the_same_weights(tmp_path: Path) -> None:
     """On machines with homes of their own keys of earlier trainings differ: metrics hold times."""
-    first = WarmStart("1", "key", tmp_path / "best.pt", None, None, None, "aaaa")
+    first = WarmStart("1", "key", tmp_path / "best.pt", None, tmp_path, tmp_path, "aaaa")
     there, other = dataclasses.replace(first, key="of another home"), dataclasses.replace(first, weights="bbbb")
     jobs = [Job.make(recipe(2), tmp_path, "graph", tmp_path, warm) for warm in (first, there, other)]
     assert jobs[0].digest == jobs[1].digest != jobs[2].digest

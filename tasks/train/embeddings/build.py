@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from torch import nn
+
 from configs.errors import RecipeError
 from configs.registry import EMBEDDINGS, MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
+from models.relational.base import RelationalModel
 from models.relational.configs import RelationalModelConfig
+from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.train.embeddings.configs import DenseConfig, SparseConfig
 from tasks.train.embeddings.host_tables import SparseEmbedding, without_table
 from tasks.train.embeddings.sharded import ShardedEmbedding
@@ -74,10 +80,33 @@ class SparseEmbeddings:
     def _beside_features(self, job: GnnJob, facts: GraphFacts, ranks: Ranks) -> GraphModel:
         """Build a model of typed graphs, which may learn vectors of single rows beside their columns."""
         if not job.model.embedded(facts):  # type: ignore[attr-defined] # a RelationalModelConfig
-            made: GraphModel = MODELS.create(job.model, facts)
-            return made
+            return DenseEmbeddings(DenseConfig()).build(job, facts, ranks)
         model: Any = without_table(job.model, facts)
         rows = model.encoder.ids
         model.encoder.embedding = SparseEmbedding(rows.num_rows, rows.dim, self.config, ranks, job.seed)
-        built: GraphModel = model
-        return built
+        return model
+
+
+def clear_later_rows(model: nn.Module, store: GraphStore) -> None:
+    """Set to 0 the learnt vectors of rows of tables that came later than all that a training sees.
+
+    What they begin with would be noise in scores. A task sees rows before its moment; a row that is predicted itself
+    also what is of its own time.
+    """
+    if not isinstance(model, RelationalModel) or not model.embedded or "node_time" not in store:
+        return
+    time, facts = np.asarray(store["node_time"]), model.facts
+    last = int(time[store.training_rows()].max(initial=ALWAYS))
+    if last == ALWAYS:
+        return  # what is predicted has no times, and sees everything
+    is_task = facts.label_type != facts.seed_type
+    later = np.flatnonzero(time >= last if is_task else time > last)
+    own = later if "node_ids" not in store else np.asarray(store["node_ids"][later], np.int64)
+    offsets, first = store.manifest.type_offsets, 0
+    assert model.encoder.embedding is not None
+    weight: Any = model.encoder.embedding.weight
+    with torch.no_grad():
+        for t in model.embedded:
+            numbers = own[(own >= offsets[t]) & (own < offsets[t + 1])] - offsets[t]
+            weight[torch.from_numpy(first + numbers)] = 0
+            first += facts.type_sizes[t]

@@ -140,13 +140,25 @@ class SparseEmbedding(HostEmbedding):
     def restore(self, tables: dict[str, Tensor] | None) -> None:
         """Take over what rank 0 gives (see `take_tables`; other ranks give None); all ranks together."""
         for name, own in {TABLE: self.weight, **self.tensors()}.items():
-            _spread(own, None if tables is None else tables[name], self.ranks)
+            self._take(own, None if tables is None else tables[name])
         wait_for_all()
 
     def begin_with(self, table: Tensor | None) -> None:
         """Take over rank 0's rows (other ranks give None); all ranks together."""
-        _spread(self.weight, table, self.ranks)
+        self._take(self.weight, table)
         wait_for_all()
+
+    def _take(self, own: Tensor, saved: Tensor | None) -> None:
+        """Copy rank 0's `saved` into every machine's `own`, a piece at a time."""
+        if saved is not None:
+            own.copy_(saved)
+        if self.ranks.world_size == self.ranks.local_size:
+            return  # one machine: it is everybody's now
+        for piece in torch.split(own, SPREAD_ROWS):
+            sent = piece.clone() if self.ranks.is_main else torch.empty_like(piece)
+            dist.broadcast(sent, 0)
+            if self.ranks.local_rank == 0 and not self.ranks.is_main:
+                piece.copy_(sent)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         """Only `restore` brings the table back: every rank loads the rest, one this."""
@@ -172,19 +184,6 @@ def take_tables(state: dict[str, Any]) -> dict[str, Tensor] | None:
     if "embedding" not in state:
         return None
     return {TABLE: state["model"].pop(TABLE), **state.pop("embedding")}
-
-
-def _spread(own: Tensor, saved: Tensor | None, ranks: Ranks) -> None:
-    """Copy rank 0's `saved` into every machine's `own`, a piece at a time."""
-    if saved is not None:
-        own.copy_(saved)
-    if ranks.world_size == ranks.local_size:
-        return  # one machine: it is everybody's now
-    for piece in torch.split(own, SPREAD_ROWS):
-        sent = piece.clone() if ranks.is_main else torch.empty_like(piece)
-        dist.broadcast(sent, 0)
-        if ranks.local_rank == 0 and not ranks.is_main:
-            piece.copy_(sent)
 
 
 def shared_zeros(shape: tuple[int, ...], ranks: Ranks) -> Tensor:

@@ -19,7 +19,7 @@ from tasks.inference.layerwise import scratch_array
 from tasks.sampling.parts.kernels import count_owners, deal_out
 from tasks.sampling.parts.ranges import Ranges
 from tasks.train.embeddings.configs import SparseConfig
-from tasks.train.embeddings.host_tables import SPREAD_ROWS, TABLE, SparseEmbedding, coalesce, draw_rows
+from tasks.train.embeddings.host_tables import SPREAD_ROWS, SparseEmbedding, coalesce, draw_rows
 from tasks.train.strategies.base import Ranks
 
 _GATHERED_ROWS = 1 << 16
@@ -72,11 +72,6 @@ class ShardedEmbedding(SparseEmbedding):
         count = coalesce(own, grads, self._slots, 0, 1)
         return torch.from_numpy(own[:count]), torch.from_numpy(grads[:count])
 
-    def restore(self, tables: dict[str, Tensor] | None) -> None:
-        """Take over this rank's rows of the whole tables that rank 0 gives (other ranks give None); all together."""
-        for name, own in {TABLE: self.weight, **self.tensors()}.items():
-            self._take(own, None if tables is None else tables[name])
-
     def gathered(self, tables: dict[str, Tensor], scratch: Path, *, writes: bool) -> dict[str, Tensor]:
         """Bring all ranks' rows of tables (own rows, ...) together on the ranks that write; all ranks together.
 
@@ -98,22 +93,18 @@ class ShardedEmbedding(SparseEmbedding):
                 whole[name] = torch.from_numpy(out).reshape(len(out), *rows.shape[1:])
         return whole
 
-    def begin_with(self, table: Tensor | None) -> None:
-        """Take over this rank's rows of the table that rank 0 gives; all ranks together."""
-        self._take(self.weight, table)
-
     def beginning(self) -> Tensor:
         """Return the rows of all ranks as they begin, float32 (num_embeddings, dim), mapped from a file."""
         rows = np.asarray(scratch_array(None, self.num_embeddings, self.embedding_dim))
         draw_rows(rows, 0, self.bound, self.seed)
         return torch.from_numpy(rows)
 
-    def _take(self, own: Tensor, table: Tensor | None) -> None:
-        """Fill this rank's rows, (own, ...), from rank 0's `table` (N, ...), a piece at a time."""
+    def _take(self, own: Tensor, saved: Tensor | None) -> None:
+        """Fill this rank's rows, (own, ...), from rank 0's `saved` (N, ...), a piece at a time."""
         first, end = self.ranges.own
         for start in range(0, self.num_embeddings, SPREAD_ROWS):
             stop = min(start + SPREAD_ROWS, self.num_embeddings)
-            piece = torch.empty(stop - start, *own.shape[1:]) if table is None else table[start:stop].clone()
+            piece = torch.empty(stop - start, *own.shape[1:]) if saved is None else saved[start:stop].clone()
             if self.ranks.world_size > 1:
                 dist.broadcast(piece, 0)
             low, high = max(first, start), min(end, stop)

@@ -18,8 +18,8 @@ from tasks.processes.device import wait_for
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
+from tasks.train.embeddings.build import clear_later_rows
 from tasks.train.embeddings.host_tables import TABLE
-from tasks.train.embeddings.later_rows import clear_later_rows
 from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.gradients.batches import Batches, Meter
 from tasks.train.gradients.optimizers import describe_rate

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
@@ -112,12 +111,6 @@ def trainings(job: GnnJob) -> list[GnnJob]:
     """
     rounds = job.train.self_training.rounds if job.train.self_training else 0
     folders = [job.work / f"round-{number}" for number in range(rounds)]
-    jobs = [
-        replace(job, work=folder, digest=f"{job.digest}-{number}", teacher=_teacher(folders, number))
-        for number, folder in enumerate(folders)
-    ]
-    return [*jobs, replace(job, teacher=_teacher(folders, rounds))]
-
-
-def _teacher(folders: list[Path], number: int) -> Path | None:
-    return folders[number - 1] / BEST if number else None
+    jobs = [replace(job, work=folder, digest=f"{job.digest}-{number}") for number, folder in enumerate(folders)]
+    teachers = [None, *(folder / BEST for folder in folders)]
+    return [replace(each, teacher=teacher) for each, teacher in zip([*jobs, job], teachers, strict=True)]

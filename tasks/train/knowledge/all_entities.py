@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from configs.values.sizes import in_words
 from models.kernels.dense.dropout import dropout
 from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
 from models.kernels.tables.device_tables import DeviceTable
@@ -27,21 +26,13 @@ from tasks.train.tables.sample_stepper import Meet
 _ROUNDING, _DROPOUT = 3, 4
 _MOST_SCORES = 1 << 28
 """Scores of a batch: 1 GiB."""
-_COPIES, _SCORES = 4, 4
-"""What a step takes on a device at most: as many times the entities' rows (these, their gradients, what is added to
-them, some rows that move) and as many times a batch's scores."""
 
 
 class AllEntitiesStepper:
     """Trains batch after batch; a batch's gradients move every entity's row: see `Stepper`."""
 
-    def __init__(
-        self, task: TripleTask, grid: Grid, meet: Meet | None = None, device_memory: int | None = None
-    ) -> None:
-        """`task`: its loader is of `AllEntities`; others see `SampleStepper`. Raises RecipeError: scores have no room.
-
-        `device_memory`: bytes that there are on the device; None: steps are taken on the CPU.
-        """
+    def __init__(self, task: TripleTask, grid: Grid, meet: Meet | None = None) -> None:
+        """`task`: its loader is of `AllEntities`. Raises RecipeError: scores have no room."""
         self.model, self.options, self.loss = task.model, task.options, task.loss
         loader: AllEntities = task.loader
         self.loader, self.relations, self.projection, self.seed = loader, task.relations, task.projection, task.seed
@@ -53,21 +44,6 @@ class AllEntitiesStepper:
                 f"it; set train.loader.batch_size to {max(1, _MOST_SCORES // count):,} or less, or take "
                 "train.loader=triples, which compares with drawn entities"
             )
-        if device_memory is not None:
-            self._check_room(device_memory, grid.tables.num_bytes, count)
-
-    def _check_room(self, memory: int, table_bytes: int, count: int) -> None:
-        """Raise RecipeError where steps have no room on the device, beside the table."""
-        left = memory - table_bytes - _COPIES * 4 * count * self.options.dim
-        most = left // (_SCORES * 4 * count)
-        if most >= self.loader.room:
-            return
-        smaller = f"set train.loader.batch_size to {most:,} or less, " if most > 0 else ""
-        raise RecipeError(
-            f"comparing batches of {self.loader.room:,} with all {count:,} entities has no room in "
-            f"{in_words(memory)} of the GPU's memory; {smaller}take train.loader=triples, which compares with drawn "
-            "entities, or train.device=cpu"
-        )
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Train the batches one after the other."""

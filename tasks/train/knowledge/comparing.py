@@ -115,7 +115,12 @@ class Comparison:
             self._scores.append(all_similarities(kind, vectors[part], others.values, own))
         of_others = self._beside_known() if self.known is not None else self._drawn()
         for part, others in self.groups if self.with_true else ():
-            _hide(of_others[part], self.true.numbers[part], others.numbers)
+            scores, asked = of_others[part], self.true.numbers[part]
+            if has_kernels(scores):
+                hide_drawn(scores.numpy(), asked, others.numbers)
+                continue
+            true, drawn = (torch.from_numpy(np.ascontiguousarray(n)).to(scores.device) for n in (asked, others.numbers))
+            scores[:, : len(drawn)].masked_fill_(true[:, None] == drawn, -torch.inf)
         return pair_similarities(kind, vectors, self.true.values, scale), of_others
 
     def _drawn(self) -> Tensor:
@@ -153,12 +158,3 @@ class Comparison:
             if by_scale is not None and more[2] is not None:
                 by_scale[part] += more[2]
         return by_query, by_scale
-
-
-def _hide(scores: Tensor, asked: Array, drawn: Array) -> None:
-    """Set scores (n, K or more) to -infinity where what was drawn (K,) is the entity that is asked for (n,)."""
-    if has_kernels(scores):
-        hide_drawn(scores.numpy(), asked, drawn)
-        return
-    own, others = (torch.from_numpy(np.ascontiguousarray(one)).to(scores.device) for one in (asked, drawn))
-    scores[:, : len(others)].masked_fill_(own[:, None] == others, -torch.inf)

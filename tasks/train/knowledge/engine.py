@@ -24,7 +24,7 @@ from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.relations import RelationRows, TripleTask
-from tasks.train.knowledge.shared import Projection
+from tasks.train.knowledge.shared import Projection, SharedRows
 from tasks.train.knowledge.validation import TripleValidation
 from tasks.train.loaders.samples.all_entities import AllEntities
 from tasks.train.loaders.samples.triples import DrawnEntities, TripleData
@@ -36,7 +36,7 @@ from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Saved
 from tasks.train.tables.objective import Stepper
 from tasks.train.tables.sample_stepper import SampleStepper, one_by_one
-from tasks.train.tables.settings import Settings, TableSizes, choose_device_room
+from tasks.train.tables.settings import Settings
 from tasks.train.warm.earlier import DoesNotFitError, EarlierRows, earlier_rows
 
 _TRIPLES, _RELATIONS = 1, 6
@@ -65,10 +65,10 @@ class TripleEngine(BlockEngine):
         parts = max(1, round(chunks * self.loader.room / asked)) if asked else 1
         return Settings(num_blocks, self.config.epochs * chunks, -(-chunks // min(parts, chunks)))
 
-    def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
+    def make_stepper(self) -> Stepper:
         """Return what takes the steps."""
         manifest, seed, config = self.store.manifest, self.job.seed, self.config
-        rule, device = UpdateRule(config.optimizer), None if device_memory is None else self.place.device
+        rule, device = UpdateRule(config.optimizer), self.step_device
         degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
         uses = np.bincount(self.store["train_relation"], minlength=manifest.num_relations)
         feat, relation_feat = (
@@ -92,12 +92,9 @@ class TripleEngine(BlockEngine):
             print(f"triples: {manifest.splits['train']:,}, of {manifest.num_relations:,} relations")
         loss = TRIPLE_LOSSES.create(config.loss)
         task = TripleTask(self.model, self.options, self.loader, loss, self.relations, self.projection, seed)
-        meet = None
-        if device_memory is not None:
-            room = choose_device_room(self.settings.num_blocks, sizes, device_memory)
-            meet = ResidentBlocks(self.grid, self.place.device, room).meeting
+        meet = None if device is None else ResidentBlocks(self.grid, device).meeting
         if isinstance(self.loader, AllEntities):
-            return AllEntitiesStepper(task, self.grid, meet, device_memory)
+            return AllEntitiesStepper(task, self.grid, meet)
         loss.entities_a_drawn = manifest.num_nodes / config.loader.negatives
         drawn = DrawnEntities(degree, self.settings.num_blocks, config.loader.power)
         return SampleStepper(TripleLearning(task, drawn), self.grid, one_by_one, meet)
@@ -141,9 +138,8 @@ class TripleEngine(BlockEngine):
     def after_grid_round(self) -> None:
         """Share what all ranks have whole."""
         if self.ranks.world_size > 1:
-            self.relations.share(self.ranks.world_size)
-            if self.projection is not None:
-                self.projection.rows.share(self.ranks.world_size)
+            for rows in self._shared_rows().values():
+                rows.share(self.ranks.world_size)
 
     # ---- validation
 
@@ -171,8 +167,8 @@ class TripleEngine(BlockEngine):
             name = self.validation.evaluator.metric
             self.journal.note = f"best valid {name} {abs(progress.best_metric):.4f}, of epoch {progress.best_epoch}"
         if is_best:
-            rows = {"relations": self.relations.rows(), "projection": self._projection_state()}
-            self.best = {"files": self.grid.save(), **rows}
+            projection = None if self.projection is None else self.projection.rows.state()
+            self.best = {"files": self.grid.save(), "relations": self.relations.rows(), "projection": projection}
         elif plateau and progress.evaluations_without_gain % plateau.patience == 0:
             self.rate_drops += 1
 
@@ -180,22 +176,18 @@ class TripleEngine(BlockEngine):
 
     def own_state(self) -> dict[str, Any]:
         """Return rows that all ranks have, and the best ones."""
-        return {
-            "relations": self.relations.state(),
-            "projection": self._projection_state(),
-            "best": self.best,
-            "rate_drops": self.rate_drops,
-        }
+        shared = {name: rows.state() for name, rows in self._shared_rows().items()}
+        return {"shared": shared, "best": self.best, "rate_drops": self.rate_drops}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `own_state` returned."""
-        self.relations.restore(state["relations"])
-        if self.projection is not None:
-            self.projection.rows.restore(state["projection"])
+        for name, rows in self._shared_rows().items():
+            rows.restore(state["shared"][name])
         self.best, self.rate_drops = state["best"], state["rate_drops"]
 
-    def _projection_state(self) -> dict[str, Any] | None:
-        return None if self.projection is None else self.projection.rows.state()
+    def _shared_rows(self) -> dict[str, SharedRows]:
+        """Return what every rank has whole."""
+        return self.relations.parts() | ({} if self.projection is None else {"projection": self.projection.rows})
 
     def kept_files(self, state: dict[str, Any]) -> Saved:
         """Return the files of the best rows."""

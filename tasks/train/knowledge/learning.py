@@ -68,13 +68,13 @@ class TripleLearning:
         return 0.0
 
     def _loss(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds) -> float:
-        return float(_Batch(self, tables, columns, number, ends).loss)
+        return float(_TripleBatch(self, tables, columns, number, ends).loss)
 
     def learn(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
         """Take the steps of a batch: see `Learning.learn`."""
         if not len(columns[0]):
             return
-        batch = _Batch(self, tables, columns, number, ends)
+        batch = _TripleBatch(self, tables, columns, number, ends)
         noise = derive_key(self.seed, _ROUNDING, *number) | 1
         for place, (block, moved) in enumerate(batch.gradients.items()):
             table = batch.tables[block]
@@ -93,7 +93,7 @@ class TripleLearning:
         return block + len(self.drawn.sizes) * rows.astype(np.int64)
 
 
-class _Batch:
+class _TripleBatch:
     """The loss of a batch, and the gradients of all rows that it read."""
 
     def __init__(

@@ -83,22 +83,9 @@ class RelationRows:
             self._projection.complete(rows, np.arange(len(rows)))
         return rows
 
-    def _parts(self) -> dict[str, SharedRows]:
-        return {"own": self._own} | ({} if self._projection is None else {"projection": self._projection.rows})
-
-    def share(self, num_ranks: int) -> None:
-        """See `SharedRows.share`."""
-        for part in self._parts().values():
-            part.share(num_ranks)
-
-    def state(self) -> dict[str, Any]:
-        """Return all that a checkpoint has to hold."""
-        return {name: part.state() for name, part in self._parts().items()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned."""
-        for name, part in self._parts().items():
-            part.restore(state[name])
+    def parts(self) -> dict[str, SharedRows]:
+        """Return all rows that are learnt."""
+        return {"relations": self._own} | ({} if self._projection is None else {"map": self._projection.rows})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.evaluators.metrics import probabilities
 from tasks.inference.predictor import Predictor
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import GraphStore
 from tasks.train.state.checkpoint import load_model
 
 
@@ -23,7 +23,10 @@ def with_predicted_labels(store: GraphStore, teacher: Path, min_probability: flo
     """
     model, manifest = load_model(teacher), store.manifest
     train = np.asarray(store["train_idx"])
-    others = np.setdiff1d(_of_target_type(store), train, assume_unique=True)
+    nodes, types = np.arange(manifest.num_nodes), store.get("node_type")
+    if types is not None:  # others have no class at all
+        nodes = np.flatnonzero(types == manifest.node_types.index(manifest.target_type))
+    others = np.setdiff1d(nodes, train, assume_unique=True)
     likely = probabilities(Predictor(store).node_scores(model, others))
     confident = likely.max(1) >= min_probability
     label = np.full(manifest.num_nodes, -1, np.int64)
@@ -33,12 +36,3 @@ def with_predicted_labels(store: GraphStore, teacher: Path, min_probability: flo
     # A store opens arrays when they are asked for: these are open already, in memory.
     grown._open |= {"label": label, "train_idx": np.union1d(train, others[confident]).astype(train.dtype)}
     return grown
-
-
-def _of_target_type(store: GraphStore) -> Array:
-    """Return the nodes that may have a class at all, ascending."""
-    manifest = store.manifest
-    types = store.get("node_type")
-    if types is None:
-        return np.arange(manifest.num_nodes)
-    return np.flatnonzero(types == manifest.node_types.index(manifest.target_type))

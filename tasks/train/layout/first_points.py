@@ -17,7 +17,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import TABLE
 from tasks.train.job import WarmStart
 from tasks.train.state import checkpoint
-from tasks.train.warm.earlier import DoesNotFitError, earlier_graph, same_nodes
+from tasks.train.warm.earlier import DoesNotFitError, earlier_graph, same_of_all
 
 _ROUNDS = 10
 """Steps along edges in which new points find their place among earlier ones."""
@@ -31,9 +31,7 @@ def first_points(start: str, store: GraphStore, edges: EdgeList, dim: int, seed:
         start = "pivots" if edges.of_graph or not store.manifest.feature_dim else "pca"
     if start == "pca":
         return pca_start(store["feat"], dim, seed)
-    if start == "pivots":
-        return coarse_start(edges.indptr, edges.indices, dim, seed=seed, threads=num_threads())
-    return np.random.default_rng(seed).standard_normal((store.manifest.num_nodes, dim))
+    return coarse_start(edges.indptr, edges.indices, dim, seed=seed, threads=num_threads())
 
 
 def scaled(points: Array, settled: Settled, edges: EdgeList) -> NDArray[np.float32]:
@@ -58,12 +56,11 @@ def earlier_points(warm: WarmStart, store: GraphStore, options: LayoutConfig, se
     if points.shape[1] != options.dim:
         raise DoesNotFitError(f"it has {points.shape[1]} dimensions, here there are {options.dim}")
     before = earlier_graph(warm)
-    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, earlier_rows = same_nodes(warm, before, store, others, nodes)
+    rows, earlier_rows = same_of_all(warm, before, store)
     if not len(rows):
         raise DoesNotFitError("none of its points is here")
-    placed = np.zeros((len(nodes), options.dim), np.float32)
-    is_placed = np.zeros(len(nodes), bool)
+    num_nodes = store.manifest.num_nodes
+    placed, is_placed = np.zeros((num_nodes, options.dim), np.float32), np.zeros(num_nodes, bool)
     placed[rows], is_placed[rows] = points[earlier_rows], True
     place_among_neighbors(placed, is_placed, store, seed)
     return placed

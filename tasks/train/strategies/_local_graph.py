@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError
 from tasks.storage.graph_store import MISSING_IN_EDGES, NODE_ARRAYS, Array, GraphStore, id_dtype, slices
-from tasks.storage.manifests import GraphManifest
 
 _EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 _OUTSIDE = -1
@@ -101,7 +100,8 @@ class LocalGraph(GraphStore):
                 f"nodes {first:,} to {end:,}, one rank's part, hold nothing to train on; "
                 "set partition.balance_train=true, or take fewer ranks"
             )
-        super().__init__(store.folder, self._manifest(manifest, count))
+        sizes = {"num_nodes": len(self.nodes), "num_edges": len(self._arrays["csc_indices"])}
+        super().__init__(store.folder, manifest.model_copy(update={**sizes, "splits": {"train": count}, "arrays": {}}))
 
     def _cut_edges(self, store: GraphStore, indptr: Array, indices: Array, local: Array) -> None:
         counts = np.empty(len(self.nodes) + 1, np.int64)
@@ -128,16 +128,6 @@ class LocalGraph(GraphStore):
         if weight is not None:
             self._arrays["train_edge_weight"] = weight[own]
         return len(own)
-
-    def _manifest(self, manifest: GraphManifest, count: int) -> GraphManifest:
-        return manifest.model_copy(
-            update={
-                "num_nodes": len(self.nodes),
-                "num_edges": len(self._arrays["csc_indices"]),
-                "splits": {"train": count},
-                "arrays": {},
-            }
-        )
 
     def __contains__(self, name: str) -> bool:
         """Whether the local graph has this array."""

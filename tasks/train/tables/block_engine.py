@@ -89,8 +89,8 @@ class BlockEngine(Engine):
         """Return the numbers of a training that begins."""
         raise AssertionError(f"{type(self).__name__} defines no usual_settings")
 
-    def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
-        """Return what takes the steps; `device_memory`: bytes that tables may take on the device."""
+    def make_stepper(self) -> Stepper:
+        """Return what takes the steps, on `step_device` (None: on the CPU's threads)."""
         raise AssertionError(f"{type(self).__name__} defines no make_stepper")
 
     def start(self, key: Key, table: RowTable) -> None:
@@ -124,19 +124,24 @@ class BlockEngine(Engine):
         sizes = TableSizes.of(pairings, manifest.num_nodes, self.config.precision, rule)
         memory = from_main(table_memory(self.config, available_bytes()))
         device_memory = self._device_memory()
-        chosen = choose_blocks(self.strategy, sizes, memory, workers, shared=self.shared, device_memory=device_memory)
-        blocks = made.num_blocks if made else chosen
+        if device_memory is not None and sizes.all_tables > device_memory:
+            raise RecipeError(
+                f"train.device=cuda: tables of {in_words(sizes.all_tables)} have no room in the "
+                f"{in_words(device_memory)} of the GPU's memory that they may take; set train.device=cpu"
+            )
+        self.step_device = None if device_memory is None else self.device
+        blocks = made.num_blocks if made else choose_blocks(self.strategy, sizes, memory, workers, shared=self.shared)
         room = choose_room(blocks, sizes, memory, workers, world)
         self.settings = made or self.usual_settings(blocks, beyond_memory=room is not None)
         tables = TableSpec(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
         self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room, self.start)
-        self.stepper = self.make_stepper(sizes, device_memory)
+        self.stepper = self.make_stepper()
         rounds = self.strategy.rounds(blocks, workers * world, shared=self.shared)
         if self.deals and blocks > 1:
             rounds = [[(row, column) for row, column in met if row != column] for met in rounds]
         self.rounds = [met for met in rounds if met]
         if self.ranks.is_main:
-            self._announce(sizes, room, "" if device_memory is None else f", trained on {self.place.device}")
+            self._announce(sizes, room, "" if self.step_device is None else f", trained on {self.step_device}")
 
     def _announce(self, sizes: TableSizes, room: int | None, place: str) -> None:
         """Say into what tables are cut, and what keeps threads waiting."""

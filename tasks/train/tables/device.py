@@ -1,12 +1,11 @@
 """The steps of pairs on a device, in Triton. Not yet run on a GPU: tested in Triton's interpreter.
 
-The CPU's threads draw pairs and negatives, and the device learns from many chunks at once; blocks stay there while they
-have room. Steps are taken without locks, so that results are near the CPU's and differ from run to run.
+The CPU's threads draw pairs and negatives, and the device learns from many chunks at once; the tables must have room
+there. Steps are taken without locks, so that results are near the CPU's and differ from run to run.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -30,26 +29,18 @@ _ROOM_STEP = 256
 
 
 class ResidentBlocks:
-    """Blocks of a grid that a device has copies of: those that were asked for last."""
+    """Copies of a grid's blocks on a device, which has room for all: kept until the grid asks for one."""
 
-    def __init__(self, grid: Grid, device: torch.device, most: int) -> None:
-        """`most`: blocks that the device holds. Those that make room go back into the grid."""
-        self.grid, self.device, self.most = grid, device, most
-        self._held: OrderedDict[Key, DeviceTable] = OrderedDict()
+    def __init__(self, grid: Grid, device: torch.device) -> None:
+        self.grid, self.device = grid, device
+        self._held: dict[Key, DeviceTable] = {}
         grid.take_back = self.give_back
 
     def meeting(self, row: int, column: int) -> DeviceMeeting:
         """Return `Grid.meeting`'s blocks, which are loaded to be changed, on the device."""
-        met = self.grid.keys(row, column)
-        assert len(met) <= self.most, f"{len(met)} blocks meet, of {self.most} at most"
-        for key in met:
-            if key in self._held:
-                self._held.move_to_end(key)
-        missing = [key for key in met if key not in self._held]
-        while self._held and len(self._held) + len(missing) > self.most:
-            self.give_back(next(iter(self._held)))
-        for key in missing:
-            self._held[key] = DeviceTable.of(self.grid.block(key), self.device)
+        for key in self.grid.keys(row, column):
+            if key not in self._held:
+                self._held[key] = DeviceTable.of(self.grid.block(key), self.device)
         pairs = self.grid.key_pairs(row, column)
         return {name: (self._held[centres], self._held[contexts]) for name, (centres, contexts) in pairs.items()}
 
@@ -70,14 +61,14 @@ class DeviceStepper:
         """Draw and train as many chunks at once as a launch takes."""
         objective, tables = self.objective, self.blocks.meeting(0, 0)
         loss = objective.chunk_loss(tables, chunks.start)
-        numbers = [(chunk, 0, 0) for chunk in chunks]
-        draws = [partial(self._chunk, chunk) for chunk in chunks]
-        return loss, self._learn(tables, draws, numbers, rates, objective.loader.room)
 
-    def _chunk(self, chunk: int) -> Samples:
-        objective = self.objective
-        centres, contexts = drawn_chunk(objective.loader, chunk, objective.id_type)
-        return objective.samples(centres, contexts, (chunk, 0, 0), 0)
+        def draw(chunk: int) -> Samples:
+            centres, contexts = drawn_chunk(objective.loader, chunk, objective.id_type)
+            return objective.samples(centres, contexts, (chunk, 0, 0), 0)
+
+        draws = [partial(draw, chunk) for chunk in chunks]
+        numbers = [(chunk, 0, 0) for chunk in chunks]
+        return loss, self._learn(tables, draws, numbers, rates, objective.loader.room)
 
     def train_buckets(self, pool: Pool, met: Round, first_chunk: int, rate: float) -> list[float]:
         """Bring a bucket's blocks to the device, if they are not there, and train its pairs."""

@@ -48,16 +48,13 @@ class Learning(Protocol):
     @property
     def loader(self) -> SampleSource:
         """What draws the samples."""
-        ...
 
     @property
     def id_type(self) -> Any:
         """Dtype of the numbers of nodes and rows."""
-        ...
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the samples of a bucket lie, in parts that are learnt from one by one."""
-        ...
 
     def learn(self, tables: Any, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
         """Take the steps of samples, in place.
@@ -67,15 +64,12 @@ class Learning(Protocol):
             columns: rows (n,) of centres and of contexts in their blocks, and relations where there are any.
             number: what is drawn depends on it and nothing else.
         """
-        ...
 
     def chunk_loss(self, tables: Any, chunk: int) -> float:
         """Return the mean loss of a chunk's first samples, in a grid of one block."""
-        ...
 
     def bucket_loss(self, tables: Any, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first samples; 0: it has none."""
-        ...
 
 
 class Negatives:
@@ -174,17 +168,9 @@ class Stepper(Protocol):
 
         Returns the mean loss of some of the pairs before their steps, and the number of all.
         """
-        ...
 
     def train_buckets(self, pool: Pool, met: Round, first_chunk: int, rate: float) -> list[float]:
-        """Take the steps of the pairs of some buckets, which share no block.
+        """Take the steps of the pairs of some buckets, no more than `RankDevice.workers`, which share no block.
 
-        Args:
-            pool: the pairs.
-            met: numbers of the buckets' blocks, no more than `RankDevice.workers` buckets.
-            first_chunk: where the pool begins.
-            rate: learning rate.
-
-        Returns the mean loss of some pairs of each bucket before their steps.
+        `first_chunk`: where the pool begins. Returns the mean loss of some pairs of each bucket before their steps.
         """
-        ...

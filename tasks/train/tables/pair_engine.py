@@ -14,7 +14,7 @@ from tasks.train.tables.block_engine import BlockEngine
 from tasks.train.tables.device import DeviceStepper, ResidentBlocks
 from tasks.train.tables.objective import PAIRS, Negatives, PairLearning, Stepper
 from tasks.train.tables.sample_stepper import SampleStepper
-from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
+from tasks.train.tables.settings import Settings, make_settings
 
 
 class PairEngine(BlockEngine):
@@ -35,7 +35,7 @@ class PairEngine(BlockEngine):
             self.config, self.store.manifest, self.loader.expected, num_blocks, beyond_memory=beyond_memory
         )
 
-    def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
+    def make_stepper(self) -> Stepper:
         """Return what takes the steps: the CPU's threads, or a device."""
         negatives = Negatives(degrees(self.store), self.settings.num_blocks, self.options.negative_power)
         objective = PairLearning(self.model, self.options, self.loader, negatives, self.job.seed)
@@ -43,12 +43,9 @@ class PairEngine(BlockEngine):
             samples = self.settings.total_chunks * self.loader.expected
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
             warn_of_isolated(self.store, self.fate_of_isolated)
-        if device_memory is None:
-            stepper = SampleStepper(objective, self.grid)
-            stepper.compile()  # so that rates and times to go are those of the training
-            return stepper
-        room = choose_device_room(self.grid.tables.num_blocks, sizes, device_memory)
-        return DeviceStepper(objective, ResidentBlocks(self.grid, self.device, room))
+        if self.step_device is None:
+            return SampleStepper(objective, self.grid)
+        return DeviceStepper(objective, ResidentBlocks(self.grid, self.step_device))
 
     def vectors(self) -> Array:
         """Return the vectors at the end, float32 (N, dim); in a file where the tables have no room in memory."""

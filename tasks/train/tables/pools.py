@@ -28,7 +28,6 @@ class SampleSource(Protocol):
 
     def fill(self, chunk: int, *columns: Array) -> int:
         """Write centres, contexts and, where there are any, relations into arrays (room,); return their number."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import run_each
 from models.vectors.base import AnyMeeting
 from tasks.arrays import Array
@@ -33,18 +32,6 @@ class SampleStepper:
         a pair of blocks where steps are taken, None: the grid's own.
         """
         self.objective, self.grid, self.run, self.meet = objective, grid, run, meet or grid.meeting
-
-    def compile(self) -> None:
-        """Have all that takes steps compiled, by a chunk that is drawn and no sample of it that is trained."""
-        objective, made = self.objective, self.grid.tables
-        columns = drawn_chunk(objective.loader, 0, objective.id_type)
-
-        def one_row(name: str) -> RowTable:
-            return RowTable.zeros(1, made.widths()[name], made.precision, made.rule)
-
-        names = {pairing.name: made.names(pairing) for pairing in made.pairings}
-        tables = {name: (one_row(own), one_row(other)) for name, (own, other) in names.items()}
-        objective.learn(tables, [column[:0] for column in columns], (0, 0, 0), BlockEnds(0, 0), 0.0)
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Have threads draw chunks and train them at once."""

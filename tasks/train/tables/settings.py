@@ -112,32 +112,21 @@ def table_memory(train: BlockTrainConfig, free_bytes: int) -> int:
     return max(1, int(strategy.memory or _TABLES_SHARE * free_bytes / train.num_ranks))
 
 
-def choose_blocks(
-    strategy: BlockGrid,
-    sizes: TableSizes,
-    memory: int,
-    threads: int,
-    *,
-    shared: bool,
-    device_memory: int | None = None,
-) -> int:
+def choose_blocks(strategy: BlockGrid, sizes: TableSizes, memory: int, threads: int, *, shared: bool) -> int:
     """Return how many blocks each table has; `shared`: see `BlockGrid`.
 
-    Tables may take `memory` bytes on a rank, and `device_memory` on its device (None: it trains on its CPU); a rank
-    trains as many pairs of blocks side by side as it has `threads`.
+    Tables may take `memory` bytes on a rank, which trains as many pairs of blocks side by side as it has `threads`.
     """
     if strategy.config.blocks is not None:
         return strategy.config.blocks
     world = strategy.ranks.world_size
     fits = sizes.all_tables <= memory * world
-    if fits and world == 1 and (device_memory is None or sizes.all_tables <= device_memory):
+    if fits and world == 1:
         return 1
     # With several ranks, or with files, each thread of each rank has a pair of blocks.
     least = [strategy.least_blocks(shared=shared, threads=threads)]
     if not fits:
         least.append(_blocks_of_room(sizes, threads, memory))
-    if device_memory is not None:
-        least.append(_blocks_of_room(sizes, threads, device_memory))
     # Threads do with fewer, and so with less, where blocks would have too few rows; memory cannot: see `choose_room`.
     return max(min(max(least), sizes.most_blocks), strategy.least_blocks(shared=shared) if world > 1 else 1)
 
@@ -155,28 +144,13 @@ def choose_room(num_blocks: int, sizes: TableSizes, memory: int, threads: int, w
     if sizes.all_tables <= memory * world:
         return None
     enough = in_words(min(threads * sizes.keys * sizes.largest / sizes.most_blocks, sizes.all_tables / world))
-    way_out = f"raise train.strategy.memory to {enough} or more, or lower train.threads"
-    return _room(num_blocks, sizes, memory, threads, in_words(memory), way_out)
-
-
-def choose_device_room(num_blocks: int, sizes: TableSizes, memory: int) -> int:
-    """Return how many blocks of tables lie on a rank's device at a time.
-
-    Raises RecipeError: not even what a pair of blocks meets in has room.
-    """
-    if sizes.all_tables <= memory:
-        return num_blocks * sizes.keys
-    return _room(num_blocks, sizes, memory, 1, f"{in_words(memory)} of the GPU's memory", "set train.device=cpu")
-
-
-def _room(num_blocks: int, sizes: TableSizes, memory: int, pairs: int, where: str, way_out: str) -> int:
-    """Return how many blocks have room in memory, where some pairs of blocks are trained side by side."""
-    least, room = pairs * sizes.keys, memory * num_blocks // sizes.largest
+    least, room = threads * sizes.keys, memory * num_blocks // sizes.largest
     if room >= least:
         return room
-    enough_blocks = _blocks_of_room(sizes, pairs, memory)
+    enough_blocks = _blocks_of_room(sizes, threads, memory)
     more = f"give {enough_blocks} blocks or more, or none, or " if enough_blocks <= sizes.most_blocks else ""
     raise RecipeError(
         f"train.strategy.blocks={num_blocks} makes blocks of {in_words(sizes.largest / num_blocks)}, and the {least} "
-        f"that are trained at once have no room in {where}; {more}{way_out}"
+        f"that are trained at once have no room in {in_words(memory)}; {more}raise train.strategy.memory to {enough} "
+        "or more, or lower train.threads"
     )

@@ -7,7 +7,6 @@ embeddings) follows the nodes: those that the earlier model knew keep their rows
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,6 +97,7 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
         own[_NODE_ROWS[0]] = torch.empty(embedding.num_embeddings, embedding.embedding_dim, device="meta")
     if earlier.keys() != own.keys():
         raise DoesNotFitError(f"the model has other weights: {', '.join(sorted(earlier.keys() ^ own.keys())[:4])}")
+    before = earlier_graph(warm)
     _check_codes(warm)
     by_node = [name for name in _NODE_ROWS if name in own]
     for name, tensor in own.items():
@@ -105,12 +105,10 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
         if earlier[name].shape[skip:] != tensor.shape[skip:]:
             shapes = ["x".join(map(str, one.shape)) or "()" for one in (earlier[name], tensor)]
             raise DoesNotFitError(f"{name} has the shape {shapes[0]}, here it is {shapes[1]}")
-    before = earlier_graph(warm)
     refuse_held_out_knowledge(warm, before, store)
     if not by_node:
         return earlier
-    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, earlier_rows = map(torch.from_numpy, same_nodes(warm, before, store, others, nodes))
+    rows, earlier_rows = map(torch.from_numpy, same_of_all(warm, before, store))
     for name in by_node:
         if isinstance(embedding, ShardedEmbedding):
             table = embedding.beginning()
@@ -123,7 +121,7 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
 
 def _check_codes(warm: WarmStart) -> None:
     """Classes and categories must have the numbers that they had. Raises DoesNotFitError."""
-    if warm.dataset is None or warm.own_dataset is None or warm.dataset == warm.own_dataset:
+    if warm.dataset == warm.own_dataset:
         return
     earlier, own = DatasetStore.open(warm.dataset), DatasetStore.open(warm.own_dataset)
     for name in own.manifest.tables:
@@ -140,6 +138,7 @@ def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Graph
     """
     array = store.manifest.split_rows.array
     own = {split: np.asarray(store[array(split)], np.int64) for split in ("train", "valid", "test")}
+    own_keys = {split: _row_keys(store, rows, store.get(f"{split}_relation")) for split, rows in own.items()}
     then = {split: np.asarray(earlier[array(split)], np.int64) for split in ("train", "valid")}
     before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
     here = np.full(earlier.manifest.num_nodes, -1, np.int64)
@@ -157,14 +156,9 @@ def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Graph
         seen = _row_keys(store, rows[known_rows], relation)
         for name in held:
             # In OGB's own splits a pair may be in train and in test at once.
-            keys = np.setdiff1d(_split_keys(store, own, name), _split_keys(store, own, "train"))
-            if count := int(np.isin(keys, seen).sum()):
+            if count := int(np.isin(np.setdiff1d(own_keys[name], own_keys["train"]), seen).sum()):
                 what = {"link": "edges", "triple": "triples"}.get(store.manifest.task, "nodes")
                 raise DoesNotFitError(f"{count:,} {what} that it {verb} are in the {name} split now")
-
-
-def _split_keys(store: GraphStore, rows: dict[str, Array], split: str) -> Array:
-    return _row_keys(store, rows[split], store.get(f"{split}_relation"))
 
 
 def _row_keys(store: GraphStore, rows: Array, relations: Array | None) -> Array:
@@ -182,8 +176,6 @@ def _row_keys(store: GraphStore, rows: Array, relations: Array | None) -> Array:
 
 def same_relations(warm: WarmStart) -> Array:
     """Return which relation of the present data each of the earlier one is, by its name: int64 (R,), -1 for none."""
-    assert warm.dataset is not None
-    assert warm.own_dataset is not None
     then, now = (relation_names(DatasetStore.open(folder)) for folder in (warm.dataset, warm.own_dataset))
     numbers = compute.index_in(then.cast(pa.string()), value_set=now.cast(pa.string()))
     return np.asarray(numbers.fill_null(-1), np.int64)
@@ -197,15 +189,14 @@ def same_nodes(
     Both are int64 (n,), distinct. Nodes are known by their ids in the data set, or, where that was ingested anew, by
     the users' own.
     """
-    assert warm.dataset is not None
-    assert warm.own_dataset is not None
     if warm.dataset == warm.own_dataset:
         then, ids = np.asarray(earlier["node_ids"])[before], np.asarray(store["node_ids"])[now]
         order = np.argsort(then)
         place = np.minimum(np.searchsorted(then, ids, sorter=order), len(then) - 1)
         rows = np.flatnonzero(then[order[place]] == ids)
         return rows, order[place[rows]]
-    names, names_now = _names(earlier, warm.dataset, before), _names(store, warm.own_dataset, now)
+    names = IdMap(earlier, DatasetStore.open(warm.dataset)).lookup(before)
+    names_now = IdMap(store, DatasetStore.open(warm.own_dataset)).lookup(now)
     if names.type != names_now.type:  # numbers that have become texts
         names, names_now = names.cast(pa.string()), names_now.cast(pa.string())
     places = compute.index_in(names_now, value_set=names)
@@ -213,15 +204,17 @@ def same_nodes(
     return rows, np.asarray(places.drop_null()).astype(np.int64)
 
 
+def same_of_all(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> tuple[Array, Array]:
+    """Do `same_nodes` for all nodes of both graphs."""
+    others, nodes = (np.arange(graph.manifest.num_nodes) for graph in (earlier, store))
+    return same_nodes(warm, earlier, store, others, nodes)
+
+
 def earlier_graph(warm: WarmStart) -> GraphStore:
     """Open the graph that was trained on. Raises DoesNotFitError."""
-    if warm.graph is None or warm.dataset is None or warm.own_dataset is None:
+    if warm.graph is None:
         raise DoesNotFitError("the graph that it was trained on is gone, and nothing tells which rows it learnt from")
     return GraphStore.open(warm.graph)
-
-
-def _names(graph: GraphStore, dataset: Path, nodes: Array) -> pa.Array:
-    return IdMap(graph, DatasetStore.open(dataset)).lookup(nodes)
 
 
 @dataclass(frozen=True)
@@ -263,9 +256,8 @@ def earlier_rows(warm: WarmStart, store: GraphStore, options: Any) -> EarlierRow
             f"{options.dim} and {options.relation_width}"
         )
     refuse_held_out_knowledge(warm, before, store)
-    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, earlier_places = same_nodes(warm, before, store, others, nodes)
-    place = np.full(len(nodes), -1, np.int64)
+    rows, earlier_places = same_of_all(warm, before, store)
+    place = np.full(store.manifest.num_nodes, -1, np.int64)
     place[rows] = earlier_places
     own = same_relations(warm)
     parts = [own]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from configs.errors import IntegrityError
 from configs.schema import Recipe
 from tasks.calls import expected_key
@@ -48,17 +46,15 @@ def warm_start(recipe: Recipe, home: Home, training: Parent) -> WarmStart:
     """Return what the processes that train have to know of the earlier training."""
     store, key = ArtifactStore(home), training.manifest.key
     run = next(run for run in earlier_snapshots(home, recipe, "train") if run.keys["train"] == key)
-
-    def folder(stage: str, name: str) -> Path | None:
-        place = store.folder(stage, name)
-        return place if name and place.is_dir() else None
-
+    own_key = expected_key("ingest", recipe, {}, home)
+    places = ("partition", run.keys.get("partition")), ("ingest", run.keys.get("ingest")), ("ingest", own_key)
+    graph, dataset, own_dataset = (store.folder(stage, name or "none") for stage, name in places)
     return WarmStart(
         as_of=run.as_of,
         key=key,
         checkpoint=training.folder / training.manifest.best_checkpoint,
-        graph=folder("partition", run.keys.get("partition", "")),
-        dataset=folder("ingest", run.keys.get("ingest", "")),
-        own_dataset=folder("ingest", expected_key("ingest", recipe, {}, home)),
+        graph=graph if all(place.is_dir() for place in (graph, dataset, own_dataset)) else None,
+        dataset=dataset,
+        own_dataset=own_dataset,
         weights=training.manifest.files[training.manifest.best_checkpoint].sha256,
     )
