@@ -141,9 +141,6 @@ class Block(Movable):
     """
     num_drawn: int | None = None
     """How many edges the mean is of, where the CPU knows that: counting them on a GPU would wait for it."""
-    num_there: Tensor | None = None
-    """int64 (1,): how many destinations there are, where the arrays have room for more: rows and edges behind them mean
-    nothing, `indices` holds num_src there, and the CPU knows neither number. None: all are there."""
     symmetric: bool = False
     """Whether each edge comes with its reverse, which saves the transpose."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
@@ -152,10 +149,7 @@ class Block(Movable):
     """What `cached` keeps; a copy on another device starts anew."""
 
     def __post_init__(self) -> None:
-        is_padded = self.num_there is not None
-        self.adjacency = Adjacency(
-            self.indptr, self.indices, self.num_src, symmetric=self.symmetric, is_padded=is_padded
-        )
+        self.adjacency = Adjacency(self.indptr, self.indices, self.num_src, symmetric=self.symmetric)
 
     def cached(self, name: str, make: Callable[[], V]) -> V:
         """Return what `make` returns, called the first time only: for what layers derive from a block's edges."""

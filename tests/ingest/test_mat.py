@@ -139,28 +139,6 @@ def test_more_groups_than_a_row_may_have(ingest: Ingest, folder: Path) -> None:
         ingest_mat(ingest, folder, {"network": np.eye(3), "group": groups})
 
 
-def test_files_that_are_none_or_damaged(ingest: Ingest, folder: Path) -> None:
-    scipy.io.savemat(folder / "g.mat", matrices(), do_compression=True)
-    whole = (folder / "g.mat").read_bytes()
-    for content, message in (
-        (whole[: len(whole) // 2], "is cut off"),
-        (whole[:300] + bytes(200) + whole[500:], "is damaged"),
-        (whole[:128] + b"\x63" + whole[129:], "element of kind 99 at byte 128"),
-        (b"", "no MATLAB file"),
-        (b"a,b\n1,2\n" * 50, "no MATLAB file"),
-        (b"MATLAB 7.3 MAT-file".ljust(512), "7.3"),
-    ):
-        with pytest.raises(DataError, match=message):
-            ingest(**spoilt(folder, content))
-
-
-def test_a_file_that_unpacks_to_more_than_memory(ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.readers.limits.available_bytes", lambda: 1 << 20)
-    monkeypatch.setattr("tasks.readers.limits.BATCH_BYTES", 1 << 10)
-    with pytest.raises(DataError, match="GB of memory"):
-        ingest_mat(ingest, folder, {"network": np.zeros((2000, 2000)), "group": np.ones((2000, 3))})
-
-
 def test_a_symmetric_matrix_but_for_rounding(ingest: Ingest, folder: Path) -> None:
     """Sums in another order differ by 1e-12 or so; that is no direction."""
     values = matrices(weighted=True)

@@ -138,7 +138,7 @@ def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -
     if config.predict.label is not None:
         tables[config.predict.table].labels = columns_of(config.predict.label)
     for done, name in enumerate(order):
-        with intake.problems.gathering(f"{tables[name].config.names} behind that mistake") as ended:
+        with intake.problems.gathering() as ended:
             feature_candidates(tables[name])  # columns that the recipe names are there
             tables[name].scan(tables)
         tables[name].nodes.broken |= bool(ended)
@@ -182,7 +182,7 @@ def _survey(
     chosen: dict[str, ChosenColumns] = {}
     most = EXPLICIT * config.max_categories
     for done, (name, table) in enumerate(tables.items()):
-        with intake.problems.gathering(f"columns of {table.config.names} behind that mistake"):
+        with intake.problems.gathering():
             candidates = feature_candidates(table)
             seen, counted = {column: Profile(most=most) for column in candidates}, dict[str, int]()
             keys = list(table.config.foreign)
