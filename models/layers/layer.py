@@ -50,6 +50,9 @@ def normalise(norm: nn.Module, activation: nn.Module, x: Tensor) -> Tensor:
     return activation(norm.normalise(x, relu=False, rate=0.0))
 
 
+_FUNCTIONS = {"relu": torch.relu, "elu": F.elu, "gelu": F.gelu}
+
+
 class Activation(nn.Module):
     """ReLU, ELU or GELU by name, and dropout behind it; in one pass where it is ReLU."""
 
@@ -63,17 +66,7 @@ class Activation(nn.Module):
         """Apply to each element."""
         if self.kind == "relu" and self.rate and self.training:
             return relu_dropout(x, self.rate, inplace=self.inplace)
-        return self.dropout(self.activate(x))
-
-    def activate(self, x: Tensor) -> Tensor:
-        """Apply the function alone."""
-        if self.kind == "relu":
-            return torch.relu(x)
-        return F.elu(x) if self.kind == "elu" else F.gelu(x)
-
-    def extra_repr(self) -> str:
-        """Show which."""
-        return self.kind
+        return self.dropout(_FUNCTIONS[self.kind](x))
 
 
 class DropoutFirst(Activation):
@@ -81,7 +74,7 @@ class DropoutFirst(Activation):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to each element."""
-        return super().forward(x) if self.kind == "relu" else self.activate(self.dropout(x))
+        return super().forward(x) if self.kind == "relu" else _FUNCTIONS[self.kind](self.dropout(x))
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -152,7 +145,6 @@ class Layer(nn.Module):
         """`bare`: neither norm nor dropout; `activate`: whether the activation stands between them."""
         super().__init__()
         self.out_dim = out_dim
-        """Columns of the result."""
         self.conv = conv
         maps = 0 if bare else config.feed_forward
         self.feed_forward = FeedForward(out_dim, maps, config) if maps else nn.Identity()
@@ -181,7 +173,6 @@ class NormFirstLayer(nn.Module):
     def __init__(self, conv: nn.Module, config: ModelConfig) -> None:
         super().__init__()
         self.out_dim = config.hidden_dim
-        """Columns of the result."""
         self.norm = make_norm(config.norm, config.hidden_dim)
         self.conv = conv
         self.feed_forward = (

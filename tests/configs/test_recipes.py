@@ -106,10 +106,8 @@ def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
             ("model.label_reuse=true", "evaluate.splits=train,test"),
             r"leave train out of evaluate\.splits or set model\.label_reuse=false",
         ),
-        (("model.head=none", "model.jumping=cat"), r"model\.jumping cannot be used with model\.head=none"),
         (("model.norm_first=true", "model.residual=true"), r"model\.residual cannot be used with model\.norm_first"),
         (("model.decoder=dot", "model.decoder_layers=2"), r"model\.decoder_layers does nothing with decoder=dot"),
-        (("model.label_iterations=1",), r"model\.label_iterations is for model\.label_reuse=true"),
         (
             ("dataset.task=link", "train.loader=full_edge", "train.loader=neighbor"),
             r"train\.loader=neighbor does not fit synthetic, a link task; use auto or edge or full_edge",

@@ -30,7 +30,6 @@ NODE_WAYS = {
     "random_partition": "train.loader=random_partition train.loader.num_clusters=4",
     "precomputed": "train.loader=precomputed model.name=sgc",
     "label reuse": "train.loader=neighbor train.loader.fanout=3,3 model.label_reuse=true",
-    "label iterations": "train.loader=full model.label_reuse=true model.label_iterations=1",
     "self-training": "train.loader=full train.self_training.min_probability=0.34",
     "early stopping": "train.loader=full train.epochs=12 train.patience=1",
 }

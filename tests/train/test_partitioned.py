@@ -35,7 +35,7 @@ PARTS = ("train.strategy=partitioned", "train.strategy.seeds=shuffled", "train.s
 
 KINDS = {
     "sage": ("model=graphsage", "model.num_layers=3", "train.loader.fanout=4,3,-1", "train.patience=1"),
-    "gat": ("model=gat", "train.loader.sampler=labor", "model.jumping=cat"),
+    "gat": ("model=gat", "train.loader.sampler=labor"),
     "rgcn": ("model=rgcn", "train.accumulate_steps=2", "train.prefetch=0"),
     "gin": ("model=gin", "train.precision=bfloat16"),
 }
@@ -75,7 +75,7 @@ def test_learns_embeddings_as_on_the_whole_graph(tmp_path: Path, world_size: int
 
 LINKS = {
     "sage": ("model=graphsage", "train.loader.fanout=4,-1"),
-    "gcn": ("model=gcn", "train.loader.num_negatives=2", "model.jumping=sum"),
+    "gcn": ("model=gcn", "train.loader.num_negatives=2"),
 }
 
 

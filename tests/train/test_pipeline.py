@@ -6,8 +6,6 @@ import gc
 import random
 import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +19,6 @@ import torch
 
 from configs.registry import MODELS
 from configs.training import TrainConfig
-from models import block
 from models.block import Batch, Block, Inputs, Mover
 from models.losses import LOSSES
 from tasks.sampling.neighborhoods.neighbors import derive_key
@@ -218,38 +215,6 @@ def test_halves_of_a_matrix_travel_as_one(dtype: torch.dtype) -> None:
     assert found[1].data_ptr() - found[0].data_ptr() == 6 * own.itemsize  # type: ignore[union-attr]
     again = after._map(Mover(lambda tensor: tensor))
     assert again is after
-
-
-def test_what_is_copied_from_is_kept_until_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[int] = []
-
-    class Event:
-        made = 0
-
-        def __init__(self) -> None:
-            self.number = Event.made
-            Event.made += 1
-
-        def record(self, stream: Any) -> None:
-            assert stream == "current"
-
-        def query(self) -> bool:
-            return self.number in done
-
-    cuda = SimpleNamespace(Event=Event, current_stream=lambda device: "current")
-    monkeypatch.setattr(block, "_in_flight", deque())
-    sources = [np.zeros(3) for _ in range(4)]
-    alive = [weakref.ref(source) for source in sources]
-    for source in sources[:3]:
-        block._keep_until_copied(source, torch.device("cuda", 0), cuda)
-    del source
-    sources.clear()
-    gc.collect()
-    assert [found() is not None for found in alive] == [True] * 3 + [False]
-    done[:] = [0, 1]
-    block._keep_until_copied(np.zeros(1), torch.device("cuda", 0), cuda)
-    gc.collect()
-    assert [found() is not None for found in alive] == [False, False, True, False]
 
 
 @pytest.mark.usefixtures("one_torch_thread")

@@ -40,8 +40,6 @@ class FeatureSource:
     """Where there are several types, and the model tells them apart."""
     label: Array | None = None
     """Labels of the training nodes, where the model reads labels (`label_reuse`)."""
-    guess: Array | None = None
-    """float32 (N, C): probabilities of classes that the model itself predicted (`label_iterations`)."""
     dtype: torch.dtype = torch.float32
     """What numeric features of nodes become: float32 or bfloat16."""
     rows: Rows = "stored"
@@ -108,8 +106,7 @@ class FeatureSource:
         feat = None if self.table is None else gather_rows(self.table, nodes, self.dtype)
         label = None if self.label is None else torch.from_numpy(self.label[nodes])
         codes, node_type = (take_rows(table, nodes, np.int64) for table in (self.feat_cat, self.node_type))
-        guess = take_rows(self.guess, nodes, np.float32)
-        return Inputs(node_id_tensor(nodes), feat, codes, label, node_type, guess, count_types(node_type))
+        return Inputs(node_id_tensor(nodes), feat, codes, label, node_type, count_types(node_type))
 
     def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
         """Return the inputs of destinations, integer (n,), and the mean (n, D) of their sources' numeric features.

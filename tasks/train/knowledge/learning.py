@@ -82,7 +82,7 @@ class TripleLearning:
             move_rows(table, rows, gradients, rate, noise + 2 * place)
             if self.projection is not None:
                 self.projection.collect(self.nodes(block, rows), gradients)
-            if self.model.has_unit_entities(self.options):
+            if self.model.unit_entities:
                 set_lengths(table, rows)
         if self.projection is not None:
             self.projection.step(rate, noise)

@@ -79,14 +79,12 @@ class LoaderConfig(ComponentConfig):
                 all_neighbors=self.sees_all_neighbors(),
                 symmetric=manifest.symmetric,
             )
-        for option, off in (("reversible", False), ("label_iterations", 0)):
-            given = getattr(model, option, off)
-            if given != off and not self.keeps_nodes:
-                raise RecipeError(
-                    f"model.{option}={str(given).lower()} wants batches whose nodes stay from layer to layer, and "
-                    f"train.loader={self.name} gives each layer fewer; take train.loader="
-                    f"{' or '.join(_that_keep_nodes(manifest.task))}, or set model.{option}={str(off).lower()}"
-                )
+        if getattr(model, "reversible", False) and not self.keeps_nodes:
+            raise RecipeError(
+                "model.reversible=true wants batches whose nodes stay from layer to layer, and "
+                f"train.loader={self.name} gives each layer fewer; take train.loader="
+                f"{' or '.join(_that_keep_nodes(manifest.task))}, or set model.reversible=false"
+            )
 
     def facts(self, model: ComponentConfig, manifest: GraphManifest) -> dict[str, Any]:
         """Return what a model has to remember of the loader, as fields of `GraphFacts`."""
