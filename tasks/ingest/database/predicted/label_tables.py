@@ -126,5 +126,5 @@ def write_own_ids(table: TableRows, writer: DatasetWriter) -> None:
     Rows are counted over the files end to end, from 0, with those that were left out.
     """
     if table.nodes.index is None:
-        left_out = table.config.key is None and table.kept is not None
-        write_ids(writer, table.name, pa.array(np.flatnonzero(table.kept) if left_out else np.arange(table.num_rows)))
+        kept = table.kept if table.config.key is None else None
+        write_ids(writer, table.name, pa.array(np.arange(table.num_rows) if kept is None else np.flatnonzero(kept)))

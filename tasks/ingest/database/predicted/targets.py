@@ -25,7 +25,7 @@ from tasks.ingest.database.predicted.configs import (
     TargetConfig,
 )
 from tasks.ingest.database.predicted.label_values import LabelFacts, head_of
-from tasks.ingest.database.predicted.link_paths import PositiveLinks
+from tasks.ingest.database.predicted.linked import PositiveLinks
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.labels import LabelKind, wrong_labels
 from tasks.ingest.tables.columns import numbers
