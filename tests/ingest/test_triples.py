@@ -105,7 +105,9 @@ def test_ids_that_are_numbers(ingest: Ingest, folder: Path) -> None:
 
 def test_a_late_text_makes_texts_of_all(ingest: Ingest, folder: Path) -> None:
     """As in WN18: `007` is no number, and `7` before it was none either."""
-    put_splits(folder, train=[(7, 1, 8), (8, 1, 7)], valid=[(8, 1, 8)], test=[("007", 1, 7)])
+    put_splits(folder, valid=[(8, 1, 8)], test=[("007", 1, 7)])
+    (folder / "train.txt").unlink()
+    pq.write_table(pa.table({"h": [7, 8], "r": [1, 1], "t": [8, 7]}), folder / "train.parquet")
     store = ingest(name="triples", path=str(folder))
     assert store.read("ids/entity")["original_id"].to_pylist() == ["007", "7", "8"]
     assert store.manifest.num_relations == 1
@@ -307,7 +309,7 @@ def test_a_blank_node_is_of_its_file(ingest: Ingest, folder: Path) -> None:
     assert "_:b0" in one.read("ids/entity")["original_id"].to_pylist()
 
 
-@pytest.mark.parametrize("other", ["1.0", "01", " 1", "1e0"])
+@pytest.mark.parametrize("other", ["1.0", "01", " 1"])
 def test_a_number_written_in_two_ways_is_told(other: str, ingest: Ingest, folder: Path) -> None:
     rows = "".join(f"{i}\tlikes\t{(i + step) % 6}\n" for i in range(6) for step in (1, 2))
     put(folder / "t.tsv", f"{rows}{other}\tlikes\t2\n{other}\tlikes\t3\n")
