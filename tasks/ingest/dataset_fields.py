@@ -39,7 +39,12 @@ def dataset_fields(
         others: any other field, in the place of what follows from the tables.
     """
     tables = writer.tables
-    nodes = tuple(node_types) or (_only_node_type(writer),)
+    nodes = tuple(node_types)
+    if not nodes:
+        schema = writer.schemas["nodes/node"]
+        feature = FeatureColumn(column="feat", kind="numeric", dim=_width(schema, "feat"))
+        features = (feature,) if "feat" in schema.names else ()
+        nodes = (NodeType(name="node", num_nodes=tables["nodes/node"].num_rows, features=features),)
     edges = tuple(edge_types) or (
         EdgeType(source="node", relation="to", target="node", num_edges=tables["edges/node__to__node"].num_rows),
     )
@@ -66,13 +71,6 @@ def dataset_fields(
         fields["num_self_loops"] = sum(check.num_self_loops for check in checks)
         fields["num_duplicate_edges"] = -1 if -1 in duplicates else sum(duplicates)
     return fields | others
-
-
-def _only_node_type(writer: DatasetWriter) -> NodeType:
-    schema = writer.schemas["nodes/node"]
-    feature = FeatureColumn(column="feat", kind="numeric", dim=_width(schema, "feat"))
-    features = (feature,) if "feat" in schema.names else ()
-    return NodeType(name="node", num_nodes=writer.tables["nodes/node"].num_rows, features=features)
 
 
 def _width(schema: pa.Schema, column: str) -> int:

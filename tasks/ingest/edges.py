@@ -28,15 +28,16 @@ class EdgeCheck:
     def add(self, src: Array, dst: Array, path: object = None, columns: tuple[object, object] = (0, 1)) -> None:
         """Check a chunk of edges, (m,) ids each. Raises DataError naming file, row and column of a wrong id."""
         sides = ((src, self.num_src, columns[0]), (dst, self.num_dst, columns[1]))
-        for ids, limit, column in sides if len(src) else ():
-            if ids.min() < 0 or ids.max() >= limit:
-                row = int(np.flatnonzero((ids < 0) | (ids >= limit))[0])
-                raise DataError(
-                    f"node id {ids[row]} is not in 0..{limit - 1}; there are {limit:,} nodes",
-                    path=path,
-                    row=self.num_edges + row,
-                    column=column,
-                )
+        if len(src) and any(ids.min() < 0 or ids.max() >= limit for ids, limit, _ in sides):
+            outside = np.stack([(ids < 0) | (ids >= limit) for ids, limit, _ in sides], axis=1)
+            row, side = np.argwhere(outside)[0].tolist()
+            ids, limit, column = sides[side]
+            raise DataError(
+                f"node id {ids[row]} is not in 0..{limit - 1}; there are {limit:,} nodes",
+                path=path,
+                row=self.num_edges + row,
+                column=column,
+            )
         self.num_edges += len(src)
         self.num_self_loops += int(np.count_nonzero(src == dst)) if self.same_type else 0
         self._num_duplicates = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -94,21 +94,12 @@ class NpyRows:
             self._check(header)
             _, num_edges = header.shape
             itemsize = header.dtype.itemsize
-            _skip(below, num_edges * itemsize)
+            below.seek(num_edges * itemsize, 1)
             step = _CHUNK_BYTES // itemsize
             for first in range(0, num_edges, step):
                 size = min(step, num_edges - first)
                 lines = [read_values(stream, size, header.dtype, self.path) for stream in (above, below)]
                 yield np.stack(lines).T
-
-
-def _skip(stream: IO[bytes], size: int) -> None:
-    """Move on; stored members seek, compressed ones are read through."""
-    if stream.seekable():
-        stream.seek(size, 1)
-        return
-    while size > 0:
-        size -= len(stream.read(min(size, _CHUNK_BYTES)))
 
 
 def checked_cast(chunk: Array, dtype: Any, path: object, first_row: int, missing: bool = False) -> Array:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -116,10 +116,14 @@ def test_inspect(place: Path) -> None:
 def test_features_come_as_far_as_training(place: Path) -> None:
     alone = ("xan", "knows", "yve"), ("yve", "knows", "xan")  # a small component, which goes
     put_splits(place / "kg", train=[*TRAIN, *alone])
-    names = {"id": ["ann", "bob", "cy", "dan", "xan", "yve"], "x": [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]}
-    pq.write_table(pa.table(names), "kg/x.parquet")
-    pq.write_table(pa.table({"id": ["knows", "likes"], "y": [1.0, 2.0]}), "kg/y.parquet")
-    dataset = {"name": "triples", "path": "kg", "features": "kg/x.parquet", "relation_features": "kg/y.parquet"}
+    for listed, names, values in (
+        ("entities", ["ann", "bob", "cy", "dan", "xan", "yve"], [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]),
+        ("relations", ["knows", "likes"], [1.0, 2.0]),
+    ):
+        Path(f"kg/{listed}.txt").write_text("".join(f"{name}\n" for name in names))
+        np.save(f"kg/{listed}.npy", np.array(values)[:, None])
+    dataset = {"name": "triples", "path": "kg", "features": "kg/entities.npy"}
+    dataset["relation_features"] = "kg/relations.npy"
     recipe = Recipe.model_validate(
         {
             "name": "mine",
@@ -132,7 +136,7 @@ def test_features_come_as_far_as_training(place: Path) -> None:
     folder = prepare(recipe, Home.open(place / "home"))
     store = GraphStore.open(folder)
     assert store.manifest.feature_dim == store.manifest.relation_feature_dim == 1
-    assert [names["x"][node] for node in store["node_ids"]] == store["feat"][:, 0].tolist()
+    assert (10 * (store["node_ids"] + 1)).tolist() == store["feat"][:, 0].tolist()
     assert sorted(store["feat"][:, 0].tolist()) == [10, 20, 30, 40]
     assert store["relation_feat"].tolist() == [[1], [2]]
 

@@ -146,10 +146,10 @@ def test_all_mistakes_of_all_tables_are_named_at_once(ingest: Ingest, home: Home
     assert not list(home.artifacts.glob("ingest/*"))
 
 
-def test_a_million_categories(ingest: Ingest, folder: Path) -> None:
+def test_very_many_categories(ingest: Ingest, folder: Path) -> None:
     """By itself such a column is text, which is not read; as a category it is refused before anything is written."""
     write(folder, "parquet")
-    count = 1_000_000
+    count = 30_000
     names = pa.array([f"n{i}" for i in range(count)])
     pq.write_table(pa.table({"thing": np.arange(count), "name": names}), "things.parquet")
     buys = {"foreign": {"who": "people", "buy": "things"}, "key": None, "files": "buys.parquet"}

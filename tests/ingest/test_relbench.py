@@ -40,43 +40,21 @@ def formula(folder: Path) -> Path:
 def write_formula(folder: Path) -> Path:
     """Like rel-f1: drivers, races with times, results that name both."""
     rng = np.random.default_rng(0)
-    save(
-        folder / "rel" / "db" / "drivers.parquet",
-        {"driverId": np.arange(DRIVERS), "nationality": ["de", "fr"] * 4, "code": [None] * DRIVERS},
-        {},
-        "driverId",
-        None,
-    )
-    save(
-        folder / "rel" / "db" / "races.parquet",
-        {"raceId": np.arange(20), "date": days(*range(0, 200, 10)), "round": np.arange(20) % 5},
-        {},
-        "raceId",
-        "date",
-    )
+    drivers = {"driverId": np.arange(DRIVERS), "nationality": ["de", "fr"] * 4, "code": [None] * DRIVERS}
+    save(folder / "rel/db/drivers.parquet", drivers, {}, "driverId", None)
+    races = {"raceId": np.arange(20), "date": days(*range(0, 200, 10)), "round": np.arange(20) % 5}
+    save(folder / "rel/db/races.parquet", races, {}, "raceId", "date")
     race = np.repeat(np.arange(20), 4)
-    save(
-        folder / "rel" / "db" / "results.parquet",
-        {
-            "resultId": np.arange(80),
-            "raceId": race,
-            "driverId": pd.array([*rng.integers(0, DRIVERS, 79), None], "Int64"),
-            "points": rng.random(80),
-            "date": days(*(race * 10)),
-        },
-        {"raceId": "races", "driverId": "drivers"},
-        "resultId",
-        "date",
-    )
+    driver = pd.array([*rng.integers(0, DRIVERS, 79), None], "Int64")
+    results = {"resultId": np.arange(80), "raceId": race, "driverId": driver, "points": rng.random(80)}
+    foreign = {"raceId": "races", "driverId": "drivers"}
+    save(folder / "rel/db/results.parquet", results | {"date": days(*(race * 10))}, foreign, "resultId", "date")
     for split, moments in (("train", (30, 60, 90)), ("val", (120,)), ("test", (150,))):
         rows = {"date": days(*np.repeat(moments, DRIVERS)), "driverId": np.tile(np.arange(DRIVERS), len(moments))}
-        for task, label in (
-            ("driver-dnf", np.arange(len(rows["date"])) % 2),
-            ("driver-position", rng.random(len(rows["date"])) * 9),
-        ):
-            name = "did_not_finish" if task == "driver-dnf" else "position"
-            path = folder / "rel" / "tasks" / task / f"{split}.parquet"
-            save(path, {**rows, name: label}, {"driverId": "drivers"}, None, "date")
+        finished, position = np.arange(len(rows["date"])) % 2, rng.random(len(rows["date"])) * 9
+        for task, label in (("dnf", {"did_not_finish": finished}), ("position", {"position": position})):
+            path = folder / f"rel/tasks/driver-{task}/{split}.parquet"
+            save(path, {**rows, **label}, {"driverId": "drivers"}, None, "date")
     return folder / "rel"
 
 
@@ -156,13 +134,8 @@ def test_files_that_are_not_relbench_s(ingest: Ingest, formula: Path) -> None:
     tried(r"test.parquet.*did_not_finish.*masked labels")
     save(test, {"date": days(150), "driverId": [[1, 2]]}, {"driverId": "drivers", "date": "races"}, None, "date")
     tried(r"test.parquet.*another key or time column")
-    save(
-        test,
-        {"date": days(), "driverId": [], "did_not_finish": np.array([], np.int64)},
-        {"driverId": "drivers"},
-        None,
-        "date",
-    )
+    empty = {"date": days(), "driverId": [], "did_not_finish": np.array([], np.int64)}
+    save(test, empty, {"driverId": "drivers"}, None, "date")
     tried(r"test.parquet.*no rows with a moment")
     spans = pa.array([150], pa.duration("us"))
     save(test, {"date": spans, "driverId": [1], "did_not_finish": [0]}, {"driverId": "drivers"}, None, "date")

@@ -105,7 +105,9 @@ def test_ids_that_are_numbers(ingest: Ingest, folder: Path) -> None:
 
 def test_a_late_text_makes_texts_of_all(ingest: Ingest, folder: Path) -> None:
     """As in WN18: `007` is no number, and `7` before it was none either."""
-    put_splits(folder, train=[(7, 1, 8), (8, 1, 7)], valid=[(8, 1, 8)], test=[("007", 1, 7)])
+    put_splits(folder, valid=[(8, 1, 8)], test=[("007", 1, 7)])
+    (folder / "train.txt").unlink()
+    pq.write_table(pa.table({"h": [7, 8], "r": [1, 1], "t": [8, 7]}), folder / "train.parquet")
     store = ingest(name="triples", path=str(folder))
     assert store.read("ids/entity")["original_id"].to_pylist() == ["007", "7", "8"]
     assert store.manifest.num_relations == 1

@@ -15,7 +15,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError, UserError
 from configs.matching import listed
 from configs.moments import TimeUnit
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import ChosenColumns, TableFeatures, choose_columns, feature_candidates
 from tasks.ingest.database.moments import time_text
@@ -39,7 +39,6 @@ from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_fo
 from tasks.ingest.tables.intake import Intake, as_number
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
-from tasks.storage.file_names import joined_name
 from tasks.storage.graph_facts import LINKS_RELATION, TASK_RELATION
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType, NodeType
@@ -280,21 +279,20 @@ def _write_tasks(
     assert tasks.moment is not None
     name, entities, count = config.predict.name, tables[config.predict.table], len(tasks.entity)
     kind = id_dtype(max(count, entities.num_rows))
-    triplet = (name, TASK_RELATION, entities.name)
+    of_entities = EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)
     with (
         writer.table(f"nodes/{name}") as nodes,
         writer.table(f"ids/{name}") as ids,
-        writer.table(f"edges/{joined_name(triplet)}") as edges,
+        writer.table(f"edges/{of_entities.name}") as edges,
     ):
-        for first in range(0, count, _ROWS):
-            some = slice(first, first + _ROWS)
+        for some in blocks(count, _ROWS):
             entity, moment = tasks.entity[some], tasks.moment[some]
-            numbers = np.arange(first, first + len(entity), dtype=np.int64)
+            numbers = np.arange(some.start, some.stop, dtype=np.int64)
             past = {name: values[some] for name, values in tasks.past.items()}
             nodes.write({"node_id": numbers, "label": tasks.label[some], "time": moment} | past)
             ids.write({"node_id": numbers, **_task_ids(entities, entity, moment, unit)})
             edges.write({"src": numbers.astype(kind), "dst": entity.astype(kind), "time": moment})
-    edge_types = [EdgeType(source=name, relation=TASK_RELATION, target=entities.name, num_edges=count)]
+    edge_types = [of_entities]
     if tasks.links is not None:
         links, target = tasks.links, tables[tasks.links.all.path.target]
         kind = id_dtype(max(count, target.num_rows))

@@ -7,20 +7,12 @@ import datetime
 import re
 
 from configs.errors import RecipeError
-from configs.moments import TimeUnit, normalise_as_of
+from configs.moments import TimeUnit
 
 _LENGTH = re.compile(r"([1-9][0-9]{0,8})\s*(s|min|h|d|w)?")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LENGTHS = "weeks, days, hours, minutes or seconds (2w, 90d, 12h, 30min, 45s), or a whole number in the unit"
 DAY = 86400
-
-
-def normalise_moment(value: object) -> str:
-    """Return a moment as it is kept, one text for each. Raises ValueError where it is none."""
-    try:
-        return normalise_as_of(value)
-    except ValueError as error:
-        raise ValueError(str(error).replace("of the time column", "of the time columns")) from None
 
 
 def normalise_length(value: object) -> str:
@@ -35,7 +27,7 @@ def normalise_length(value: object) -> str:
 
 
 def moment_time(moment: str, unit: TimeUnit, option: str) -> int:
-    """Return the time at which a moment (`normalise_moment`) begins; days, months and years do at midnight UTC.
+    """Return the time at which a moment (`normalise_as_of`) begins; days, months and years do at midnight UTC.
 
     Raises RecipeError: the moment is a date and times are whole numbers, or the other way round.
     """

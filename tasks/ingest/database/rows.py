@@ -72,8 +72,6 @@ class TableRows:
         texts = [*(self.nodes.texts(config.key) if config.key else ()), *(clock.texts if clock else ())]
         for column in dropping:
             texts += tables[config.foreign[column]].nodes.texts(column)
-        if self.nodes.text_ids and config.key:
-            texts.append(config.key)
         times: list[Array] = []
         kept: list[Array] = []
         num_missing = num_unknown = 0

@@ -1,9 +1,8 @@
 """Texts as numbers: the words and the pieces of words that they have, hashed into a few columns.
 
 A text becomes a vector of length 1 (Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009):
-each of its words, and each run of three bytes of a word, adds 1 or -1 to one of `TEXT_DIM` numbers; which one, and with
-which sign, its hash says. Nothing is fitted, so that nothing of later rows is known, and a text has the same numbers in
-any data.
+each of its words, and each run of three bytes of a word, adds 1 or -1 to one of `TEXT_DIM` numbers, as its hash says.
+Nothing is fitted: a text has the same numbers in any data.
 """
 
 from __future__ import annotations

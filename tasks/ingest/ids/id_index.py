@@ -8,7 +8,6 @@ and so make the search slow. The numbers of ids do not depend on them.
 from __future__ import annotations
 
 import secrets
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -64,16 +63,6 @@ def _find_numbers(table, keys, count, values, out, add, secret):  # type: ignore
 
 
 @njit(cache=True, nogil=True)
-def _rehash_numbers(table, keys, count, secret):  # type: ignore[no-untyped-def]
-    mask, shift, factor = np.uint64(len(table) - 1), _shift(table), secret[1]
-    for i in range(count):
-        slot = (_scatter(keys[i]) * factor) >> shift
-        while table[slot] >= 0:
-            slot = (slot + np.uint64(1)) & mask
-        table[slot] = i
-
-
-@njit(cache=True, nogil=True)
 def _hash_text(data, start, end):  # type: ignore[no-untyped-def]
     value = np.uint64(0xCBF29CE484222325)
     for j in range(start, end):
@@ -100,18 +89,9 @@ def _same_text(a, a_start, a_end, b, b_start, b_end):  # type: ignore[no-untyped
     return True
 
 
-class _KnownTexts(NamedTuple):
-    """Texts of an index: text k is pool[ends[k]:ends[k + 1]]."""
-
-    table: Array
-    hashes: Array
-    ends: Array
-    pool: Array
-
-
 @njit(cache=True, nogil=True)
 def _find_texts(index, count, offsets, data, out, add, secret):  # type: ignore[no-untyped-def]
-    """The same for texts, of which text i is data[offsets[i]:offsets[i + 1]]."""
+    """The same for texts: text i is data[offsets[i]:offsets[i + 1]], text k of the index pool[ends[k]:ends[k + 1]]."""
     table, hashes, ends, pool = index
     mask = np.uint64(len(table) - 1)
     begin, factor = secret[0], secret[1]
@@ -229,7 +209,7 @@ class IdIndex:
             self._hashes = _grown(self._hashes, self.count + len(ids))
             self._ends = _grown(self._ends, self.count + len(ids) + 1)
             self._pool = _grown(self._pool, int(self._ends[self.count]) + int(offsets[-1] - offsets[0]))
-        index = _KnownTexts(self._table, self._hashes, self._ends, self._pool)
+        index = (self._table, self._hashes, self._ends, self._pool)
         self.count = _find_texts(index, self.count, offsets, data, out, add, self._secret)
 
     def _make_room(self, more: int) -> None:
@@ -242,7 +222,8 @@ class IdIndex:
             if self.is_text:
                 _rehash_texts(self._table, self._hashes, self.count)
             else:
-                _rehash_numbers(self._table, self._keys, self.count, self._secret)
+                numbers = self._keys[: self.count]
+                _find_numbers(self._table, self._keys, 0, numbers, np.empty(self.count, np.int64), True, self._secret)
 
 
 @njit(cache=True, nogil=True)

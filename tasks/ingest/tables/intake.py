@@ -167,7 +167,8 @@ class Intake:
         is_truth = compute.is_in(values, pa.array(["0", "1", "", None]))
         only_truths = compute.all(is_truth, min_count=0).as_py()
         if is_word.any() or not only_truths:
-            are_truths.setdefault(column, bool(only_truths))
+            most = 2 * np.count_nonzero(is_word) > len(values) - values.null_count
+            are_truths.setdefault(column, bool(only_truths or most))
         if are_truths.get(column):
             bad = compute.invert(is_truth)
         else:

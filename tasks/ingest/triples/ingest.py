@@ -24,7 +24,7 @@ from tasks.ingest.triples.policies import (
     drop_repeated,
     uses,
 )
-from tasks.ingest.triples.sources import Sources
+from tasks.ingest.triples.sources import Sources, shown
 from tasks.ingest.writer import DatasetWriter, write_ids
 from tasks.readers.columns import is_text
 from tasks.stage import StageContext
@@ -55,7 +55,7 @@ def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageCo
     with DatasetWriter(context.work) as writer:
         features = _write_entities(job, writer, entities)
         relation_features = _write_relations(job, writer, relations)
-        with TripleTables(writer, entities.types, job.names("train")) as tables:
+        with TripleTables(writer, entities.types, shown(job.paths("train"))) as tables:
             for split, columns in _portions(job, entities, relations):
                 tables.add(split, **columns)
     return tables.fields(

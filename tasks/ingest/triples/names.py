@@ -1,6 +1,6 @@
 """Names of entities and relations as numbers: by a list that the user gives, or as they are met.
 
-Names are kept as texts; ids are whole numbers where all of them are, else texts: `00260881` is not 260881.
+Ids are whole numbers where all of them are, else texts: `00260881` is not 260881.
 """
 
 from __future__ import annotations
@@ -58,7 +58,12 @@ class Names:
         there = values if none is None else values.filter(pa.array(~none))
         if not len(there):
             return codes
-        codes[good] = self.find(there) if self.listed else self.index.add(there.cast(pa.string()))
+        if self.listed:
+            codes[good] = self.find(there)
+        else:
+            if is_text(there.type):
+                self._keep_texts()
+            codes[good] = self.index.add(there.cast(pa.string()) if self.index.is_text else there)
         unknown = codes == UNKNOWN
         if unknown.any():
             batch.wrong(unknown, column, f"unknown {self.what}", lambda row: self._not_listed(values[row].as_py()))
@@ -70,6 +75,7 @@ class Names:
 
         Numbers are lines, from 0, where the list does not have them as names.
         """
+        self._keep_texts()
         numbers = whole_numbers(cells) if is_text(cells.type) else cells
         are_numbers = not is_text(numbers.type)
         if self._by_line is None:
@@ -84,7 +90,16 @@ class Names:
 
     def keys(self) -> pa.Array:
         """Return all names by number: int64 or texts."""
-        return self.index.keys() if self._texts else whole_numbers(self.index.keys())
+        keys = self.index.keys()
+        if self._texts:
+            return keys.cast(pa.string())
+        return whole_numbers(keys) if self.index.is_text else keys
+
+    def _keep_texts(self) -> None:
+        """Go on with texts where all names were numbers so far; each has the number that it had."""
+        if self.index.is_text is False:
+            keys, self.index = self.index.keys(), IdIndex()
+            self.index.add(keys.cast(pa.string()))
 
     def _not_listed(self, value: object) -> str:
         if self._by_line:

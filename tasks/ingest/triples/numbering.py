@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +89,9 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
         before = kinds[codes]
         kinds[codes] = given
         two = ((before >= 0) & (before != given)) | (kinds[codes] != given)
-        batch.wrong(two, kind, "an entity of two types", partial(_two_types, batch.column(entity)))
+        if two.any():
+            first = batch.column(entity)[int(np.flatnonzero(two)[0])].as_py()
+            batch.wrong(two, kind, "an entity of two types", f"{first!r} has another type too; keep one of them")
     problems.raise_any()
     missing = np.flatnonzero((kinds < 0) & ((uses > 0) | names.listed))
     if len(missing):
@@ -98,10 +99,6 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
         raise DataError(f"gives no type for {len(missing):,} entities, {first!r} the first; add them", path=path)
     ranks = words.sort()
     return np.where(kinds >= 0, ranks[kinds], 0), [file_name(word) for word in words.keys().to_pylist()], unknown
-
-
-def _two_types(entities: pa.Array, row: int) -> str:
-    return f"{entities[row].as_py()!r} has another type too; keep one of them"
 
 
 def _two_columns(path: Path) -> Iterator[pa.RecordBatch]:

@@ -42,10 +42,6 @@ class TripleJob:
         """Return the files that a split comes from."""
         return self.sources.triples[ALL if self.dealt else split]
 
-    def names(self, split: str) -> str:
-        """Name them."""
-        return shown(self.paths(split))
-
     def adjust(self, split: str, what: str, count: int) -> None:
         """Count triples that a policy changed."""
         if count:
@@ -145,4 +141,4 @@ def check_sizes(job: TripleJob) -> None:
             left = [f"{count:,} {what.rpartition(': ')[2]}" for what, count in job.adjusted.items()]
             total = f"{len(job.triples):,} triples were read" + (f"; {', '.join(left)}" if left else "")
             way_out = f"; raise dataset.split.{split}" if job.dealt and split != "train" else ""
-            raise DataError(f"the {split} split is empty ({total}){way_out}", path=job.names(split))
+            raise DataError(f"the {split} split is empty ({total}){way_out}", path=shown(job.paths(split)))

@@ -60,7 +60,10 @@ def find_sources(config: TripleFilesConfig) -> Sources:
                 "there is no such folder; it is to hold train, valid and test: set dataset.path", path=folder
             )
         for role in ("entities", "relations"):
-            given[role] = given[role] or _list_in(folder, role)
+            lists = [path for path in names_in(folder) if _stem(path) == role and _ending(path) == ".txt"]
+            if len(lists) > 1:
+                raise DataError(f"has several lists of {role}: {', '.join(path.name for path in lists)}", path=folder)
+            given[role] = given[role] or next(iter(lists), None)
         return Sources(_splits_in(folder), **given)
     files = {split: files_of(patterns) for split, patterns in config.split.files.items()}
     if config.triples:
@@ -101,14 +104,6 @@ def _splits_in(folder: Path) -> dict[str, list[Path]]:
         check_file(files[0])
         splits[split] = files
     return splits
-
-
-def _list_in(folder: Path, role: str) -> Path | None:
-    """Return the list of names of entities or relations, where there is one."""
-    files = [path for path in names_in(folder) if _stem(path) == role and _ending(path) == ".txt"]
-    if len(files) > 1:
-        raise DataError(f"has several lists of {role}: {', '.join(path.name for path in files)}", path=folder)
-    return files[0] if files else None
 
 
 def _stem(path: Path) -> str:

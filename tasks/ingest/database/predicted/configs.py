@@ -8,7 +8,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from configs.base import ConfigModel
 from configs.metric_names import MetricName, ranking_metric
-from tasks.ingest.database.moments import normalise_length, normalise_moment
+from configs.moments import normalise_as_of
+from tasks.ingest.database.moments import normalise_length
 from tasks.ingest.database.predicted.label_configs import (
     LabelConfig,
     Labels,
@@ -21,7 +22,7 @@ from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseFilesConfig
 from tasks.ingest.tables.policies import Column
 
 _TEXT_OR_NUMBER = {"type": ["string", "integer"]}
-Moment = Annotated[str, BeforeValidator(normalise_moment), WithJsonSchema(_TEXT_OR_NUMBER)]
+Moment = Annotated[str, BeforeValidator(normalise_as_of), WithJsonSchema(_TEXT_OR_NUMBER)]
 Length = Annotated[str, BeforeValidator(normalise_length), WithJsonSchema(_TEXT_OR_NUMBER)]
 
 
@@ -141,7 +142,7 @@ class LabelTableConfig(DatabaseFilesConfig, LabelConfig):
 NEWEST = "newest"
 MomentOrNewest = Annotated[
     str,
-    BeforeValidator(lambda value: NEWEST if value == NEWEST else normalise_moment(value)),
+    BeforeValidator(lambda value: NEWEST if value == NEWEST else normalise_as_of(value)),
     WithJsonSchema(_TEXT_OR_NUMBER),
 ]
 
@@ -177,7 +178,7 @@ def _as_moments(value: Any) -> Any:
 
 def _share_or_moment(value: Any) -> Any:
     if not isinstance(value, float):
-        return normalise_moment(value)
+        return normalise_as_of(value)
     if not 0 < value < 1:
         raise ValueError(f"{value:g} is neither a share between 0 and 1 nor a moment")
     return value

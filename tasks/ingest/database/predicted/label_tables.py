@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 
 from configs.errors import DataError
 from configs.moments import TimeUnit
@@ -22,7 +23,7 @@ from tasks.ingest.database.times import RowTimes
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake
-from tasks.ingest.writer import DatasetWriter
+from tasks.ingest.writer import DatasetWriter, write_ids
 from tasks.sizes import need_memory
 from tasks.storage.graph_store import ALWAYS
 
@@ -39,10 +40,10 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
     clock = RowTimes(table.time, table.form_of(table.time), table.epoch, way_out=way_out)
     reader = LabelReader(table)
-    texts = [*entities.nodes.texts(table.key), *clock.texts, *reader.texts]
+    texts = [*entities.nodes.texts(table.key), *clock.texts]
     ids, moments, labels, unknown, younger = [], [], [], 0, 0
     columns = [table.key, table.time, *reader.columns]
-    for batch in intake.batches(table, columns, texts, reader.numbers, clock.inferred):
+    for batch in intake.batches(table, columns, texts, reader.columns, clock.inferred):
         codes = entities.nodes.look_up(batch, table.key)
         if table.on_unknown_id == "error":
             way_out = "; labels.on_unknown_id: drop leaves such labels out"
@@ -110,7 +111,7 @@ def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
     predict, rows = config.predict, tables[config.predict.table]
     reader = LabelReader(predict)
     parts = []
-    for chunk in rows.chunks(reader.columns, reader.texts, reader.numbers):
+    for chunk in rows.chunks(reader.columns, (), reader.columns):
         values, wrong = reader.read(chunk.batch)
         parts.append(reader.codes(np.where(wrong[:, None], np.nan, values)))
         need_memory(16 * sum(part.size for part in parts), "the labels", "take fewer rows")
@@ -124,10 +125,6 @@ def write_own_ids(table: TableRows, writer: DatasetWriter) -> None:
 
     Rows are counted over the files end to end, from 0, with those that were left out.
     """
-    if table.nodes.index is not None:
-        return
-    numbers = np.arange(table.num_rows, dtype=np.int64)
-    if table.config.key is None and table.kept is not None:
-        numbers = np.flatnonzero(table.kept)
-    ids = {"node_id": np.arange(table.num_rows, dtype=np.int64), "original_id": numbers}
-    writer.write(f"ids/{table.name}", ids)
+    if table.nodes.index is None:
+        kept = table.kept if table.config.key is None else None
+        write_ids(writer, table.name, pa.array(np.arange(table.num_rows) if kept is None else np.flatnonzero(kept)))

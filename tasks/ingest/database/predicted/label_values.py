@@ -23,13 +23,11 @@ from tasks.ingest.database.predicted.label_configs import (
 from tasks.ingest.labels import ANY_CLASSES, LabelKind, has_label, label_codes, usual_metric, wrong_label, wrong_labels
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import is_list, numbers
-from tasks.ingest.tables.intake import not_a_number, truths
+from tasks.ingest.tables.intake import truths
 from tasks.readers.columns import is_text
 from tasks.storage.manifests import TaskHead, TaskType
 
 _SEVERAL = ("multilabel", "regression")
-_TRUTHS = ("binary", "multilabel")
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^nan$"
 
 
 class LabelFacts(NamedTuple):
@@ -64,12 +62,6 @@ class LabelReader:
         ]
         self._widths = [1] * len(self._tasks)
         self.columns = tuple(dict.fromkeys(column for one in self._tasks for column in one.columns))
-        self.numbers = tuple(
-            dict.fromkeys(column for one in self._tasks if one.task_type not in _TRUTHS for column in one.columns)
-        )
-        """Those that a CSV gives as numbers."""
-        self.texts = tuple(column for column in self.columns if column not in self.numbers)
-        """Those that it gives as texts: there, yes and no are 1 and 0."""
 
     def read(self, batch: TableBatch) -> tuple[Array, Array]:
         """Return labels, float64 (n, width) with NaN for none, and which cannot be, bool (n,), which are gathered."""
@@ -113,9 +105,7 @@ class _TaskLabels:
     def read(self, batch: TableBatch) -> tuple[Array, Array]:
         """Return labels, float64 (n, width) with NaN for none, and which cannot be, bool (n,), which are gathered."""
         parts = [self._column(batch, column) for column in self.columns]
-        if any(values is None for values in parts):
-            return np.full((batch.num_rows, 1), np.nan), np.ones(batch.num_rows, np.bool_)
-        values = np.concatenate([one for one in parts if one is not None], axis=1)
+        values = np.concatenate(parts, axis=1)
         if values.shape[1] > 1 and self.task_type not in _SEVERAL:
             batch.wrong_column(
                 self.columns[0],
@@ -126,7 +116,6 @@ class _TaskLabels:
         wrong = wrong_labels(values, self._kind)
         start = 0
         for column, one in zip(self.columns, parts, strict=True):
-            assert one is not None
             which = wrong[:, start : start + one.shape[1]]
             start += one.shape[1]
 
@@ -136,16 +125,13 @@ class _TaskLabels:
             batch.wrong(which.any(1), column, "wrong label", message)
         return values, np.asarray(wrong.any(1))
 
-    def _column(self, batch: TableBatch, column: str) -> Array | None:
-        """Return one column, float64 (n, width); None where it is text."""
-        if is_text(batch.column(column).type):
-            values = _truths(batch, column) if self.task_type in _TRUTHS else None
-            if values is not None:
-                return values
-            batch.wrong_column(
-                column, "is text; labels are numbers, and classes whole numbers from 0: give each class its number"
-            )
-            return None
+    def _column(self, batch: TableBatch, column: str) -> Array:
+        """Return one column, float64 (n, width)."""
+        cells = batch.column(column)
+        if is_text(cells.type) and not truths(cells)[1].any():
+            words = "is text; labels are numbers, and classes whole numbers from 0: give each class its number"
+            batch.wrong_column(column, words)
+            return np.zeros((batch.num_rows, 1))
         batch = _with_gaps(batch, column)
         values = numbers(batch, column, missing=True, width=self._widths.get(column), way_out="; leave the row out")
         values = values[:, None] if values.ndim == 1 else values
@@ -173,27 +159,6 @@ class _TaskLabels:
                 )
             return LabelFacts("multiclass", self._given or max(1, largest) + 1)
         return LabelFacts(self.task_type, 2 if self.task_type == "binary" else 0)
-
-
-def _truths(batch: TableBatch, column: str) -> Array | None:
-    """Return texts as numbers, float64 (n, 1), NaN where empty: yes and true are 1, no and false 0.
-
-    Other cells are gathered as mistakes; None: all are such, and it is no CSV.
-    """
-    cells, _ = truths(compute.utf8_lower(compute.utf8_trim_whitespace(batch.column(column).cast(pa.string()))))
-    is_number = compute.fill_null(compute.match_substring_regex(cells, _NUMBER), False)
-    is_csv = any(word in str(batch.path) for word in (".csv", ".tsv"))  # whose cells are all texts
-    if not is_csv and cells.null_count < len(cells) and not compute.any(is_number).as_py():
-        return None
-
-    def message(row: int) -> str:
-        cell = batch.column(column)[row].as_py().strip()
-        return f"{not_a_number(cell)}; a label is 0 or 1, no or yes, false or true"
-
-    batch.wrong(compute.and_(compute.invert(is_number), compute.is_valid(cells)), column, "is no label", message)
-    texts = compute.if_else(is_number, cells, "0")
-    values = compute.if_else(compute.is_valid(cells), texts, "nan").cast(pa.float64())
-    return np.asarray(values, np.float64)[:, None]
 
 
 def _with_gaps(batch: TableBatch, column: str) -> TableBatch:

@@ -16,16 +16,9 @@ from tasks.arrays import Array, blocks
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import length_time, time_text
 from tasks.ingest.database.predicted.label_values import LabelFacts
-from tasks.ingest.database.predicted.link_paths import Links, PositiveLinks, link_path
-from tasks.ingest.database.predicted.targets import (
-    Tasks,
-    check_end,
-    data_end,
-    moments_of,
-    presence_of,
-    refuse_empty,
-    unlabelled_moments,
-)
+from tasks.ingest.database.predicted.link_paths import link_path
+from tasks.ingest.database.predicted.linked import Links, PositiveLinks
+from tasks.ingest.database.predicted.targets import Tasks, checked_moments, presence_of, refuse_empty
 from tasks.ingest.database.relations import RelationWriter
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.intake import Intake
@@ -82,24 +75,16 @@ def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit:
 
     Raises DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
     """
-    predict = config.predict
-    assert predict.at is not None
-    assert predict.horizon is not None
-    links = read_links(config, tables)
-    present = presence_of(config, tables, unit)
-    horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
+    predict, links, present = config.predict, read_links(config, tables), presence_of(config, tables, unit)
     timed = next(tables[name] for name in links.path.tables if tables[name].time is not None)
-    end = data_end(predict, timed, unit)
-    moments = moments_of(predict.at, unit, end - horizon)
-    check_end(predict, timed, moments, horizon, unit)
-    later = unlabelled_moments(predict, moments, unit, end)
+    horizon, moments = checked_moments(predict, [timed], unit)
     targets = tables[links.path.target]
     parts: list[tuple[Array, ...]] = []
     count = without = too_young = 0
-    for moment in sorted([*moments.tolist(), *later]):
+    for moment, is_later in moments:
         there = present(moment)
         entity, target = (np.empty(0, np.int64),) * 2
-        if moment in later:
+        if is_later:
             ids, label = np.flatnonzero(there), np.full(int(there.sum()), np.nan)
         else:
             entity, target, young = _positives(links, targets, moment, horizon, new_only=predict.new_only)

@@ -5,7 +5,7 @@ Memory: 24 bytes for each row of the target's table (and of the table that says 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from tasks.ingest.database.predicted.configs import (
     TargetConfig,
 )
 from tasks.ingest.database.predicted.label_values import LabelFacts, head_of
-from tasks.ingest.database.predicted.link_paths import PositiveLinks
+from tasks.ingest.database.predicted.linked import PositiveLinks
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.labels import LabelKind, wrong_labels
 from tasks.ingest.tables.columns import numbers
@@ -56,7 +56,7 @@ class Tasks(NamedTuple):
     the moment, and `own_mean`, the mean of the entity's earlier labels that were known by then."""
 
 
-def moments_of(at: MomentsConfig, unit: TimeUnit, newest: int) -> Array:
+def _moments_of(at: MomentsConfig, unit: TimeUnit, newest: int) -> Array:
     """Return the moments, int64, ascending; `newest` is the last one that the data can tell of. Raises RecipeError."""
     option = "dataset.predict.at"
     if at.moments:
@@ -118,24 +118,16 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
 
     Raises DataError: a moment whose horizon reaches beyond the data, or at which there is nobody.
     """
-    predict = config.predict
-    assert predict.at is not None
-    assert predict.horizon is not None
-    horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
-    present, targets = presence_of(config, tables, unit), predict.computed
+    predict, targets, present = config.predict, config.predict.computed, presence_of(config, tables, unit)
     named = [tables[name] for name in dict.fromkeys(target.table for target in targets.values())]
-    end = min(data_end(predict, rows, unit) for rows in named)
-    moments = moments_of(predict.at, unit, end - horizon)
-    for rows in named:
-        check_end(predict, rows, moments, horizon, unit)
-    later = unlabelled_moments(predict, moments, unit, end)
+    horizon, moments = checked_moments(predict, named, unit)
     figures = _Figures(config, tables, horizon, unit)
     parts: list[tuple[Array, ...]] = []
-    for moment in sorted([*moments.tolist(), *later]):
+    for moment, is_later in moments:
         there = present(moment)
         last = figures.at(moment - horizon)
-        label = np.full_like(last, np.nan) if moment in later else figures.at(moment)
-        ids = np.flatnonzero(there & ((moment in later) | ~np.isnan(label).all(1)))
+        label = np.full_like(last, np.nan) if is_later else figures.at(moment)
+        ids = np.flatnonzero(there & (is_later | ~np.isnan(label).all(1)))
         if not len(ids):
             refuse_empty(predict, tables[predict.table], moment, unit, someone=bool(there.any()))
         parts.append((ids, np.full(len(ids), moment), label[ids], last[ids], figures.own_mean(moment, ids, label)))
@@ -209,17 +201,29 @@ class _Figures:
             return np.asarray(self._sum[ids] / self._count[ids], np.float32)
 
 
-def unlabelled_moments(predict: PredictConfig, moments: Array, unit: TimeUnit, end: int) -> set[int]:
-    """Return the moments of which nothing is known yet. Raises RecipeError for one that is among the others."""
+def checked_moments(
+    predict: PredictConfig, counted: Sequence[TableRows], unit: TimeUnit
+) -> tuple[int, list[tuple[int, bool]]]:
+    """Return the horizon, and the moments in ascending order with whether nothing is known of one yet.
+
+    `counted`: the tables whose rows labels are made of. Raises RecipeError and DataError.
+    """
+    assert predict.at is not None
+    assert predict.horizon is not None
+    horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
+    end = min(_data_end(predict, rows, unit) for rows in counted)
+    moments = _moments_of(predict.at, unit, end - horizon)
+    for rows in counted:
+        _check_end(predict, rows, moments, horizon, unit)
     option = "dataset.predict.unlabelled"
     later = {end if moment == NEWEST else moment_time(moment, unit, option) for moment in predict.unlabelled}
     both = sorted(later & set(moments.tolist()))
     if both:
         raise RecipeError(f"{option}: {time_text(both[0], unit)} stands in dataset.predict.at too; take it out of one")
-    return later
+    return horizon, [(moment, moment in later) for moment in sorted([*moments.tolist(), *later])]
 
 
-def data_end(predict: PredictConfig, rows: TableRows, unit: TimeUnit) -> int:
+def _data_end(predict: PredictConfig, rows: TableRows, unit: TimeUnit) -> int:
     """Return the first time of which nothing can be known: `data_end`, or the end of the newest row's day."""
     if predict.data_end is not None:
         return moment_time(predict.data_end, unit, "dataset.predict.data_end")
@@ -233,9 +237,9 @@ def data_end(predict: PredictConfig, rows: TableRows, unit: TimeUnit) -> int:
     return end_of_data(rows.newest, unit)
 
 
-def check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: int, unit: TimeUnit) -> None:
+def _check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: int, unit: TimeUnit) -> None:
     """Refuse moments whose horizon reaches beyond the newest row: what is not there yet would count as nothing."""
-    newest, end = rows.newest, data_end(predict, rows, unit)
+    newest, end = rows.newest, _data_end(predict, rows, unit)
     assert newest is not None
     late = moments[moments + horizon > end]
     if not len(late):

@@ -12,14 +12,15 @@ from configs.moments import TimeUnit
 from tasks.ingest.database.moments import DAY, end_of_data
 from tasks.ingest.database.proposal.names import (
     COUNTED,
+    IDS,
+    KEPT_UP,
     PREDICTED,
     foreign_score,
     is_birth,
-    is_id,
-    is_kept_up_to_date,
     key_score,
     time_score,
     usual_score,
+    words,
 )
 from tasks.ingest.database.proposal.tables import ColumnFacts, TableFacts, share_of_known
 from tasks.ingest.database.survey import Verdict, judge
@@ -266,15 +267,15 @@ def _kind_of(column: str, facts: ColumnFacts, guess: Guess, max_categories: int)
     verdict = judge(column, profile, is_csv=is_csv, max_categories=max_categories, has_own_time=has_time)
     if form is not None and has_time:
         verdict = Verdict("time")
-    words = profile.missing_words if is_csv and form is None else ()
-    if words:
+    missing_words = profile.missing_words if is_csv and form is None else ()
+    if missing_words:
         verdict = Verdict("number")
-        guess.missing_values = tuple(dict.fromkeys((*guess.missing_values, *words)))
+        guess.missing_values = tuple(dict.fromkeys((*guess.missing_values, *missing_words)))
     if guess.time is not None and not has_time and (form is not None or profile.forms <= {"date", "date text"}):
         verdict = Verdict("ignore", "may hold times that are later than the row's")
     if verdict.kind in ("number", "list") and profile.broken:
         verdict = Verdict("ignore", f"{profile.broken}, which a column of numbers may not hold")
-    if verdict.kind != "ignore" and is_kept_up_to_date(column):
+    if verdict.kind != "ignore" and not KEPT_UP.isdisjoint(words(column)):
         guess.notes.setdefault(column, "written again later? Then it tells of the future: ignore it")
     return verdict
 
@@ -290,7 +291,11 @@ def _ignore_ids(guess: Guess, guesses: dict[str, Guess]) -> None:
             if other.broken_key is not None and foreign_score(column, table.name, name, other.broken_key) >= 2
         ]
         is_number = verdict.kind == "number" and facts.profile.forms <= {"whole", "numeric text"}
-        is_ids = is_broken_key or (named and _may_refer(facts)) or (is_number and is_id(column))
+        is_ids = (
+            is_broken_key
+            or (named and _may_refer(facts))
+            or (is_number and not IDS.isdisjoint(words(column)[:1] + words(column)[-1:]))
+        )
         if verdict.kind == "ignore" or not is_ids:
             continue
         why = f"an id of {named[0]}, which has no key" if named and not is_broken_key else "an id, and no feature"

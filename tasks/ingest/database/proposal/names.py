@@ -12,7 +12,8 @@ def _split(text: str) -> frozenset[str]:
 
 
 _KEY_WORDS = _split("id key code no nr num number uuid guid ref pk fk sk hash")
-_IDS = _split("id uuid guid pk fk sk")
+IDS = _split("id uuid guid pk fk sk")
+"""Words that ids begin or end with; a `number` may be an amount."""
 _NO_KEY = _split("name title email mail phone description text comment url address")
 _UP = _split("parent manager boss supervisor previous predecessor root reply super")
 _FIRST = _split(
@@ -24,10 +25,11 @@ _LATER = _split(
     """updated update modified deleted closed ended end finished delivered shipped returned cancelled canceled
     expires expiry due last until valid resolved paid completed left terminated"""
 )
-_KEPT_UP = _split(
+KEPT_UP = _split(
     """total totals status last latest current lifetime ltv balance active churned count counts updated average avg
     rank"""
 )
+"""Words of figures and states that are written again later, which tell of the future."""
 _PEOPLE_TEXT = """
     customer user account client patient member subscriber person people driver employee seller student supplier
     vendor player applicant borrower card policy device machine product item
@@ -83,12 +85,6 @@ def key_score(column: str, table: str, place: int) -> int:
     return 1 if place == 0 else 0
 
 
-def is_id(column: str) -> bool:
-    """Whether a column is called an id: `type_id`, `pk_order`; a `number` may be an amount."""
-    column_words = words(column)
-    return bool(column_words) and bool(_IDS & {column_words[0], column_words[-1]})
-
-
 def foreign_score(column: str, table: str, target: str, key: str) -> int:
     """Return how much a column is called like a foreign key to a table. 0: not at all; 3: it can hardly be another."""
     column_words, row, named = words(column), entity(target), words(key)
@@ -127,11 +123,6 @@ def is_birth(column: str) -> bool:
     """Whether a column is called like when somebody was born: a poor time of a row, and known from its start."""
     column_words = words(column)
     return bool(set(column_words) & {"birthday", "born", "dob"}) or "birth" in "".join(column_words)
-
-
-def is_kept_up_to_date(column: str) -> bool:
-    """Whether a column is called like a figure or state that is written again later: it would tell of the future."""
-    return bool(set(words(column)) & _KEPT_UP)
 
 
 def usual_score(table: str, usual: list[str]) -> int:
