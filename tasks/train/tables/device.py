@@ -17,7 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from models.kernels.tables.device_tables import DeviceTable
-from models.vectors.base import DeviceMeeting, DeviceSamples
+from models.vectors.base import DeviceMeeting, Samples
 from tasks.arrays import Array
 from tasks.counter_random import bits
 from tasks.sampling.neighborhoods.neighbors import derive_key
@@ -127,7 +127,7 @@ class DeviceStepper:
         # Slices of keys and rates then begin at 16 bytes; Triton compiles kernels once more for others.
         return count // 4 * 4 or count
 
-    def _samples(self, centres: Tensor, contexts: Tensor, counts: Tensor, keys: Tensor, block: int) -> DeviceSamples:
+    def _samples(self, centres: Tensor, contexts: Tensor, counts: Tensor, keys: Tensor, block: int) -> Samples:
         """Draw the negatives of chunks, rows (C, n), in a block of contexts."""
         from tasks.sampling.device.alias_triton import draw_many
 
@@ -135,9 +135,9 @@ class DeviceStepper:
         options = self.objective.options
         drawn = centres.new_empty((chunks, -(-room // options.shared_negatives), options.negatives))
         draw_many(self._negatives[block], keys, drawn.view(chunks, -1))
-        return DeviceSamples(centres, contexts, drawn, counts)
+        return Samples(centres, contexts, drawn, counts)
 
-    def _learn(self, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int) -> None:
+    def _learn(self, tables: DeviceMeeting, samples: Samples, rates: Tensor, noise: int) -> None:
         self.objective.model.learn_on_device(self.objective.options, tables, samples, rates, noise)
 
 
