@@ -110,7 +110,7 @@ def run(
     args: argparse.Namespace, graph: Parent, loader: str, options: tuple[str, ...], ranks: int, seed: int
 ) -> dict[str, float]:
     """Train and measure; returns accuracies in percent."""
-    from tasks.evaluators.making import make_evaluator
+    from tasks.evaluators.several import make_evaluator
     from tasks.inference.predictor import Predictor
     from tasks.train.state.checkpoint import load_model
 

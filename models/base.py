@@ -145,22 +145,6 @@ class GraphModel(nn.Module):
         """
         return False
 
-    @property
-    def convolves_padded(self) -> bool:
-        """Whether convolutions leave rows and edges alone that are not there (`Block.num_there`)."""
-        return False
-
-    def why_not_padded(self) -> str | None:
-        """Return why the model cannot compute over rows that are not there; None: it can, on numeric features."""
-        config = self.config
-        if not self.convolves_padded:
-            return f"model.name={config.name} with these options computes over whole batches only"
-        if not self.encoder.reads_numbers_only:
-            return "the model reads more of nodes than numeric features"
-        if config.norm == "batch" and (config.norm_first or config.feed_forward):
-            return "model.norm=batch counts all rows in model.norm_first and model.feed_forward"
-        return None
-
     # ---- what loaders and inference read
 
     @property

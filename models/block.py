@@ -128,9 +128,6 @@ class Block(Movable):
     """
     num_drawn: int | None = None
     """How many edges the mean is of, where the CPU knows that: counting them on a GPU would wait for it."""
-    num_there: Tensor | None = None
-    """int64 (1,): how many destinations there are, where the arrays have room for more: rows and edges behind them mean
-    nothing, `indices` holds num_src there, and the CPU knows neither number. None: all are there."""
     symmetric: bool = False
     """Whether each edge comes with its reverse, which saves the transpose."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
@@ -138,10 +135,7 @@ class Block(Movable):
     _cache: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        is_padded = self.num_there is not None
-        self.adjacency = Adjacency(
-            self.indptr, self.indices, self.num_src, symmetric=self.symmetric, is_padded=is_padded
-        )
+        self.adjacency = Adjacency(self.indptr, self.indices, self.num_src, symmetric=self.symmetric)
 
     @property
     def num_dst(self) -> int:

@@ -203,6 +203,9 @@ class DeepConfig(ModelConfig):
 class RgcnConfig(ModelConfig):
     """R-GCN: a map for each relation, and for each node type's features; for graphs with several types of them."""
 
+    num_bases: int | None = Field(default=None, ge=1, le=65_536)
+    """Maps of relations are combinations of so many; null: each relation has its own."""
+
 
 @MODELS.options("mlp", "gnn.mlp")
 class MlpConfig(ModelConfig):

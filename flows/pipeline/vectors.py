@@ -10,11 +10,11 @@ from prefect.cache_policies import NO_CACHE
 from configs.schema import Recipe
 from flows.pipeline.shards import make_map_shards
 from flows.records.tables import stage_text
-from flows.terminal.progress import ReporterListener
+from flows.terminal.progress import RunListener
 from tasks.calls import StageRecord
 from tasks.publish.vectors import provide_vectors
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS
+from tasks.storage.outcomes import VECTORS
 
 
 class Use(Protocol):
@@ -24,14 +24,14 @@ class Use(Protocol):
     home: Home
 
     @property
-    def listener(self) -> ReporterListener:
+    def listener(self) -> RunListener:
         """Who hears how it goes."""
 
 
 @task(name=VECTORS, task_run_name=VECTORS, persist_result=False, cache_policy=NO_CACHE)
-def make_vectors(use: Use, ingest: str | None) -> None:
-    """Make the vectors that features are taken from, as far as the home lacks them; `ingest` is the data's key."""
+def make_vectors(use: Use) -> None:
+    """Make the vectors that features are taken from, as far as the home lacks them."""
     use.listener.begin(VECTORS)
     shards = make_map_shards(use.recipe.preprocess)
-    for outcome in provide_vectors(use.recipe, use.home, use.listener, shards, ingest):
+    for outcome in provide_vectors(use.recipe, use.home, use.listener, shards):
         use.listener.end(VECTORS, f"{stage_text(StageRecord.of(outcome))}, of {outcome.manifest.recipe}")

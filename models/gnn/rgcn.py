@@ -1,4 +1,4 @@
-"""Relational GCN (Schlichtkrull et al., ESWC 2018, https://arxiv.org/abs/1703.06103, equation 2)."""
+"""Relational GCN (Schlichtkrull et al., ESWC 2018, https://arxiv.org/abs/1703.06103, equations 2 and 3)."""
 
 from __future__ import annotations
 
@@ -32,24 +32,27 @@ def by_relation(block: Block, num_relations: int) -> list[Adjacency]:
 
 
 class RelationalConv(nn.Module):
-    """y_v = W_0 x_v + sum_r W_r mean_{u in N_r(v)} x_u + b.
+    """y_v = W_0 x_v + sum_r W_r mean_{u in N_r(v)} x_u + b; W_r is free, or sum_b a_rb V_b of a few bases V.
 
     One sparse product a relation; no messages are stored. Sampled neighbours are averaged as they are.
     """
 
-    def __init__(self, in_dim: int, out_dim: int, num_relations: int) -> None:
+    def __init__(self, in_dim: int, out_dim: int, num_relations: int, num_bases: int | None) -> None:
         super().__init__()
+        self.num_relations = num_relations
         self.own = Linear(in_dim, out_dim)
-        self.maps = nn.Parameter(torch.empty(num_relations, in_dim, out_dim))
-        for matrix in self.maps:
+        self.maps = nn.Parameter(torch.empty(num_bases or num_relations, in_dim, out_dim))
+        self.coefficients = nn.Parameter(torch.empty(num_relations, num_bases)) if num_bases else None
+        for matrix in [*self.maps] if self.coefficients is None else [*self.maps, self.coefficients]:
             nn.init.xavier_uniform_(matrix)
         self.map_first = out_dim < in_dim
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
         y: Tensor = self.own(own_rows(block, x))
-        relations = block.cached("by_relation", lambda: by_relation(block, len(self.maps)))
-        for adj, matrix in zip(relations, self.maps, strict=True):
+        relations = block.cached("by_relation", lambda: by_relation(block, self.num_relations))
+        maps = self.maps if self.coefficients is None else torch.einsum("rb,bio->rio", self.coefficients, self.maps)
+        for adj, matrix in zip(relations, maps, strict=True):
             scale = adj.degree_scale()
             if self.map_first:  # aggregate whichever side is narrower
                 y = y + weighted_sum(adj, x @ matrix, target_scale=scale)
@@ -71,4 +74,4 @@ class Rgcn(GraphModel):
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""
-        return RelationalConv(in_dim, out_dim, self.facts.num_edge_types)
+        return RelationalConv(in_dim, out_dim, self.facts.num_edge_types, self.config.num_bases)

@@ -95,8 +95,6 @@ class NodeEncoder(nn.Module):
         self.activation = Activation(activation) if activation else nn.Identity()
         self.is_plain = bool(facts.feature_dim) and not (mapped or labels or dropout or activation)
         """Whether the result is the numeric features as they are."""
-        self.reads_numbers_only = bool(facts.feature_dim) and not (typed or facts.categories or labels)
-        """Whether a row of the result is made of its own numeric features alone."""
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return (n, out_dim)."""

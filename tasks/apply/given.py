@@ -16,7 +16,7 @@ from configs.errors import DataError
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, ids
 from tasks.ingest.tables.files import TableFiles
-from tasks.readers.columns import first_not_whole, is_text, to_int64
+from tasks.readers.columns import first_not_whole, is_text
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 
@@ -74,11 +74,6 @@ def _pattern(text: str) -> str:
     return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 
-def file_columns(path: Path) -> list[str]:
-    """Return the names of a file's columns. Raises DataError."""
-    return TableFiles((str(path),)).column_names()
-
-
 def read_rows(path: Path, column: str = "row") -> Array | None:
     """Return the rows' numbers in a file of ids, int64 (n,), -1 for cells that are none; None without such a column.
 
@@ -117,7 +112,7 @@ def naming(path: Path, column: str) -> Iterator[None]:
 def _called(path: Path, column: str) -> str:
     """Return what a file calls the column that `read_ids` takes for `column`, one of a pair or alone."""
     asked = [column] if column not in _PAIR else _PAIR
-    there = file_columns(path)
+    there = TableFiles((str(path),)).column_names()
     name = column if set(asked) <= set(there) else there[asked.index(column)]
     return column if name.isdecimal() else name  # lists of lines have no names
 
@@ -127,7 +122,7 @@ def _of_kind(batch: TableBatch, column: str, texts: bool) -> pa.Array:
     if texts or not is_text(cells.type):
         return cells.cast(pa.string()) if texts else cells
     try:
-        return to_int64(cells)
+        return cells.cast(pa.int64())
     except pa.ArrowInvalid:
         row = first_not_whole(cells)
         text = cells[row].as_py()

@@ -1,10 +1,8 @@
-"""A preprocessed graph as a file for DGL or PyG, which the data sets `dgl` and `pyg` read again.
+"""A preprocessed graph as a file for DGL or PyG, which the data sets `dgl` and `pyg` read again, in their names.
 
-DGL's is made by `dgl.save_graphs`; PyG's is what `HeteroData.to_dict()` or `Data.to_dict()` gives, by `torch.save`:
-plain dictionaries of tensors, which torch reads with weights_only=True and which no version of PyG outgrows. Fields
-have the names that the data sets look for; of DGL: `feat`, `feat_cat`, `label`, `weight`, `time`, `train_mask`,
-`val_mask`, `test_mask`, `original_id`. Labels and masks of graphs, and the pairs of link tasks (`train_edges`,
-`valid_negative`, ...), are named tensors of the file. Edges are those that messages pass along, in CSC order.
+PyG's is what `HeteroData.to_dict()` or `Data.to_dict()` gives, by `torch.save`: plain dictionaries of tensors, which no
+version of PyG outgrows. Edges are those that messages pass along, in CSC order; labels and masks of graphs, and the
+pairs of link tasks (`train_edges`, `valid_negative`, ...), are named tensors of the file.
 """
 
 from __future__ import annotations
@@ -18,11 +16,10 @@ import pyarrow as pa
 
 from configs.errors import DataError
 from models.dgl.adapter import PlainGraph, save_graphs
-from tasks.storage.array_names import array_of_type
 from tasks.storage.artifacts import empty_draft, output_errors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import Array, GraphStore, array_of_type
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import SPLITS, GraphManifest, TypeColumns
 
@@ -42,15 +39,11 @@ _ONE = ("_N", "_E", "_N")
 def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str, int]:
     """Write a preprocessed graph as a file, whole or not at all; returns how many nodes, edges and graphs.
 
-    The file is made in memory. `dataset`, which the graph was made of, has the users' ids.
-
-    Raises:
-        RecipeError: DGL is not installed.
-        DataError: ids that are too long for a tensor.
-        StageError: the disk is full.
+    The file is made in memory. `dataset`, which the graph was made of, has the users' ids. Raises RecipeError: DGL is
+    not installed; DataError: ids that are too long for a tensor; StageError: the disk is full.
     """
     manifest = store.manifest
-    labels = _pairs(store)
+    labels = {name: _tensor(store[name]) for name in _PAIRS if name in store}
     ids = IdMap(store, dataset)
     if manifest.split_rows.are_graphs:
         count = manifest.num_graphs
@@ -87,13 +80,9 @@ def write_pyg(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
             src, dst = edges[1], torch.repeat_interleave(torch.arange(len(edges[0]) - 1), edges[0].diff())
         data = {_OF_EDGES.get(name, name): value for name, value in graph.edata[triplet].items()}
         stores[triplet] = {"edge_index": torch.stack([src, dst]), **data}
-    content: dict[Any, Any] = {**stores["_N"], **stores[_ONE], **_pairs(store)} if one else stores
+    pairs = {name: _tensor(store[name]) for name in _PAIRS if name in store}
+    content: dict[Any, Any] = {**stores["_N"], **stores[_ONE], **pairs} if one else stores
     return _write(manifest, path, lambda draft: torch.save(content, draft))
-
-
-def _pairs(store: GraphStore) -> dict[str, Tensor]:
-    """Return the pairs of a link task's splits."""
-    return {name: _tensor(store[name]) for name in _PAIRS if name in store}
 
 
 def _write(manifest: GraphManifest, path: Path, write: Callable[[Path], None]) -> dict[str, int]:
@@ -177,11 +166,12 @@ def _fields(store: GraphStore, names: dict[str, str], rows: Any, of: TypeColumns
 
 def _own_features(store: GraphStore, kind: str, nodes: Array) -> dict[str, Tensor]:
     """Return the features of nodes of a type that has matrices of its own."""
-    tables = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
-    if all(table is None for table in tables.values()):
+    own = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
+    tables = {name: table for name, table in own.items() if table is not None}
+    if not tables:
         return {}
     rows = store["node_ids"][nodes] - store.manifest.type_offsets[store.manifest.node_types.index(kind)]
-    return {name: _tensor(table[rows]) for name, table in tables.items() if table is not None}
+    return {name: _tensor(table[rows]) for name, table in tables.items()}
 
 
 def _targets(store: GraphStore, nodes: Array) -> dict[str, Tensor]:

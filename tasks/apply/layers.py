@@ -17,13 +17,13 @@ from models.kernels.processor import instructions
 from tasks.apply.model.files import MODEL, WEIGHTS
 from tasks.apply.model.published import Published
 from tasks.calls import load_stage, mark_used
-from tasks.inference.former_layers import FormerLayers, KeepJob
+from tasks.inference.opened import FormerLayers, KeepJob
 from tasks.kinds.of import kind_named
 from tasks.processes.code_version import code_digest, code_version
 from tasks.stage import Listener, Parent
 from tasks.storage.artifacts import ArtifactStore, artifact_key, describe_files, disk_errors, file_digest, file_lock
 from tasks.storage.home import Home
-from tasks.storage.manifests import LAYERS, LayersManifest
+from tasks.storage.outcomes import LAYERS, LayersManifest
 from tasks.train.job import OWN_MODEL
 
 _VERSION = 2
@@ -97,7 +97,14 @@ def keeping(
 
     Raises StageError where the home's disk is full.
     """
-    store, config = ArtifactStore(home), _config(published)
+    store = ArtifactStore(home)
+    paths = (published.folder / name for name in (WEIGHTS, MODEL, OWN_MODEL))
+    config = {  # what outputs follow from beside the graph: the model's files, and who computes
+        "model": {path.name: file_digest(path) for path in paths if path.exists()},
+        "libraries": {name: version(name) for name in _LIBRARIES if find_spec(name)},
+        "processor": hashlib.sha256("\n".join(instructions()).encode()).hexdigest()[:16],
+        "code": code_digest(),
+    }
     digests = {name: parent.manifest.digest for name, parent in parents.items()}
     key = artifact_key(LAYERS, _VERSION, config, digests)
     work = store.work_folder(LAYERS, key)
@@ -116,15 +123,6 @@ def keeping(
             yield Keeping(store, key, config, parents, published.name, as_of, job, former)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-
-
-def _config(published: Published) -> dict[str, Any]:
-    """Return what outputs follow from beside the graph: the model's files, and who computes."""
-    paths = (published.folder / name for name in (WEIGHTS, MODEL, OWN_MODEL))
-    files = {path.name: file_digest(path) for path in paths if path.exists()}
-    libraries = {name: version(name) for name in _LIBRARIES if find_spec(name)}
-    processor = hashlib.sha256("\n".join(instructions()).encode()).hexdigest()[:16]
-    return {"model": files, "libraries": libraries, "processor": processor, "code": code_digest()}
 
 
 def _load(store: ArtifactStore, key: str, *, deep: bool = False) -> LayersManifest | None:
@@ -146,30 +144,27 @@ def _newest(store: ArtifactStore, config: dict[str, Any], partition: str) -> Lay
     for one in sorted((one for one in kept if one is not None), key=lambda one: one.created_at, reverse=True):
         if one.config != config or one.partition == partition:
             continue
-        is_there = all(store.folder(name, key).is_dir() for name, key in _graph(one))
-        if is_there and _load(store, one.key, deep=True) is not None:
+        graph = store.folder("ingest", one.ingest), store.folder("partition", one.partition)
+        if all(folder.is_dir() for folder in graph) and _load(store, one.key, deep=True) is not None:
             return one
     return None
-
-
-def _graph(manifest: LayersManifest) -> list[tuple[str, str]]:
-    return [("ingest", manifest.ingest), ("partition", manifest.partition)]
 
 
 def _places(store: ArtifactStore, former: LayersManifest | None) -> FormerLayers | None:
     """Return where an earlier graph's layers lie, verified; None where they or the graph are damaged."""
     if former is None:
         return None
-    try:
-        loaded = [store.load(name, key, load_stage(name).manifest) for name, key in _graph(former)]
-    except IntegrityError:
-        return None
-    if None in loaded:
-        return None
-    ingest, partition = (store.folder(name, key) for name, key in _graph(former))
-    mark_used(ingest)  # both are needed as long as the layers are
-    mark_used(partition)
-    return FormerLayers(store.folder(LAYERS, former.key), partition, ingest)
+    folders = {}
+    for name, key in (("ingest", former.ingest), ("partition", former.partition)):
+        try:
+            if store.load(name, key, load_stage(name).manifest) is None:
+                return None
+        except IntegrityError:
+            return None
+        folders[name] = store.folder(name, key)
+    for folder in folders.values():
+        mark_used(folder)  # both are needed as long as the layers are
+    return FormerLayers(store.folder(LAYERS, former.key), folders["partition"], folders["ingest"])
 
 
 def describe_kept(kept: dict[str, Any]) -> str:

@@ -25,7 +25,6 @@ from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.kinds.base import MEASURED, TaskRows
 from tasks.kinds.of import kind_of
-from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.supervise import finish_job, report_progress
@@ -132,9 +131,8 @@ class ModelsMeasured:
     def run(self) -> dict[str, Any]:
         """Measure; with `publish` that control alone.
 
-        Returns:
-            `rows`, how many of them are `telling`, `left_out` (whether rows were), for each model its `value`, of
-            those behind the first with an `interval` (`Draws.interval`), or `why_not` and `other_graph`; `controls`.
+        Returns: `rows`, how many of them are `telling`, `left_out` (whether rows were), for each model its `value`, of
+        those behind the first with an `interval` (`Draws.interval`), or `why_not` and `other_graph`; `controls`.
         """
         if self.job.publish:
             self._write_control(self.job.models[0].model, self.job.publish)
@@ -150,7 +148,12 @@ class ModelsMeasured:
                     {"why_not": " ".join(str(error).split()), "other_graph": isinstance(error, OtherGraphError)}
                 )
             report_progress(number, len(self.job.models), "models", "measured")
-        controls = self._controls() if self.job.controls else {}
+        controls: dict[str, float] = {}
+        if self.job.controls:  # on all rows
+            prediction, metric = self._predict(self.first, self.job.models[0]), self.job.metric
+            with fitted_controls(self.kind, self.first, self.job.work) as fitted:
+                for name, values in fitted.measured(MEASURED, prediction, self.measuring.measure):
+                    controls |= {name: values[metric]} if metric in values else {}
         return {
             "models": outcomes,
             "rows": len(self.rows.items),
@@ -161,24 +164,12 @@ class ModelsMeasured:
 
     def _write_control(self, folder: Path, name: str) -> None:
         """Fit a control as evaluation did, and write it in the place of the model."""
-        from dataclasses import asdict
-
-        from tasks.apply.model.files import MODEL, WEIGHTS, write_tensors
-        from tasks.controls.published import description, state_tensors, write_trees
+        from tasks.apply.model.files import write_control
 
         with fitted_controls(self.kind, self.first, self.job.work) as controls:
             state, trees = controls.state(name, self.job.metric)
         facts = replace(graph_facts(self.first.store.manifest), out_dim=self.first.model.facts.out_dim)
-        write_trees(folder, trees)
-        write_tensors(folder / WEIGHTS, state_tensors(state), ("format", "pt"))
-        write_atomic(folder / MODEL, description(name, asdict(facts)))
-
-    def _controls(self) -> dict[str, float]:
-        """Return the metric of each control that has one, on all rows."""
-        prediction = self._predict(self.first, self.job.models[0])
-        with fitted_controls(self.kind, self.first, self.job.work) as controls:
-            measured = dict(controls.measured(MEASURED, prediction, self.measuring.measure))
-        return {name: values[self.job.metric] for name, values in measured.items() if self.job.metric in values}
+        write_control(folder, name, facts, state, trees)
 
     def _first(self) -> tuple[float, bool]:
         """Measure the first model without the rows left out, or on all rows where the metric is not defined so."""

@@ -11,7 +11,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from models.kernels.threads import num_threads
 from models.layout.base import LayoutModel
-from tasks.apply.mapped_data import MappedData
+from tasks.apply.job import MappedData
 from tasks.arrays import Array
 from tasks.inference.opened import Opened
 from tasks.kinds.points.columns import OF_EDGES, point_columns
@@ -32,17 +32,10 @@ def write_placed(opened: Opened, model: LayoutModel, mapped: MappedData, work: P
 
     Raises DataError: vectors that cannot be compared, or a graph without a node of the layout.
     """
-    store = GraphStore.open(mapped.graph)
+    store, dataset = GraphStore.open(mapped.graph), DatasetStore.open(mapped.dataset)
     points = np.asarray(model.table)
-    if NEIGHBORS in store.manifest.report:
-        return _write_vectors(opened, model, store, DatasetStore.open(mapped.dataset), points, work, seed)
-    return _write_nodes(opened, store, DatasetStore.open(mapped.dataset), points, work, seed)
-
-
-def _write_vectors(
-    opened: Opened, model: LayoutModel, store: GraphStore, dataset: DatasetStore, points: Array, work: Path, seed: int
-) -> tuple[str, int]:
-    """Write all points: those of the layout first."""
+    if NEIGHBORS not in store.manifest.report:
+        return _write_nodes(opened, store, dataset, points, work, seed)
     metric, feat = store.manifest.report[NEIGHBORS]["metric"], opened.store["feat"]
     threads = num_threads()
     new = place_vectors(feat, store["feat"], points, model.config, metric=metric, seed=seed, threads=threads)

@@ -15,11 +15,8 @@ def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: S
     """Return a partition's artifact of ingested data as the model reads it; what is there is found.
 
     The model's `preprocess` and `partition` sections and fitted transforms are taken, and of `recipe` the moment and
-    which components stay.
-
-    Raises:
-        UserError: the model cannot read such data.
-        StageError: the disk is full, say; that says nothing about the model.
+    which components stay. Raises UserError: the model cannot read such data; StageError: the disk is full, say; that
+    says nothing about the model.
     """
     trained = published.recipe
     spread = {name: getattr(recipe.preprocess, name) for name in recipe.preprocess.runtime_fields}

@@ -17,9 +17,8 @@ from configs.layout_options import LayoutOptions
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import CompletionRequest
-from tasks.apply.job import ServeJob
+from tasks.apply.job import MappedData, ServeJob
 from tasks.apply.layers import keeping
-from tasks.apply.mapped_data import MappedData
 from tasks.apply.model.needs import label_columns, label_order
 from tasks.apply.model.published import Published
 from tasks.apply.threshold import split_threshold, threshold_of
@@ -68,11 +67,9 @@ class OutputRequest:
     def placed(self, stem: str, task: str) -> OutputRequest:
         """Return it with where to write and the format; `stem` is the name where none is given.
 
-        Completions of a query on the command line are shown where no file is named: then `output` stays None.
-
-        Raises:
-            RecipeError: a place or a format that cannot be, or what a model of the task has no use for.
-            DataError: a file of ids that cannot be read.
+        Completions of a query on the command line are shown where no file is named: then `output` stays None. Raises
+        RecipeError: a place or a format that cannot be, or what a model of the task has no use for; DataError: a file
+        of ids that cannot be read.
         """
         completes = self.what == "predictions" and kind_named(task).asked_by == "queries"
         is_shown = completes and not (self.output or self.format or self.given)
@@ -158,12 +155,9 @@ def write_outputs(
 ) -> dict[str, Any]:
     """Score in a process of its own and put the files in place, whole or not at all; says what was written.
 
-    The request is one that was `placed`, the recipe batch size, device and threads, `parents` `ingest` and
-    `partition`.
-
-    Raises:
-        UserError: ids that the data has not, or a graph that does not fit the model.
-        StageError: the process died, or the disk is full.
+    The request is one that was `placed`, the recipe batch size, device and threads, `parents` `ingest` and `partition`.
+    Raises UserError: ids that the data has not, or a graph that does not fit the model; StageError: the process died,
+    or the disk is full.
     """
     assert request.what != "model"
     ingest, graph = parents["ingest"], parents["partition"]

@@ -7,6 +7,7 @@ with it.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from tasks.apply.completion.names import EntityNames
-from tasks.apply.given import check_known, file_columns, ids_are_texts, naming, read_ids, read_rows
+from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.job import ServeJob
 from tasks.apply.model.fit import check_facts, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows as find_learnt_rows
@@ -26,6 +27,7 @@ from tasks.apply.vector_files.writers import MatrixVectors, open_vectors
 from tasks.inference.opened import open_model
 from tasks.inference.predictor import evaluating, no_vectors
 from tasks.inference.rule import Rule
+from tasks.ingest.tables.files import TableFiles
 from tasks.kinds.base import finite
 from tasks.kinds.judged import FILE_NAME, Deciding
 from tasks.kinds.of import kind_of
@@ -69,7 +71,7 @@ class Serving:
             from tasks.inference.keeping import keep_outputs
 
             kept = self.predictor.kept = keep_outputs(self.model, self.opened, self.job.keep, self.job.work)
-            return {**self._write(), "kept": kept.told.record()}
+            return {**self._write(), "kept": asdict(kept.told)}
 
     def _write(self) -> dict[str, Any]:
         """Write what is wanted."""
@@ -79,7 +81,12 @@ class Serving:
         if what == "relations":
             return self._write_relations()
         if what == "predictions" and self.kind.asked_by == "queries":
-            return self._complete()
+            from tasks.apply.completion.worker import Completion
+
+            completion = Completion(self.opened, self.job.asked, self.job.given.get("queries"))
+            if self.job.is_shown:
+                return completion.rows()
+            return completion.write(self.job.work / file_name(f"predictions{COMPLETION_ENDINGS[self.job.format]}"))
         items = self._asked(self.kind.vectors_of if what == "embeddings" else self.kind.asked_by)
         if not len(items):
             raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
@@ -110,15 +117,9 @@ class Serving:
             return self._graphs()
         if what == "pairs":
             return self._pairs()
-        return self._all_entities() if self._mixes_types else self._nodes(self._node_type())
-
-    @property
-    def _mixes_types(self) -> bool:
-        """Whether entities of all types are wanted, which are called `TYPE:ID`."""
-        return self.kind.mixes_types and self.job.node_type is None and len(self.manifest.node_types) > 1
-
-    def _all_entities(self) -> Array:
         path, types = self.job.given.get("nodes"), self.manifest.node_types
+        if not self._mixes_types:
+            return self._nodes(path)
         if path is None:
             return np.concatenate([self.ids.nodes_of_type(kind) for kind in types])
         [texts] = read_ids(path, {"id": True})
@@ -127,41 +128,35 @@ class Serving:
             texts, lambda row, message: DataError(f"{texts[row].as_py()!r} {message}", path=path, row=row)
         )
 
-    def _node_type(self) -> str:
-        node_type, types = self.job.node_type or self.manifest.target_type, self.manifest.node_types
-        if node_type not in types:
-            raise RecipeError(
-                f"no node type {node_type!r}{did_you_mean(node_type, types)}; there are {', '.join(types)}"
-            )
+    @property
+    def _mixes_types(self) -> bool:
+        """Whether entities of all types are wanted, which are called `TYPE:ID`."""
+        return self.kind.mixes_types and self.job.node_type is None and len(self.manifest.node_types) > 1
+
+    def _nodes(self, path: Path | None) -> Array:
+        """Return the nodes wanted, int64 (n,): those given in a file, in their order, else all of a type."""
+        kind, types = self.job.node_type or self.manifest.target_type, self.manifest.node_types
+        if kind not in types:
+            raise RecipeError(f"no node type {kind!r}{did_you_mean(kind, types)}; there are {', '.join(types)}")
         # A model that samples around each row, as of its moment, has vectors of no other rows.
-        if self.model.facts.fanouts and node_type != self.manifest.target_type:
+        if self.model.facts.fanouts and kind != self.manifest.target_type:
             raise RecipeError(
                 f"{self.model.config.name} has vectors of what it predicts, which are {self.manifest.target_type}, and "
-                f"not of {node_type}: leave --node-type out"
+                f"not of {kind}: leave --node-type out"
             )
-        return node_type
-
-    def _nodes(self, kind: str) -> Array:
-        """Return the nodes wanted, int64 (n,): those given, in their order, else all of a type."""
-        path = self.job.given.get("nodes")
         if path is None:
             return self.ids.nodes_of_type(kind)
-        ids = self._read_nodes(path, f"ids/{kind}")
+        columns = TableFiles((str(path),)).column_names()
+        # Entities at moments may stand there as two columns, as predictions have them.
+        if at_moments(self.dataset, f"ids/{kind}") and "id" not in columns and set(AT_MOMENTS) <= set(columns):
+            entity, moment = read_ids(path, dict.fromkeys(AT_MOMENTS, True))
+            ids = pc.binary_join_element_wise(entity, moment, "@")
+        else:
+            [ids] = self._read_id_file(path, id=f"ids/{kind}")
         with naming(path, "id"):
             nodes = self.ids.find(ids, kind, read_rows(path))
         check_known(path, "id", ids, nodes)
         return nodes
-
-    def _read_nodes(self, path: Path, table: str) -> pa.Array:
-        """Return the ids of a file; entities at moments may stand there as two columns, as predictions have them."""
-        if (
-            at_moments(self.dataset, table)
-            and "id" not in (names := file_columns(path))
-            and set(AT_MOMENTS) <= set(names)
-        ):
-            entity, moment = read_ids(path, dict.fromkeys(AT_MOMENTS, True))
-            return pc.binary_join_element_wise(entity, moment, "@")
-        return self._read_id_file(path, id=table)[0]
 
     def _graphs(self) -> Array:
         path = self.job.given.get("graphs")
@@ -229,14 +224,6 @@ class Serving:
             as_csv(work / FILE_NAME, work / file_name(f"predictions{ending}"))
             return {"files": [f"predictions{ending}"], "classes": job.classes}
         return {"files": [FILE_NAME], "classes": job.classes}
-
-    def _complete(self) -> dict[str, Any]:
-        from tasks.apply.completion.worker import Completion
-
-        completion = Completion(self.opened, self.job.asked, self.job.given.get("queries"))
-        if self.job.is_shown:
-            return completion.rows()
-        return completion.write(self.job.work / file_name(f"predictions{COMPLETION_ENDINGS[self.job.format]}"))
 
     def _write_relations(self) -> dict[str, Any]:
         """Write the rows of relations under their names; one that has a row for its way back has that as NAME^-1."""

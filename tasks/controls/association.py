@@ -43,16 +43,15 @@ class AssociationControl:
         return TripleRanks.joined([self._side(triples, side) for side in SIDES])
 
     def _side(self, triples: RankedTriples, side: Side) -> TripleRanks:
-        own, other = (0, 1) if side == "head" else (1, 0)
-        truth, given = (np.asarray(triples.edges[:, end], np.int64) for end in (own, other))
+        end = 0 if side == "head" else 1
+        truth, given = (np.asarray(triples.edges[:, place], np.int64) for place in (end, 1 - end))
         out = np.zeros((3, len(truth)), np.int64)
         asked = self._train.by_head if side == "tail" else self._train.by_tail
         lists = *self._has[0], *self._has[1], self._train.by_head, self._train.by_tail, asked
         parts = list(blocks(len(truth), _ROWS_AT_A_TIME))
-        known = Known.none(len(truth))
-        candidates = None
+        known, candidates = Known.none(len(truth)), None
         if triples.candidates is not None:
-            candidates = np.asarray(triples.candidates[:, :, own], np.int64)
+            candidates = np.asarray(triples.candidates[:, :, end], np.int64)
         else:
             known = known_of(self._splits.known, given, triples.relations, side)
 

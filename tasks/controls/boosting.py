@@ -44,19 +44,28 @@ class Boosted:
 
 
 @dataclass(frozen=True)
+class BoostedColumns:
+    """Trees for each of several labels, or for one."""
+
+    columns: tuple[Boosted, ...]
+
+    def __call__(self, x: Array) -> Array:
+        """Score rows (n, D): float32 (n, T)."""
+        return np.concatenate([column(x) for column in self.columns], axis=1)
+
+
+@dataclass(frozen=True)
 class LabelledRows:
-    """Rows with labels."""
+    """Rows with labels: x float32 (n, D), NaN where a cell is empty, and label (n,) or (n, T), a class or a number."""
 
     x: Array
-    """float32 (n, D); NaN: empty."""
     label: Array
-    """(n,) or (n, 1): a class, -1 for none, or a number, NaN for none."""
 
     def known(self) -> tuple[Array, Array]:
-        """Return those that have a label: x and float64 (n,)."""
+        """Return those that have a label, of one column: x and float64 (n,). A class of -1 is none, and so is NaN."""
         label = self.label.reshape(len(self.x)).astype(np.float64)
-        some = ~np.isnan(label) if self.label.dtype.kind == "f" else label >= 0
-        return self.x[some], label[some]
+        labelled = ~np.isnan(label) if self.label.dtype.kind == "f" else label >= 0
+        return self.x[labelled], label[labelled]
 
 
 @dataclass(frozen=True)
@@ -69,23 +78,10 @@ class Goal:
     threads: int
 
 
-@dataclass(frozen=True)
-class BoostedColumns:
-    """Trees for each of several labels."""
-
-    columns: tuple[Boosted, ...]
-
-    def __call__(self, x: Array) -> Array:
-        """Score rows (n, D): float32 (n, T)."""
-        return np.concatenate([column(x) for column in self.columns], axis=1)
-
-
-def fit_columns(
-    train: LabelledRows, valid: LabelledRows, categories: list[int], goal: Goal
-) -> Boosted | BoostedColumns:
+def fit_columns(train: LabelledRows, valid: LabelledRows, categories: list[int], goal: Goal) -> BoostedColumns:
     """Fit trees to each column of the labels; see `fit`. `goal` is that of all columns."""
     if train.label.ndim == 1 or train.label.shape[1] == 1:
-        return fit(train, valid, categories, goal)
+        return BoostedColumns((fit(train, valid, categories, goal),))
     one = replace(goal, label_type=goal.label_type.of_a_column, num_scores=1)
     columns = []
     for column in range(train.label.shape[1]):
@@ -101,20 +97,18 @@ def fit(train: LabelledRows, valid: LabelledRows, categories: list[int], goal: G
     (x, label), (x_valid, label_valid) = train.known(), valid.known()
     if len(np.unique(label)) < 2 or not x.shape[1]:
         return _constant(label, goal)
-    options = {**_OPTIONS, **_objective(goal), "num_threads": goal.threads}
+    options = {**_OPTIONS, "num_threads": goal.threads}
+    if goal.label_type.one_of_many:
+        options |= {"objective": "multiclass", "num_class": goal.num_scores}
+    elif goal.label_type.is_yes_or_no:
+        options |= {"objective": "binary"}
+    else:
+        options |= {"objective": "regression_l1" if goal.metric == "mae" else "regression"}
     data = lightgbm.Dataset(x, label, categorical_feature=categories, params=options)
     callbacks: list[Any] = [lightgbm.early_stopping(_PATIENCE, verbose=False)] if len(label_valid) else []
     held = [data.create_valid(x_valid, label_valid)] if len(label_valid) else []
     trees = lightgbm.train(options, data, _ROUNDS, valid_sets=held, callbacks=callbacks)
     return Boosted(trees, goal.num_scores)
-
-
-def _objective(goal: Goal) -> dict[str, Any]:
-    if goal.label_type.one_of_many:
-        return {"objective": "multiclass", "num_class": goal.num_scores}
-    if goal.label_type.is_yes_or_no:
-        return {"objective": "binary"}
-    return {"objective": "regression_l1" if goal.metric == "mae" else "regression"}
 
 
 def _constant(label: Array, goal: Goal) -> Boosted:

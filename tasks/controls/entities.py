@@ -81,24 +81,21 @@ class EntityRows:
         numbers = self._numbers_of.gather(self._facts.seed_type, nodes, self._columns, np.float32)
         if numbers is not None:
             self.numbers[part, :-1] = numbers.numpy()
-        self.numbers[part, -1] = self._ages(nodes, cuts)
+        time = np.full(len(nodes), ALWAYS) if cuts is None else np.asarray(self._store["node_time"][nodes])
+        self.numbers[part, -1] = ages(time, cuts, self._facts.age_unit).numpy()
         own_codes = self._codes_of.gather(self._facts.seed_type, nodes, self._codes, np.int64)
         if own_codes is not None:
             self.codes[part] = own_codes.numpy()
         sample = self._sampler.sample(nodes, cuts, 0)
         columns = [self._summary(sample, place) for place in self._into]
         codes = [np.empty((len(sample.ids[self._facts.seed_type]), 0), np.int32)]
-        for place, wanted in zip(self._keys, self._end_codes, strict=True):
-            of_end, codes_of_end = self._end(sample, place, wanted)
+        for place, end_codes in zip(self._keys, self._end_codes, strict=True):
+            of_end, codes_of_end = self._end(sample, place, end_codes)
             columns.append(of_end)
             codes.append(codes_of_end)
         if columns:
             self.nearby[part] = np.concatenate(columns, axis=1)[sample.seed_rows]
         self.end_codes[part] = np.concatenate([one[: len(codes[-1])] for one in codes], axis=1)[sample.seed_rows]
-
-    def _ages(self, nodes: Array, cuts: Array | None) -> Array:
-        time = np.full(len(nodes), ALWAYS) if cuts is None else np.asarray(self._store["node_time"][nodes])
-        return ages(time, cuts, self._facts.age_unit).numpy()
 
     def _end(self, sample: TypedSample, place: int, wanted: Sequence[int]) -> tuple[Array, Array]:
         """Return what is one key away from an end of the distinct rows of a sample, float32 (m, F), and its codes."""

@@ -63,6 +63,12 @@ def own_columns(dataset: DatasetStore, kind: str) -> tuple[FeatureColumn, ...]:
     return next(node_type.features for node_type in dataset.manifest.node_types if node_type.name == kind)
 
 
+def labelled(rows: Array, labels: Array) -> Array:
+    """Return the rows, int64 (n,), that have a label; `labels` (N,) or (N, T) are those of all."""
+    label = np.asarray(labels[rows])
+    return rows[~np.isnan(label).all(1) if label.ndim == 2 else label >= 0]
+
+
 def training_sample(rows: Array, columns: tuple[FeatureColumn, ...], num_scores: int, share: int = 1) -> Array:
     """Return as many of the training split's rows, int64 (n,) ascending, as a linear model takes some seconds for.
 
@@ -105,24 +111,20 @@ class OwnFeatures:
 
     def state(self) -> dict[str, Array]:
         """Return what `fit` learnt."""
-        counts = np.array([len(codes) for codes in self._frequent], np.int64)
         frequent = np.concatenate([np.empty(0, np.int64), *self._frequent]).astype(np.int64)
         return {
             "filling": np.asarray(self._filling),
             "mean": np.asarray(self._mean, np.float64).reshape(-1),
             "scale": np.asarray(self._scale, np.float64).reshape(-1),
             "frequent": frequent,
-            "frequent_counts": counts,
+            "frequent_counts": np.array([len(codes) for codes in self._frequent], np.int64),
         }
 
     def settle(self, state: Mapping[str, Array]) -> None:
         """Take what `fit` learnt of other items."""
         self._filling, self._mean, self._scale = state["filling"], state["mean"], state["scale"]
-        self._frequent = (
-            np.split(state["frequent"], np.cumsum(state["frequent_counts"])[:-1])
-            if len(state["frequent_counts"])
-            else []
-        )
+        counts = state["frequent_counts"]
+        self._frequent = np.split(state["frequent"], np.cumsum(counts)[:-1]) if len(counts) else []
 
     def parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some items at a time as a slice of `items` and their features, float32 (n, width)."""
@@ -171,8 +173,7 @@ def read_rows(
 ) -> tuple[Array, Array]:
     """Read some rows, int64 (n,) ascending, of a nodes table (`nodes/TYPE`), in one pass over it.
 
-    Returns:
-        numbers float32 (n, D) and codes int32 (n, C), mapped from files in `scratch`.
+    Returns: numbers float32 (n, D) and codes int32 (n, C), mapped from files in `scratch`.
     """
     kinds: dict[str, list[FeatureColumn]] = {"numeric": [], "categorical": []}
     for feature in features:

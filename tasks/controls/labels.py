@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 
 from tasks.arrays import Array
 from tasks.controls.features import ControlledGraph
-from tasks.controls.moments import moment_controls
-from tasks.controls.past import past_controls
+from tasks.controls.moments import MomentControl, moment_controls
+from tasks.controls.past import PastControl, past_controls
 from tasks.controls.row_features import RowControl
 from tasks.controls.suite import Controls, Measure
 from tasks.evaluators import metrics
@@ -24,16 +23,6 @@ _ANY_METRIC = ""
 """All metrics that have no best constant of their own."""
 
 
-class FittedControl(Protocol):
-    """A control that scores rows by what it learnt."""
-
-    def predict(self, split: str, prediction: Prediction) -> Prediction:
-        """Score a split's rows, which `prediction` has the labels of."""
-
-    def state(self) -> tuple[dict[str, Array], list[str]]:
-        """Return what it learnt, see `Controls.state`."""
-
-
 class LabelControls(Controls):
     """Those of nodes or graphs with labels."""
 
@@ -44,7 +33,7 @@ class LabelControls(Controls):
         self._num_scores = num_scores
         self._constants = _constant_scores(manifest, labels, rows, num_scores)
         self._name = "mean" if manifest.label_type.is_number else "majority"
-        self._fitted: dict[str, FittedControl] = {}
+        self._fitted: dict[str, PastControl | MomentControl | RowControl] = {}
         if reads_tables(manifest):
             self._fitted = {**past_controls(graph), **moment_controls(graph, num_scores)}
             return
@@ -54,7 +43,7 @@ class LabelControls(Controls):
         else:
             self._fitted[FEATURES_CONTROL] = own
 
-    def split_predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
+    def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield the constant, then what reads features."""
         assert prediction.label is not None
         yield self._name, self._constant_prediction(_ANY_METRIC, prediction.label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from models.kernels.threads import num_threads
 from tasks.arrays import Array, sample_rows
 from tasks.controls import boosting, linear
 from tasks.controls.entities import EntityRows
-from tasks.controls.features import ControlledGraph, OwnFeatures, training_sample
+from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, training_sample
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.controls import BOOSTED_CONTROL, FEATURES_CONTROL
 from tasks.storage.graph_store import GraphStore, slices
@@ -25,20 +26,20 @@ _CHUNK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class MomentControl:
+class MomentControl(ABC):
     """A model from rows to scores."""
 
     graph: ControlledGraph
     entities: EntityRows
     model: Any
 
+    @abstractmethod
     def features(self, places: Array) -> Array:
         """Return what the model reads of some rows, float32 (n, D)."""
-        raise AssertionError(f"{type(self).__name__} defines no features")
 
+    @abstractmethod
     def state(self) -> tuple[dict[str, Array], list[str]]:
         """Return what it learnt, see `tasks.controls.suite.Controls.state`."""
-        raise AssertionError(f"{type(self).__name__} learns nothing")
 
     def predict(self, split: str, prediction: Prediction) -> Prediction:
         """Score a split's rows."""
@@ -76,7 +77,7 @@ class BoostedControl(MomentControl):
 
     def state(self) -> tuple[dict[str, Array], list[str]]:
         """Return LightGBM's texts of the trees, one a label, and the constants of labels that have none."""
-        columns = self.model.columns if isinstance(self.model, boosting.BoostedColumns) else (self.model,)
+        columns = self.model.columns
         constants = {f"constant-{i}": np.array(one.constant) for i, one in enumerate(columns) if one.trees is None}
         texts = ["" if one.trees is None else one.trees.model_to_string() for one in columns]
         return constants | {"num_scores": np.array([columns[0].num_scores])}, texts
@@ -118,9 +119,7 @@ def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scor
     columns = [FeatureColumn(column="numbers", kind="numeric", dim=entities.numbers.shape[1])]
     if entities.codes.shape[1]:
         columns.append(FeatureColumn(column="codes", kind="categorical", dim=entities.codes.shape[1]))
-    known = np.asarray(graph.store["label"][train])
-    train = train[~np.isnan(known).all(1) if known.ndim == 2 else known >= 0]
-    sample = training_sample(train, tuple(columns), num_scores)
+    sample = training_sample(labelled(train, graph.store["label"]), tuple(columns), num_scores)
     places = entities.places(sample)
     own.fit(places)
     x = np.concatenate([part for _, part in own.parts(places)])

@@ -6,12 +6,10 @@ own text of the trees of label N; nothing is pickled.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from configs.errors import IntegrityError
 from models.facts import GraphFacts
@@ -26,7 +24,7 @@ from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.predictor import Predictor
 from tasks.inference.ranked import ranked_by
 from tasks.inference.rule import CodesAsTrained, Rule
-from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
+from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import GraphStore
@@ -34,13 +32,6 @@ from tasks.storage.ids import IdMap
 
 TREES = "trees-{}.txt"
 Arrays = dict[str, Array]
-
-
-def write_trees(folder: Path, texts: list[str]) -> None:
-    """Write the trees of each label that has some."""
-    for number, text in enumerate(texts):
-        if text:
-            (folder / file_name(TREES.format(number))).write_text(text, encoding="utf-8")
 
 
 class PublishedControl(Rule):
@@ -60,21 +51,29 @@ class PublishedControl(Rule):
     def node_scores(self, nodes: Array) -> Array:
         """Score nodes of the graph."""
         if self.control in CONSTANT_CONTROLS:
-            return self._constant(len(nodes))
+            return np.repeat(self.state["scores"][None].astype(np.float32), len(nodes), axis=0)
         if self.control in past.COLUMNS:
             return past.PastControl.of(self.graph, self.control, self.state["otherwise"]).scores(nodes)
         if self.graph.store.manifest.fit_before is None:
             return self._row_scores(self.graph.ids.rows(nodes), None)
         order = np.argsort(nodes)
         entities = EntityRows(self.graph.store, nodes[order], self.graph.scratch)
+        control: MomentControl
+        if self.control == FEATURES_CONTROL:
+            own = OwnFeatures(entities.numbers, entities.codes)
+            own.settle(self.state)
+            model = linear.LinearModel(self.state["weight"], self.state["bias"])
+            control = LinearControl(self.graph, entities, model, own)
+        else:
+            control = BoostedControl(self.graph, entities, self._trees())
         scores = np.empty((len(nodes), self.facts.out_dim), np.float32)
-        scores[order] = self._of_entities(entities).scores(np.arange(len(nodes)))
+        scores[order] = control.scores(np.arange(len(nodes)))
         return scores
 
     def graph_scores(self, graphs: Array) -> Array:
         """Score graphs."""
         if self.control in CONSTANT_CONTROLS:
-            return self._constant(len(graphs))
+            return self.node_scores(graphs)
         sizes = self.graph.dataset.column("graphs", "num_nodes")
         return self._row_scores(graphs, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
 
@@ -90,47 +89,32 @@ class PublishedControl(Rule):
         controls = RecommendationControls(self.graph.store)
         return ranked_by(controls.links, tasks, controls.rules[self.control], k)
 
-    def _constant(self, count: int) -> Array:
-        return np.repeat(self.state["scores"][None].astype(np.float32), count, axis=0)
-
-    def _linear(self) -> linear.LinearModel:
-        return linear.LinearModel(self.state["weight"], self.state["bias"])
-
     def _row_scores(self, items: Array, offsets: Array | None) -> Array:
         """Score rows of the table of what is predicted, or graphs, whose rows lie between two of `offsets`."""
         graph, kind = self.graph, self.graph.store.manifest.target_type
         columns = own_columns(graph.dataset, kind)
-        wanted, places = np.unique(items, return_inverse=True)
+        rows, places = np.unique(items, return_inverse=True)
         if offsets is not None:
-            wanted, places = np.arange(offsets[-1]), items
-        numbers, codes = read_rows(graph.dataset, f"nodes/{kind}", columns, wanted, graph.scratch)
+            rows, places = np.arange(offsets[-1]), items
+        numbers, codes = read_rows(graph.dataset, f"nodes/{kind}", columns, rows, graph.scratch)
         as_trained = self.codes(graph.dataset)
-        for place, column in enumerate(
-            [one.column for one in columns if one.kind == "categorical" for _ in range(one.dim)]
-        ):
+        of_codes = [one.column for one in columns if one.kind == "categorical" for _ in range(one.dim)]
+        for place, column in enumerate(of_codes):
             if column in as_trained:
                 codes[:, place] = as_trained[column][codes[:, place]]
         features = OwnFeatures(numbers, codes, offsets)
         features.settle(self.state)
-        model = self._linear()
+        model = linear.LinearModel(self.state["weight"], self.state["bias"])
         scores = np.empty((len(items), len(model.bias)), np.float32)
         for part, x in features.parts(places):
             scores[part] = model(x)
         return scores
 
-    def _of_entities(self, entities: EntityRows) -> MomentControl:
-        if self.control == "features":
-            own = OwnFeatures(entities.numbers, entities.codes)
-            own.settle(self.state)
-            return LinearControl(self.graph, entities, self._linear(), own)
-        return BoostedControl(self.graph, entities, self._trees())
-
-    def _trees(self) -> boosting.Boosted | boosting.BoostedColumns:
+    def _trees(self) -> boosting.BoostedColumns:
         import lightgbm
 
         count, columns = int(self.state["num_scores"][0]), []
-        several = self.facts.out_dim // count if count == 1 else 1
-        for number in range(several):
+        for number in range(self.facts.out_dim // count if count == 1 else 1):
             path = self.folder / file_name(TREES.format(number))
             constant: Any = tuple(self.state.get(f"constant-{number}", np.empty(0)).tolist())
             try:
@@ -138,16 +122,4 @@ class PublishedControl(Rule):
             except (OSError, UnicodeDecodeError, lightgbm.basic.LightGBMError) as error:
                 raise IntegrityError(f"{path} is damaged: {error}; publish the model again") from error
             columns.append(boosting.Boosted(trees, count, constant))
-        return columns[0] if several == 1 else boosting.BoostedColumns(tuple(columns))
-
-
-def state_tensors(state: Arrays) -> dict[str, torch.Tensor]:
-    """Return arrays as the tensors of a file; a control that learnt nothing has one of no values."""
-    return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in state.items()} or {
-        "nothing": torch.empty(0)
-    }
-
-
-def description(control: str, facts: dict[str, Any]) -> bytes:
-    """Return the content of `model.json`."""
-    return json.dumps({"config": {"name": control}, "facts": facts, "control": control}, indent=1).encode()
+        return boosting.BoostedColumns(tuple(columns))

@@ -13,7 +13,6 @@ from scipy import sparse
 from tasks.arrays import Array
 from tasks.controls.suite import Controls
 from tasks.evaluators.prediction import Prediction
-from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.ranked import ScoreTasks, ranked_by
 from tasks.sampling.relational.links import ranked_links
 from tasks.storage.controls import OWN_PAST_CONTROL, POPULAR_CONTROL, RECENT_CONTROL, TOGETHER_CONTROL
@@ -34,19 +33,15 @@ class RecommendationControls(Controls):
         self._store = store
         self._together: tuple[int, sparse.csr_matrix, sparse.csr_matrix] | None = None
 
-    def split_predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
-        """Yield the name of each rule, and what it says of a split's tasks."""
-        for name, ranked in self.ranked(split):
-            yield name, Prediction(ranked=ranked)
-
-    def ranked(self, split: str) -> Iterator[tuple[str, RankedRows]]:
+    def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield the name of each rule, and where what is right for a split's tasks stands by it."""
         tasks, rules = np.asarray(self._store[f"{split}_idx"], np.int64), dict(self.rules)
-        if not self._counts_pairs(tasks):
+        sizes = np.unique(self._newest(int(self.links.moments(tasks).max(initial=0)))[0], return_counts=True)[1]
+        if (sizes.astype(np.float64) ** 2).sum() > _MOST_PAIRS:
             del rules[TOGETHER_CONTROL]
             self.notes.append(f"{split}: too many pairs of candidates were had together to count them")
         for name, rule in rules.items():
-            yield name, ranked_by(self.links, tasks, rule)
+            yield name, Prediction(ranked=ranked_by(self.links, tasks, rule))
 
     @property
     def rules(self) -> dict[str, ScoreTasks]:
@@ -125,8 +120,3 @@ class RecommendationControls(Controls):
         from_end = np.repeat(starts + sizes, sizes) - np.arange(len(who))
         kept = from_end <= _NEWEST
         return who[kept], columns[kept].astype(np.int64)
-
-    def _counts_pairs(self, tasks: Array) -> bool:
-        moment = int(self.links.moments(tasks).max(initial=0))
-        sizes = np.unique(self._newest(moment)[0], return_counts=True)[1]
-        return bool((sizes.astype(np.float64) ** 2).sum() <= _MOST_PAIRS)

@@ -10,13 +10,13 @@ from tasks.controls import linear
 from tasks.controls.features import (
     ControlledGraph,
     OwnFeatures,
+    labelled,
     own_columns,
     read_rows,
     training_sample,
 )
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
-from tasks.storage.graph_store import GraphStore
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RowControl:
         columns = own_columns(graph.dataset, manifest.target_type)
         if not columns:
             return None
-        sample = training_sample(_labelled(store, labels), columns, num_scores)
+        sample = training_sample(labelled(np.asarray(store["train_idx"], np.int64), labels), columns, num_scores)
         table, rows, offsets = f"nodes/{manifest.target_type}", None, None
         if "graphs" in graph.dataset:
             sizes = graph.dataset.column("graphs", "num_nodes")
@@ -64,10 +64,3 @@ class RowControl:
         for part, x in self.features.parts(places):
             scores[part] = self.model(x)
         return Prediction(scores=scores, label=prediction.label)
-
-
-def _labelled(store: GraphStore, labels: Array) -> Array:
-    """Return the training split's items that have a label."""
-    train = np.asarray(store["train_idx"], np.int64)
-    label = np.asarray(labels[train])
-    return train[~np.isnan(label).all(1) if label.ndim == 2 else label >= 0]

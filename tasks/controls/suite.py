@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +37,6 @@ class Controls:
 
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield name and scores of each control on the rows that `prediction`, the model's, is about."""
-        for name, control in self.split_predictions(split, prediction):
-            yield name, replace(control, relations=prediction.relations, negative_kinds=prediction.negative_kinds)
-
-    def split_predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
-        """Yield them without what the rows are of."""
         return iter(())
 
     def facts(self, split: str) -> dict[str, float]:

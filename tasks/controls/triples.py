@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 from numba import njit
 
 from configs.metric_names import hits_of
 from models.knowledge.base import Side
-from tasks.arrays import Array, offsets, sample_rows
+from tasks.arrays import offsets, sample_rows
 from tasks.controls.association import AssociationControl
 from tasks.controls.suite import Controls, Measure, Measured
 from tasks.evaluators.prediction import Prediction
@@ -27,10 +25,7 @@ class TripleControls(Controls):
     def __init__(self, splits: TripleSplits) -> None:
         super().__init__()
         self._splits, self._frequency = splits, FrequencyControl(splits)
-
-    @cached_property
-    def _association(self) -> AssociationControl:
-        return AssociationControl(self._splits)
+        self._association = AssociationControl(splits)
 
     def measured(self, split: str, prediction: Prediction, measure: Measure) -> Measured:
         """Yield them; what a random order gives is of as many candidates as the model's ranks have."""
@@ -60,47 +55,34 @@ class FrequencyControl:
     def __init__(self, splits: TripleSplits) -> None:
         """Count the training triples."""
         self._splits = splits
-        train = splits.triples("train")
-        self._counts = {side: _count(train, side, splits.store.manifest.num_nodes) for side in SIDES}
-        self._starts = {
-            side: offsets(
-                np.bincount(keys // splits.store.manifest.num_nodes, minlength=splits.store.manifest.num_relations)
-            )
-            for side, (keys, _) in self._counts.items()
-        }
+        train, manifest = splits.triples("train"), splits.store.manifest
+        self._counts, self._starts = {}, {}
+        for end, side in enumerate(SIDES):
+            # relation * N + entity for those that training has at this end, ascending, and how often.
+            keys = train.relations * manifest.num_nodes + np.asarray(train.edges[:, end], np.int64)
+            self._counts[side] = np.unique(keys, return_counts=True)
+            sizes = np.bincount(self._counts[side][0] // manifest.num_nodes, minlength=manifest.num_relations)
+            self._starts[side] = offsets(sizes)
 
     def ranks(self, triples: RankedTriples) -> TripleRanks:
         """Rank the triples' heads, then their tails."""
         return TripleRanks.joined([self._side(triples, side) for side in SIDES])
 
     def _side(self, triples: RankedTriples, side: Side) -> TripleRanks:
-        own, other = (0, 1) if side == "head" else (1, 0)
-        num_entities = self._splits.store.manifest.num_nodes
-        truth = np.asarray(triples.edges[:, own], np.int64)
+        end, num_entities = 0 if side == "head" else 1, self._splits.store.manifest.num_nodes
+        truth = np.asarray(triples.edges[:, end], np.int64)
         keys, counts = self._counts[side]
         out = np.zeros((3, len(truth)), np.int64)
         if triples.candidates is not None:
-            given = np.asarray(triples.candidates[:, :, own], np.int64)
+            given = np.asarray(triples.candidates[:, :, end], np.int64)
             _rank_given(truth, triples.relations, given, keys, counts, num_entities, *out)
             return TripleRanks(*out)
-        known = known_of(self._splits.known, np.asarray(triples.edges[:, other]), triples.relations, side)
-        ascending = _sorted_within(counts, self._starts[side])
-        arrays = keys, counts, self._starts[side], ascending
-        _rank_all(truth, triples.relations, *known, *arrays, num_entities, *out)
+        known = known_of(self._splits.known, np.asarray(triples.edges[:, 1 - end]), triples.relations, side)
+        starts = self._starts[side]
+        relation = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        ascending = counts[np.lexsort((counts, relation))]  # within each relation
+        _rank_all(truth, triples.relations, *known, keys, counts, starts, ascending, num_entities, *out)
         return TripleRanks(*out)
-
-
-def _count(train: RankedTriples, side: Side, num_entities: int) -> tuple[Array, Array]:
-    """Return relation * N + entity for those that training has at this end, ascending, and how often: int64 (m,)."""
-    ends = np.asarray(train.edges[:, 0 if side == "head" else 1], np.int64)
-    keys, counts = np.unique(train.relations * num_entities + ends, return_counts=True)
-    return keys, counts
-
-
-def _sorted_within(counts: Array, starts: Array) -> Array:
-    """Sort each relation's counts."""
-    relation = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    return np.asarray(counts[np.lexsort((counts, relation))])
 
 
 @njit(inline="always")

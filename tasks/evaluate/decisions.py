@@ -14,6 +14,7 @@ from configs.label_types import LabelType
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.prediction import Prediction
+from tasks.kinds.diagnosis.classes import calibration
 
 MOST_ROWS = 200_000
 """Of a split, so many are looked at for the temperature."""
@@ -26,51 +27,38 @@ _FEWEST_FLAGGED = 20
 """Rows that a precision is of: that of a few says nothing of others."""
 
 
-class Decisions:
-    """What the validation split says of a classifier's scores."""
+def decisions(valid: Prediction, shown: Prediction) -> dict[str, Any]:
+    """Return what the validation split says of a classifier's scores, and what comes of it on another split.
 
-    def __init__(self, prediction: Prediction) -> None:
-        """`prediction`: of the validation split, of classes or of one binary label."""
-        self.temperature = fit_temperature(*_logits(prediction))
-        binary = _binary(prediction)
-        self._positive = 1
-        if binary is not None and prediction.single_label and (binary[0] == 1).sum() > len(binary[0]) / 2:
-            self._positive = 0  # of two classes of equal standing the rarer one is looked for
-            binary = 1 - binary[0], -binary[1]
-        self._thresholds = [] if binary is None else choose_thresholds(*binary)
-
-    def show(self, prediction: Prediction) -> dict[str, Any]:
-        """Return what comes of it on another split.
-
-        `temperature`: `value`, and on this split `nll` and `ece` (see `diagnostics.calibration`) without and with it.
-        `thresholds`, of a binary label: a list of `rule`, `probability` (the model's own, as predictions have it) from
-        which a row is called positive, and of this split `flagged` (share of rows), `precision`, `recall` and `lift`
-        (precision over the share of positives). `positive`: 0 where, of two classes, that is the first.
-        """
-        label, logits = _logits(prediction)
-        if not len(label):
-            return {}
-        names = ("before", "after")
-        found: dict[str, Any] = {
-            "temperature": {"value": self.temperature}
-            | {
-                name: {"nll": _nll(label, logits / t), "ece": _ece(label, logits / t)}
-                for name, t in zip(names, (1.0, self.temperature), strict=True)
-            }
-        }
-        binary = _binary(prediction)
-        if binary is not None and self._thresholds:
-            if not self._positive:
-                binary, found["positive"] = (1 - binary[0], -binary[1]), 0
-            found["thresholds"] = [
-                {
-                    "rule": rule,
-                    "probability": float(metrics.sigmoid(np.array(score))),
-                    **outcome(*binary, score),
-                }
-                for rule, score in self._thresholds
-            ]
-        return found
+    Both predictions are of classes, or of one binary label. `temperature`: `value`, and on the other split `nll` and
+    `ece` (see `diagnosis.classes.calibration`) without and with it. `thresholds`, of a binary label: a list of `rule`,
+    `probability` (the model's own, as predictions have it) from which a row is called positive, and of the other split
+    `flagged` (share of rows), `precision`, `recall` and `lift` (precision over the share of positives). `positive`: 0
+    where, of two classes, that is the first.
+    """
+    label, logits = _logits(shown)
+    if not len(label):
+        return {}
+    temperature, outcomes = fit_temperature(*_logits(valid)), dict[str, Any]()
+    for name, t in (("before", 1.0), ("after", temperature)):
+        confidence = metrics.probabilities(logits / t).max(axis=1)
+        ece = float(calibration(confidence, (logits / t).argmax(axis=1) == label)["ece"])
+        outcomes[name] = {"nll": _nll(label, logits / t), "ece": ece}
+    report: dict[str, Any] = {"temperature": {"value": temperature, **outcomes}}
+    chosen_on, binary = _binary(valid), _binary(shown)
+    if chosen_on is None or binary is None:
+        return report
+    turned = valid.single_label and (chosen_on[0] == 1).sum() > len(chosen_on[0]) / 2
+    if turned:  # of two classes of equal standing the rarer one is looked for
+        chosen_on, binary = ((1 - label, -score) for label, score in (chosen_on, binary))
+    thresholds = choose_thresholds(*chosen_on)
+    if not thresholds:
+        return report
+    report["thresholds"] = [
+        {"rule": rule, "probability": float(metrics.sigmoid(np.array(score))), **outcome(*binary, score)}
+        for rule, score in thresholds
+    ]
+    return report | ({"positive": 0} if turned else {})
 
 
 class DecisionsSeen:
@@ -78,25 +66,23 @@ class DecisionsSeen:
 
     def __init__(self, shown: str) -> None:
         """`shown`: the split that decisions are shown on; on the validation split itself they are not."""
-        self.by_task: dict[str, dict[str, Any]] = {}
-        """What `Decisions.show` returns, by task, as soon as both splits were seen; of one task the name is empty."""
         self._shown = shown
         self._seen: dict[str, dict[str, Prediction]] = {}
+        self._by_task: dict[str, dict[str, Any]] = {}
 
     def see(self, split: str, name: str, kind: LabelType, prediction: Prediction) -> None:
-        """Take a split's prediction of a task of this name, whose labels are of a type."""
+        """Take a split's prediction of a task of this name (empty: the only one), whose labels are of a type."""
         if self._shown == "valid" or split not in ("valid", self._shown) or not can_decide(prediction, kind):
             return
         splits = self._seen.setdefault(name, {})
         splits[split] = prediction
         if len(splits) == len(("valid", self._shown)):
-            self.by_task[name] = Decisions(splits["valid"]).show(splits[self._shown])
-            splits.clear()
+            self._by_task[name] = decisions(splits.pop("valid"), splits.pop(self._shown))
 
     def record(self) -> dict[str, Any]:
         """Return what a report has of them."""
-        tasks = {name: decisions for name, decisions in self.by_task.items() if name and decisions}
-        return self.by_task.get("", {}) | ({"tasks": tasks} if tasks else {})
+        tasks = {name: report for name, report in self._by_task.items() if name and report}
+        return self._by_task.get("", {}) | ({"tasks": tasks} if tasks else {})
 
 
 def can_decide(prediction: Prediction, kind: LabelType) -> bool:
@@ -206,10 +192,3 @@ def _nll(label: Array, logits: Floats) -> float:
     most = logits.max(axis=1)
     log_sum = most + np.log(np.exp(logits - most[:, None]).sum(axis=1))
     return float(np.mean(log_sum - logits[np.arange(len(label)), label]))
-
-
-def _ece(label: Array, logits: Floats) -> float:
-    from tasks.kinds.diagnosis.classes import calibration
-
-    confidence = metrics.probabilities(logits).max(axis=1)
-    return float(calibration(confidence, logits.argmax(axis=1) == label)["ece"])

@@ -1,19 +1,8 @@
-"""How far metrics would stray on other rows of the same kind: bootstrap intervals (Efron, 1979).
+"""How far metrics would stray on other rows of the same kind: bootstrap intervals (Efron, 1979), percentile method.
 
-A split's rows are drawn with replacement, again and again, and measured; an interval goes from one of these values to
-another so that 95 % of the draws or a little more lie between (the percentile method). So it never leaves what the
-metric can be. It says how surely the rows tell, not what another seed of the training would give.
-
-| task | what is drawn |
-|---|---|
-| node, graph | rows with a label |
-| link, K negatives for each edge | edges, each with its own negatives |
-| link, one pool of negatives | edges; the pool stays, as it belongs to the data set |
-| triple | the two queries of each triple |
-| ranking | rows, each with its whole list |
-
-Of many rows `MOST_ROWS` are drawn each time and distances from the metric on all rows shrunk by sqrt(drawn / rows), as
-they do with the number of rows.
+Drawn are rows with a label; edges, each with its own negatives, or beside a pool that stays, as it belongs to the data
+set; the two queries of each triple; rows of a ranking, each with its whole list. Of many rows `MOST_ROWS` are drawn
+each time and distances from the metric on all rows shrunk by sqrt(drawn / rows), as they do with the number of rows.
 """
 
 from __future__ import annotations
@@ -53,11 +42,6 @@ class Draws:
     size: int
     """Rows of a draw."""
 
-    @property
-    def defined(self) -> int:
-        """Draws on which the metric is defined."""
-        return int(np.isfinite(self.drawn).sum())
-
     def interval(self, besides: Draws | None = None) -> Interval | None:
         """Return where 95 % lie, of the metric or of how much it is above another; None: too few draws have one."""
         drawn = self.drawn if besides is None else self.drawn - besides.drawn
@@ -72,7 +56,8 @@ class Draws:
 
     def record(self) -> dict[str, int]:
         """Return how many `draws` there are, on how many the metric is `defined`, of `rows` how many each has."""
-        return {"draws": len(self.drawn), "defined": self.defined, "rows": self.rows, "drawn_rows": self.size}
+        defined = int(np.isfinite(self.drawn).sum())
+        return {"draws": len(self.drawn), "defined": defined, "rows": self.rows, "drawn_rows": self.size}
 
 
 def draw(prediction: Prediction, metric: Callable[[Prediction], float], value: float) -> Draws:
@@ -81,7 +66,8 @@ def draw(prediction: Prediction, metric: Callable[[Prediction], float], value: f
     `value` is the metric on all rows. `metric` may raise DataError where a draw does not define it, such as one without
     a positive.
     """
-    rows = _rows(prediction)
+    parts = (prediction.scores, prediction.positive, prediction.ranks, prediction.ranked)
+    rows = next(len(part) for part in parts if part is not None)
     size = min(rows, MOST_ROWS)
     pool = prediction.negative.size if prediction.negative is not None and _has_pool(prediction) else 0
     work = size * _numbers_a_row(prediction) + pool
@@ -98,29 +84,23 @@ def draw(prediction: Prediction, metric: Callable[[Prediction], float], value: f
 
 
 class SureMetrics:
-    """A model's metrics on a split, and those of its controls, with how sure they are."""
+    """A model's metrics on a split, and those of its controls, with how sure those are that judge."""
 
     def __init__(
-        self,
-        measure: Callable[[Prediction], dict[str, float]],
-        metric: str,
-        judge: Callable[[Prediction], dict[str, float]],
-        prediction: Prediction,
+        self, measure: Callable[[Prediction], dict[str, float]], judges: Sequence[Evaluator], prediction: Prediction
     ) -> None:
-        """Measure the model. Raises what `measure` raises.
+        """Measure the model; a further metric that its rows do not define has no interval. Raises what `measure` does.
 
         Args:
             measure: gives all metrics.
-            metric: name of the one that the model is judged by.
-            judge: gives that one at least.
+            judges: give one each; the first one judges the model.
             prediction: the model's.
         """
-        self._measure, self._metric, self._judge = measure, metric, judge
-        self.values = measure(prediction)
-        """All metrics of the model."""
+        self._measure, self.values = measure, measure(prediction)
+        self._judges = {judge.metric: judge for judge in judges if judge.metric in self.values}
         self._own = self._draws(prediction, self.values)
-        self._last: Draws | None = None
-        self._above: dict[str, Interval] = {}
+        self._last: dict[str, Draws] = {}
+        self._above: dict[str, dict[str, Interval]] = {metric: {} for metric in self._judges}
 
     def compare(self, prediction: Prediction) -> dict[str, float]:
         """Measure a control on the same rows."""
@@ -130,65 +110,28 @@ class SureMetrics:
 
     def keep(self, name: str, values: dict[str, float]) -> None:
         """Take what was measured last for the control of this name, if these are its metrics."""
-        last, self._last = self._last, None
-        if last is not None and values.get(self._metric) == last.value:
-            interval = self._own.interval(last)
-            if interval is not None:
-                self._above[name] = interval
+        for metric, last in self._last.items():
+            if values.get(metric) == last.value and (interval := self._own[metric].interval(last)) is not None:
+                self._above[metric][name] = interval
+        self._last = {}
 
     def intervals(self) -> dict[str, Any]:
-        """Return 95 % intervals of the model's `metric`, and by control of how much it is `above`; `Draws.record`."""
-        return {"metric": self._own.interval(), "above": self._above, **self._own.record()}
+        """Return the 95 % interval of the `metric` that judges, by how much it is `above` controls, and `Draws.record`.
 
-    def _draws(self, prediction: Prediction, values: dict[str, float]) -> Draws:
-        return draw(prediction, lambda some: self._judge(some)[self._metric], values[self._metric])
-
-
-class SureOfEach:
-    """`SureMetrics` by each of several metrics, of which the first one judges the model."""
-
-    def __init__(
-        self,
-        measure: Callable[[Prediction], dict[str, float]],
-        judges: Sequence[Evaluator],
-        prediction: Prediction,
-    ) -> None:
-        """Measure the model; a further metric that its rows do not define has no interval. Raises what `measure` does.
-
-        Args:
-            measure: gives all metrics.
-            judges: give one each.
-            prediction: the model's.
+        `further`: the same by the names of other metrics.
         """
-        values = measure(prediction)
-        self._parts = {
-            judge.metric: SureMetrics(measure, judge.metric, judge, prediction)
-            for judge in judges
-            if judge.metric in values
+        by_metric = {
+            name: {"metric": own.interval(), "above": self._above[name], **own.record()}
+            for name, own in self._own.items()
         }
-        self._first = judges[0].metric
-        self.values = values
-        """All metrics of the model."""
+        first = by_metric.pop(next(iter(by_metric)))
+        return first | ({"further": by_metric} if by_metric else {})
 
-    def compare(self, prediction: Prediction) -> dict[str, float]:
-        """Measure a control on the same rows."""
-        found = [part.compare(prediction) for part in self._parts.values()]
-        return found[0]
-
-    def keep(self, name: str, values: dict[str, float]) -> None:
-        """See `SureMetrics.keep`."""
-        for part in self._parts.values():
-            part.keep(name, values)
-
-    def intervals(self) -> dict[str, Any]:
-        """Return those of the metric that judges, and by metric those of `further` ones."""
-        further = {name: part.intervals() for name, part in self._parts.items() if name != self._first}
-        return self._parts[self._first].intervals() | ({"further": further} if further else {})
-
-
-def _rows(prediction: Prediction) -> int:
-    parts = (prediction.scores, prediction.positive, prediction.ranks, prediction.ranked)
-    return next(len(part) for part in parts if part is not None)
+    def _draws(self, prediction: Prediction, values: dict[str, float]) -> dict[str, Draws]:
+        drawn = {}
+        for name, judge in self._judges.items():
+            drawn[name] = draw(prediction, lambda some, judge=judge: judge(some)[judge.metric], values[name])  # type: ignore[misc]
+        return drawn
 
 
 def _numbers_a_row(prediction: Prediction) -> int:
@@ -206,11 +149,11 @@ def _has_pool(prediction: Prediction) -> bool:
 def _taken(prediction: Prediction, rows: Array) -> Prediction:
     """Return some rows of a prediction, int64 (n,)."""
     names = ["scores", "label", "positive"] + ([] if _has_pool(prediction) else ["negative"])
-    found = {name: values[rows] for name in names if (values := getattr(prediction, name)) is not None}
+    taken = {name: values[rows] for name in names if (values := getattr(prediction, name)) is not None}
     if prediction.ranks is not None:
-        found["ranks"] = prediction.ranks.taken(rows)
+        taken["ranks"] = prediction.ranks.taken(rows)
     if prediction.relations is not None:
-        found["relations"] = prediction.relations[0][rows], prediction.relations[1]
+        taken["relations"] = prediction.relations[0][rows], prediction.relations[1]
     if prediction.ranked is not None:
-        found["ranked"] = prediction.ranked.taken(rows)
-    return replace(prediction, **found)
+        taken["ranked"] = prediction.ranked.taken(rows)
+    return replace(prediction, **taken)

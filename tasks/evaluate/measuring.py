@@ -9,11 +9,10 @@ from typing import Any
 
 from configs.errors import DataError
 from configs.registry import EVALUATORS
-from tasks.evaluate.intervals import SureOfEach
+from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators.evaluators import Evaluator
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
-from tasks.evaluators.several import SeveralTasks
+from tasks.evaluators.several import SeveralTasks, make_evaluator
 from tasks.kinds.of import kind_of
 from tasks.storage.manifests import GraphManifest
 
@@ -53,7 +52,7 @@ class Measuring:
             values = {name: values[name] for name in names}
         return {**first, **values}
 
-    def sure(self, prediction: Prediction) -> SureOfEach:
+    def sure(self, prediction: Prediction) -> SureMetrics:
         """Measure a model, with how sure its metrics are."""
         judges = self.evaluator.heads if isinstance(self.evaluator, SeveralTasks) else [self.evaluator]
-        return SureOfEach(self.measure, judges, prediction)
+        return SureMetrics(self.measure, judges, prediction)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 
-from configs.label_types import LabelType
 from configs.layout_options import LayoutOptions
 from configs.registry import MODELS
 from models.kernels.threads import num_threads
@@ -63,30 +63,19 @@ def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Sa
 
 
 def _columns(kind: Kind, opened: Opened, items: Array) -> dict[str, pa.Array]:
-    """Return what is known of points, and what the model says of them."""
+    """Return what is known of points, what the model says of them, and whether it is right, or how far off."""
     columns = kind.point_columns(opened, items)
     told = kind.said_of_points(opened, items)
     if told is None:
         return columns
     label_type, said = told
-    right = _right(said, label_type)
-    if not label_type.is_number:  # classes are names, also where these are numbers
-        said = {name: column if name == "score" else _as_texts(column) for name, column in said.items()}
     columns.pop("label", None)  # what was judged says it
+    label, right = said["label"], dict[str, pa.Array]()
+    if label_type.is_number and not pa.types.is_fixed_size_list(label.type):
+        right["error"] = compute.subtract(said["prediction"], label)
+    elif not pa.types.is_fixed_size_list(label.type):
+        right["result"] = compute.if_else(compute.equal(said["prediction"], label), "right", "wrong")
+    for name, column in said.items():  # classes are names, also where these are numbers
+        if not (label_type.is_number or name == "score" or pa.types.is_fixed_size_list(column.type)):
+            said[name] = column.cast(pa.string())
     return {**renamed(columns, (*said, *right)), **said, **right}
-
-
-def _as_texts(column: pa.Array) -> pa.Array:
-    return column if pa.types.is_fixed_size_list(column.type) else column.cast(pa.string())
-
-
-def _right(said: dict[str, pa.Array], kind: LabelType) -> dict[str, pa.Array]:
-    """Return whether predictions are right, or how far off they are."""
-    import pyarrow.compute as compute
-
-    if pa.types.is_fixed_size_list(said["label"].type):
-        return {}
-    if kind.is_number:
-        return {"error": compute.subtract(said["prediction"], said["label"])}
-    right = compute.equal(said["prediction"], said["label"])
-    return {"result": compute.if_else(right, "right", "wrong")}

@@ -16,7 +16,7 @@ from tasks.evaluate.verdicts import (
     sureness,
 )
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.manifests import EvalReport
+from tasks.storage.outcomes import EvalReport
 from tasks.train.ranks.agreement import evaluates_together
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ def config(recipe: Recipe) -> dict[str, Any]:
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Evaluate in a process of its own.
 
-    Raises:
-        UserError: the evaluator or a split does not fit the data or the model, or training diverged.
-        StageError: the process died, or one of several more often than train.max_restarts; the message ends with what
-            it said last.
+    Raises UserError: the evaluator or a split does not fit the data or the model, or training diverged; StageError: the
+    process died, or one of several more often than train.max_restarts; the message ends with what it said last.
     """
     from tasks.evaluate.worker import EvaluateJob
 

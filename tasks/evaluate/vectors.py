@@ -39,27 +39,24 @@ def describe_vectors(
         shares: of labels that are known where F1 is measured, each between 0 and 1.
         most_labelled: nodes of which it is measured; as many are drawn where there are more.
     """
-    found: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     lengths = model.lengths.numpy()
     if np.ptp(lengths) > _EQUAL * lengths.max():
-        found["lengths"] = lengths_by_degree(lengths, store)
+        described["lengths"] = _lengths_by_degree(lengths, store)
     nodes, members = _classes(store, model.facts.out_dim, most_labelled)
     if members is not None:
         of_length_1 = torch.nn.functional.normalize(_rows(model, nodes))
-        known = f1_by_share(of_length_1, members, shares, splits=_SPLITS_A_SHARE, known_counts=True)
-        if known:
-            found["label_shares"] = {
-                "rows": len(nodes),
-                "splits": _SPLITS_A_SHARE,
-                "shares": [asdict(one) for one in known],
-            }
-        if left_out := sorted(set(shares) - {one.share for one in known}):
-            found["notes"] = [
+        scores = f1_by_share(of_length_1, members, shares, splits=_SPLITS_A_SHARE)
+        if scores:
+            rows = [asdict(one) for one in scores]
+            described["label_shares"] = {"rows": len(nodes), "splits": _SPLITS_A_SHARE, "shares": rows}
+        if left_out := sorted(set(shares) - {one.share for one in scores}):
+            described["notes"] = [
                 f"F1 by share of labels leaves out {', '.join(f'{share:g}' for share in left_out)}: of {len(nodes):,} "
                 f"labelled nodes none is left to predict; the largest share that works is {1 - 1 / len(nodes):.4g}"
             ]
-    found["map"] = vector_map(model, store, names)
-    return found
+    described["map"] = _vector_map(model, store, names)
+    return described
 
 
 def _classes(store: GraphStore, num_classes: int, most: int) -> tuple[Array, Tensor | None]:
@@ -80,10 +77,9 @@ def _classes(store: GraphStore, num_classes: int, most: int) -> tuple[Array, Ten
     return nodes[known.numpy()], members[known] if known.sum() > 10 else None
 
 
-def lengths_by_degree(lengths: Array, store: GraphStore) -> dict[str, Any]:
+def _lengths_by_degree(lengths: Array, store: GraphStore) -> dict[str, Any]:
     """Return, for degrees in powers of two, nodes and the quartiles of their vectors' lengths."""
-    degree = degrees(store)
-    place = np.ceil(np.log2(degree + 1)).astype(np.int64)  # 0, 1, 2-3, 4-7, ...
+    place = np.ceil(np.log2(degrees(store) + 1)).astype(np.int64)  # 0, 1, 2-3, 4-7, ...
     rows = []
     for power in np.unique(place):
         here = lengths[place == power]
@@ -92,7 +88,7 @@ def lengths_by_degree(lengths: Array, store: GraphStore) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) -> dict[str, Any]:
+def _vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) -> dict[str, Any]:
     """Return two coordinates of some nodes, by the two directions in which vectors differ most, and their classes.
 
     Of several labels a node has the one that most nodes have. Classes beyond the most frequent ones, and nodes without
@@ -102,17 +98,18 @@ def vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) -
     nodes = sample_rows(np.arange(manifest.num_nodes), _POINTS)
     rows = _rows(model, nodes)
     points = left_factor(rows - rows.mean(0), 2) if rows.shape[1] > 1 else torch.cat([rows, rows * 0], 1)
-    found: dict[str, Any] = {"x": _rounded(points[:, 0]), "y": _rounded(points[:, 1]), "nodes": manifest.num_nodes}
+    x, y = ([float(f"{value:.4g}") for value in points[:, axis].tolist()] for axis in (0, 1))
+    shown: dict[str, Any] = {"x": x, "y": y, "nodes": manifest.num_nodes}
     kind = manifest.label_type
     if "label" in store and (kind.one_of_many or (kind.is_yes_or_no and not kind.one_column)):
         label = np.asarray(store["label"][nodes])
         label = label.reshape(-1) if kind.one_column else _most_frequent_of_each(label)
         classes, counts = np.unique(label[label >= 0], return_counts=True)
-        shown = classes[np.argsort(-counts, kind="stable")[:_CLASSES_SHOWN]]
-        place = {int(c): i for i, c in enumerate(shown)}
-        found["class"] = [place.get(int(c), -1) for c in label]
-        found["classes"] = [names[c] if names is not None and c < len(names) else str(c) for c in shown]
-    return found
+        frequent = classes[np.argsort(-counts, kind="stable")[:_CLASSES_SHOWN]]
+        place = {int(c): i for i, c in enumerate(frequent)}
+        shown["class"] = [place.get(int(c), -1) for c in label]
+        shown["classes"] = [names[c] if names is not None and c < len(names) else str(c) for c in frequent]
+    return shown
 
 
 def _most_frequent_of_each(label: Array) -> Array:
@@ -127,7 +124,3 @@ def _most_frequent_of_each(label: Array) -> Array:
 
 def _rows(model: VectorModel, nodes: Array) -> Tensor:
     return model.table[torch.from_numpy(nodes)].float()
-
-
-def _rounded(values: Tensor) -> list[float]:
-    return [float(f"{value:.4g}") for value in values.tolist()]

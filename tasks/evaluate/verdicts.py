@@ -22,22 +22,21 @@ _BOUNDS = frozenset({"mrr_optimistic", "mrr_pessimistic"})
 _NOISE = 2.0
 
 
-def standard_error(metric: str, value: float, rows: int) -> float:
-    """Return about how far a metric strays on so many rows.
+def _noise(metric: str, own: float, bar: float, split: str, report: Mapping[str, Any]) -> float:
+    """Return about how far the metric strays on the split's rows, by two standard errors.
 
     A share's deviation for what lies in 0..1; of errors and of R², what normal errors would have.
     """
-    metric = metric.rpartition(".")[2]
-    if metric in ERRORS:
-        return abs(value) / math.sqrt(2 * rows)
-    if metric == "r2":
-        return (1 - value) * math.sqrt(2 / rows)
+    rows, value = report.get("report", {}).get("telling_rows", {}).get(split), (own + bar) / 2
+    if not rows:
+        return 0.0
+    name = metric.rpartition(".")[2]
+    if name in ERRORS:
+        return _NOISE * (abs(value) / math.sqrt(2 * rows))
+    if name == "r2":
+        return _NOISE * ((1 - value) * math.sqrt(2 / rows))
     share = min(1.0, max(0.0, value))
-    return math.sqrt(share * (1 - share) / rows)
-
-
-def _noise(metric: str, own: float, bar: float, rows: int | None) -> float:
-    return _NOISE * standard_error(metric, (own + bar) / 2, rows) if rows else 0.0
+    return _NOISE * math.sqrt(share * (1 - share) / rows)
 
 
 def lost_to_controls(metric: str, higher_is_better: bool, report: Mapping[str, Any]) -> dict[str, str]:
@@ -54,8 +53,9 @@ def lost_to_controls(metric: str, higher_is_better: bool, report: Mapping[str, A
                 continue
             own, bar = report["metrics"][split][metric], values[metric]
             sign = 1 if higher_is_better else -1
-            paired = None if gates else _above(report, split, name)
-            noise = 0.0 if gates else _noise(metric, own, bar, _rows(report, split))
+            intervals = report.get("report", {}).get("intervals", {}).get(split, {})
+            paired = None if gates else intervals.get("above", {}).get(name)
+            noise = 0.0 if gates else _noise(metric, own, bar, split, report)
             beaten = max(sign * end for end in paired) >= 0 if paired else sign * (own - bar) > -noise
             if not beaten:
                 lost.append(f"{split} {metric} {own:.4f} against {bar:.4f}")
@@ -78,7 +78,7 @@ def secondary_below_controls(metric: str, report: Mapping[str, Any]) -> list[str
             if last == "accuracy" and bar >= ONE_CLASS:
                 continue  # who finds a rare class pays with it
             behind = own - bar if last in ERRORS else bar - own
-            if behind > _noise(other, own, bar, _rows(report, split)):
+            if behind > _noise(other, own, bar, split, report):
                 lost.setdefault(best, []).append(f"{split} {other} {own:.4f} against {bar:.4f}")
     return [
         f"beside {metric}, by which the model is judged, it is below {CONTROLS[name].what}: " + ", ".join(texts)
@@ -118,17 +118,6 @@ def sureness(split: str, metric: str, intervals: Mapping[str, Any]) -> str:
     return f"{split}: at least 95 % of {some} of its {rows:,} rows have {metric} {low:.4f} to {high:.4f}"
 
 
-def _above(report: Mapping[str, Any], split: str, name: str) -> tuple[float, float] | None:
-    """Return between which values 95 % of draws of the rows have the difference to a control; None: not drawn."""
-    found: Any = report.get("report", {}).get("intervals", {}).get(split, {}).get("above", {}).get(name)
-    return found
-
-
-def _rows(report: Mapping[str, Any], split: str) -> int | None:
-    found: int | None = report.get("report", {}).get("telling_rows", {}).get(split)
-    return found
-
-
 def one_class_predicted(fields: Mapping[str, Any], lost: Mapping[str, str]) -> str | None:
     """Say so where every row is predicted to be of one class, and whether scores tell the classes apart all the same.
 
@@ -164,6 +153,6 @@ def _above_constants(fields: Mapping[str, Any], split: str) -> str | None:
         own = fields["metrics"].get(split, {}).get(metric)
         bars = [fields["controls"].get(name, {}).get(split, {}).get(metric) for name in CONSTANT_CONTROLS]
         bar = max((value for value in bars if value is not None), default=None)
-        if own is not None and bar is not None and own - bar > _noise(metric, own, bar, _rows(fields, split)):
+        if own is not None and bar is not None and own - bar > _noise(metric, own, bar, split, fields):
             return f"{metric} {own:.4f}"
     return None

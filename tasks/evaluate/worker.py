@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,9 @@ class Evaluation:
         report: dict[str, Any] = {"telling_rows": {}, "intervals": {}}
         decisions = DecisionsSeen(drawn)
         fitted = fitted_controls(self.kind, self.opened, self.job.work)
-        with self.writer, self._reading(), fitted as controls:
+        table = self.opened.model.table  # its rows, where it has one, are read as they are asked for
+        reading = rows_at_random(table) if table is not None else nullcontext()
+        with self.writer, reading, fitted as controls:
             for number, (split, prediction) in enumerate(self._scored(), start=1):
                 sure = self.measuring.sure(prediction)
                 metrics[split] = sure.values
@@ -149,11 +151,6 @@ class Evaluation:
             what, parts = "by_relation", {names[relation]: one for relation, one in prediction.by_relation()}
         return what, {name: self.measuring.measure(one) for name, one in parts.items()}
 
-    def _reading(self) -> AbstractContextManager[None]:
-        """Read the rows of a model's table, where it has one, as they are asked for."""
-        table = self.opened.model.table
-        return rows_at_random(table) if table is not None else nullcontext()
-
     def _vectors(self) -> dict[str, Any]:
         """Describe the vectors of a model that is these."""
         from models.vectors.base import VectorModel
@@ -162,10 +159,8 @@ class Evaluation:
         opened, job = self.opened, self.job
         if not isinstance(opened.model, VectorModel):
             return {}
-        shares = job.label_shares or SHARES
-        described = describe_vectors(
-            opened.model, opened.store, opened.names, shares=shares, most_labelled=job.most_labelled
-        )
+        shares, most = job.label_shares or SHARES, job.most_labelled
+        described = describe_vectors(opened.model, opened.store, opened.names, shares=shares, most_labelled=most)
         self.notes += described.pop("notes", [])
         return {"vectors": described}
 

@@ -1,6 +1,6 @@
 """Evaluators: from a model's scores to the numbers that the field prints.
 
-`tasks.evaluators.making.make_evaluator(config, graph)` gives an object with `metric`, `higher_is_better` and a call
+`tasks.evaluators.several.make_evaluator(config, graph)` gives an object with `metric`, `higher_is_better` and a call
 `evaluator(prediction) -> {metric: value, ...}` whose first key is the primary metric.
 """
 
@@ -299,6 +299,6 @@ def evaluator_for(metric: str, *, is_ranking: bool = False) -> dict[str, Any]:
 
 
 def single_evaluator(config: ComponentConfig, graph: GraphManifest) -> Evaluator:
-    """Build the evaluator of one task: see `tasks.evaluators.making.make_evaluator`."""
+    """Build the evaluator of one task: see `tasks.evaluators.several.make_evaluator`."""
     evaluator: Evaluator = EVALUATORS.create(config, graph)
     return evaluator.chosen if isinstance(evaluator, Auto) else evaluator

@@ -55,27 +55,18 @@ def f1_by_share(
         seed: of the splits.
         known_counts: predict as many classes as a node has; else each class by itself.
     """
-    found = []
+    measured = []
     for share in shares:
-        count = max(1, round(share * len(x)))
-        if count >= len(x):
-            continue
-        orders = [torch.from_numpy(np.random.default_rng([seed, split]).permutation(len(x))) for split in range(splits)]
-        scores = [
-            _scores(x, is_member, order[:count], order[count:], strength=strength, known_counts=known_counts)
-            for order in orders
-        ]
-        micro, macro = np.array(scores).T
-        found.append(ShareScore(share, float(micro.mean()), float(macro.mean()), float(micro.std())))
-    return found
-
-
-def _scores(
-    x: Tensor, is_member: Tensor, train: Tensor, test: Tensor, *, strength: float, known_counts: bool
-) -> tuple[float, float]:
-    """Return micro- and macro-F1 of the rows `test` by a model of the rows `train`."""
-    logits, truth = fit_logistic(x[train], is_member[train], strength).scores(x[test]), is_member[test]
-    return f1(truth, likeliest(logits, truth.sum(1)) if known_counts else logits > 0)
+        count, scores = max(1, round(share * len(x))), []
+        for split in range(splits if count < len(x) else 0):
+            order = torch.from_numpy(np.random.default_rng([seed, split]).permutation(len(x)))
+            train, test = order[:count], order[count:]
+            logits, truth = fit_logistic(x[train], is_member[train], strength).scores(x[test]), is_member[test]
+            scores.append(f1(truth, likeliest(logits, truth.sum(1)) if known_counts else logits > 0))
+        if scores:
+            micro, macro = np.array(scores).T
+            measured.append(ShareScore(share, float(micro.mean()), float(macro.mean()), float(micro.std())))
+    return measured
 
 
 def likeliest(scores: Tensor, counts: Tensor) -> Tensor:

@@ -221,8 +221,7 @@ def ranks(positive: Floats, negative: Floats) -> Floats:
         positive: (n,).
         negative: (m,): one pool for all; or (n, K): row i belongs to positive i.
 
-    Returns:
-        (n,), whole or half numbers.
+    Returns: (n,), whole or half numbers.
     """
     if negative.ndim == 1:
         ordered = np.sort(negative)

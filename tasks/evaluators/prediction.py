@@ -23,8 +23,7 @@ import numpy as np
 from configs.errors import DataError
 from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.ranked_rows import RankedRows
-from tasks.ranking.checks import check_finite
-from tasks.ranking.ranks import TripleRanks
+from tasks.ranking.ranks import TripleRanks, check_finite
 
 
 @dataclass(frozen=True)
@@ -84,10 +83,8 @@ class Prediction:
         assert self.negative is not None
         true, false = self.relations
         for relation in np.intersect1d(true, false).tolist():
-            yield (
-                relation,
-                Prediction(positive=self.positive[true == relation], negative=self.negative[false == relation]),
-            )
+            pairs = self.positive[true == relation], self.negative[false == relation]
+            yield relation, Prediction(positive=pairs[0], negative=pairs[1])
 
     def true_ranks(self) -> TripleRanks:
         """Ranks of true entities, at least one."""
@@ -114,7 +111,8 @@ class Prediction:
             scores = scores[:, : self.num_classes]
         if label.ndim == 1 and scores.shape[1] > 2:
             one_hot = (label[:, None] == np.arange(scores.shape[1])).astype(np.float64)
-            return one_hot, _log_softmax(scores)
+            shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
+            return one_hot, shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         if scores.shape[1] == 2 and (label.ndim == 1 or label.shape[1] == 1):
             scores = scores[:, 1:] - scores[:, :1]
         label = label.reshape(len(label), -1).astype(np.float64)
@@ -162,8 +160,3 @@ def finite(scores: Array) -> Floats:
     """Return the scores. Raises RecipeError if some are NaN or infinite: no metric means anything then."""
     check_finite(scores.size - int(np.isfinite(scores).sum()), scores.size)
     return scores
-
-
-def _log_softmax(scores: Floats) -> Floats:
-    shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -61,3 +61,11 @@ class SeveralTasks(Evaluator):
             except DataError:
                 continue
         return values
+
+
+def make_evaluator(config: ComponentConfig, graph: GraphManifest) -> Evaluator:
+    """Build the evaluator of a recipe (`recipe.evaluate.evaluator`) for a graph; `auto` is resolved.
+
+    Raises RecipeError: the metric does not fit the task; DataError: the data set names a metric that nobody knows.
+    """
+    return SeveralTasks(config, graph) if graph.heads else single_evaluator(config, graph)

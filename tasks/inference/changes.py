@@ -7,7 +7,6 @@ model reads of it is equal to the bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -121,9 +120,3 @@ def _rows_of_ids(dataset: DatasetStore, former: DatasetStore, table: str) -> Arr
         ids, others = ids.cast(pa.string()), others.cast(pa.string())
     row = np.asarray(compute.fill_null(compute.index_in(ids, value_set=others), -1), np.int64)
     return row
-
-
-def read_graph(folder: Path, scratch: Path | None, chunk_edges: int) -> tuple[GraphStore, RowStable]:
-    """Open a graph and what goes through its edges."""
-    store = GraphStore.open(folder)
-    return store, RowStable(store, scratch, chunk_edges)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from configs.errors import RecipeError
 from models.base import GraphModel
 from models.relational.base import RelationalModel
-from tasks.inference.former_layers import FormerLayers, KeepJob
 from tasks.inference.kept_layers import AuditError, KeptLayers
 from tasks.inference.kept_rows import KeptRows
+from tasks.inference.opened import FormerLayers, KeepJob
 
 if TYPE_CHECKING:
     from tasks.inference.opened import Opened
@@ -18,21 +18,16 @@ if TYPE_CHECKING:
 Kept = KeptLayers | KeptRows
 
 
-def check_keeps(model: GraphModel) -> None:
-    """Raise RecipeError where a model's vectors are not those of layers, one after the other."""
-    name = model.config.name
-    if isinstance(model, RelationalModel):
-        return
-    if model.table is not None or not model.is_layered or not len(model.layers):
-        raise RecipeError(f"--keep-layers: {name} has no layers that are computed for all nodes, one after the other")
-
-
 def keep_outputs(model: GraphModel, opened: Opened, job: KeepJob, scratch: Path) -> Kept:
     """Compute all outputs into the job's folder. Inside of `evaluating`.
 
-    Raises RecipeError: nothing of the model can be kept.
+    Raises RecipeError: the model's vectors are not those of layers, one after the other.
     """
-    check_keeps(model)
+    has_layers = model.table is None and model.is_layered and len(model.layers)
+    if not isinstance(model, RelationalModel) and not has_layers:
+        raise RecipeError(
+            f"--keep-layers: {model.config.name} has no layers that are computed for all nodes, one after the other"
+        )
     if opened.store.manifest.ranking:
         raise RecipeError(
             "--keep-layers: a model that ranks rows has none of its own for what it predicts; leave it out"

@@ -1,11 +1,9 @@
 """All layers' outputs of a graph, kept in files; of a newer graph only what changed is computed.
 
 A row of a layer's output is taken from the earlier graph where nothing that it reads has changed: its own row and its
-in-neighbours' rows of the layer before, which in-edges it has, in which order, and what they carry; and their
-degrees, where the model reads them. Rows are computed so that their bits follow from what they read alone
-(`row_stable`), so what is taken is what would be computed. Whether a model's own operations keep to that nobody can
-know beforehand, so every pass tries it on its own rows and machine: some are computed once more, in chunks as the other
-kind of pass would take them.
+in-neighbours' rows of the layer before, its in-edges, their order and what they carry; and degrees, where the model
+reads them. Rows are computed so that their bits follow from that alone (`row_stable`). As nobody can know beforehand
+whether a model's own operations keep to that, every pass computes some rows once more, in other chunks.
 """
 
 from __future__ import annotations
@@ -15,18 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.base import GraphModel
 from tasks.arrays import row_blocks
-from tasks.inference.changes import Changes, find_changes, read_graph, rows_equal
-from tasks.inference.former_layers import FormerLayers
+from tasks.inference.changes import Changes, find_changes, rows_equal
 from tasks.inference.layerwise import bounded_slices, chunk_rows, out_dims
+from tasks.inference.opened import FormerLayers
 from tasks.inference.row_stable import RowStable, features_of
-from tasks.sampling.rows.features import FeatureSource, take_rows
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore, create_array, slices
 
@@ -58,21 +54,6 @@ class Told:
     warning: str | None = None
     """Why nothing was taken over after all, or can be from this pass."""
 
-    def record(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "computed": self.computed,
-            "rows": self.rows,
-            "audited": self.audited,
-            "seconds": self.seconds,
-            "warning": self.warning,
-        }
-
-
-def layer_file(number: int) -> str:
-    """Return the file of a layer's output, counted from 0."""
-    return f"layer{number}.npy"
-
 
 class KeptLayers(RowStable):
     """Computes a graph's layers into files, from those of an earlier graph where there is one."""
@@ -97,8 +78,8 @@ class KeptLayers(RowStable):
     def compare(self, model: GraphModel, dataset: DatasetStore, former: FormerLayers) -> None:
         """Find what changed since an earlier graph, whose outputs by the same model were kept."""
         started = time.perf_counter()
-        store, earlier = read_graph(former.graph, self.scratch, self.chunk_edges)
-        other = DatasetStore.open(former.dataset)
+        store, other = GraphStore.open(former.graph), DatasetStore.open(former.dataset)
+        earlier = RowStable(store, self.scratch, self.chunk_edges)
         self._former = former
         self._changes = find_changes(model, self, dataset, earlier, other, (self.store, store))
         self.told.seconds += time.perf_counter() - started
@@ -115,24 +96,21 @@ class KeptLayers(RowStable):
         return self._found if nodes is None else self._found[nodes]
 
     def _run(self, model: GraphModel) -> Array:
-        features, changed = features_of(self.store, model), self._changed_inputs()
+        features, changes = features_of(self.store, model), self._changes
+        changed = np.full(self.num_nodes, not self.is_complete) if changes is None else ~changes.inputs
         before: Array | None = None
         if not model.encoder.is_plain:
             encode = partial(self.encoded_rows, model, features)
             before, changed = self._fill(ENCODED, model.encoder.out_dim, changed, encode, _ROWS)
         for number, layer in enumerate(model.layers):
             need = self._needed(model, changed)
-            run = partial(self.layer_rows, layer, features, _reader(before, features))
-            name, columns = layer_file(number), out_dims(model)[number]
-            after, changed = self._fill(name, columns, need, run, chunk_rows(model, self.chunk_edges))
+            run = partial(self.layer_rows, layer, features, features.feat if before is None else before)
+            columns, rows = out_dims(model)[number], chunk_rows(model, self.chunk_edges)
+            after, changed = self._fill(f"layer{number}.npy", columns, need, run, rows)
             self.told.computed.append(int(need.sum()))
             before = after
         assert before is not None
         return before
-
-    def _changed_inputs(self) -> Array:
-        changes = self._changes
-        return np.full(self.num_nodes, not self.is_complete) if changes is None else ~changes.inputs
 
     def _needed(self, model: GraphModel, changed: Array) -> Array:
         """Return which rows of the next layer are to be computed, where `changed` rows of this one are new."""
@@ -163,38 +141,36 @@ class KeptLayers(RowStable):
             for part in slices(self.num_nodes, _ROWS):
                 taken = part.start + np.flatnonzero(~need[part])
                 after[taken] = earlier[changes.former[taken]]
-        wanted, changed = np.flatnonzero(need), need.copy()
-        counts = (self.indptr[wanted + 1] - self.indptr[wanted]).cumsum()
+        needed, changed = np.flatnonzero(need), need.copy()
+        counts = (self.indptr[needed + 1] - self.indptr[needed]).cumsum()
         parts = list(bounded_slices(counts, self.chunk_edges, min(rows, _ROWS)))
         for part in parts:
-            some = wanted[part]
+            some = needed[part]
             values = compute(some)
             after[some] = values
             if earlier is not None and changes is not None:
                 known = changes.former[some] >= 0
                 old = earlier[changes.former[some][known]]
                 changed[some[known]] = ~rows_equal(values[known], old)
-        chunks = self._full_chunks(rows) + self._chunks_like(parts, ~need) if earlier is not None else self._few_rows()
-        self._audit(after, chunks, compute)
+        self._audit(after, self._chunks(rows, parts, None if earlier is None else ~need), compute)
         return after, changed
 
-    def _few_rows(self) -> list[Array]:
-        """Draw nodes as a later pass may take them: a few."""
+    def _chunks(self, rows: int, parts: list[slice], taken: Array | None) -> list[Array]:
+        """Draw nodes that are computed once more; `taken`, bool (N,): those that were taken over.
+
+        Where none were, a few, as a later pass may take them. Else as a full pass takes them (its last chunk, which is
+        short, and any other), and of what was taken over as many as the largest and the last chunk computed; and a few.
+        """
         draw = np.random.default_rng(self.num_nodes)
-        return [draw.choice(self.num_nodes, min(count, self.num_nodes), replace=False) for count in _AUDITED]
-
-    def _full_chunks(self, rows: int) -> list[Array]:
-        """Return nodes as a full pass takes them: its last chunk, which is short, and any other."""
-        parts = list(bounded_slices(self.indptr[1 : self.num_nodes + 1], self.chunk_edges, min(rows, _ROWS)))
-        other = np.random.default_rng(self.num_nodes).integers(len(parts))
-        return [np.arange(parts[i].start, parts[i].stop) for i in dict.fromkeys((int(other), len(parts) - 1))]
-
-    def _chunks_like(self, parts: list[slice], taken: Array) -> list[Array]:
-        """Draw nodes that were taken over, as many as the largest and the last chunk computed; and a few."""
+        if taken is None:
+            return [draw.choice(self.num_nodes, min(count, self.num_nodes), replace=False) for count in _AUDITED]
+        full = list(bounded_slices(self.indptr[1 : self.num_nodes + 1], self.chunk_edges, min(rows, _ROWS)))
+        chosen = dict.fromkeys((int(draw.integers(len(full))), len(full) - 1))
+        chunks = [np.arange(full[i].start, full[i].stop) for i in chosen]
         nodes, sizes = np.flatnonzero(taken), [part.stop - part.start for part in parts]
         draw = np.random.default_rng(len(nodes))
         counts = dict.fromkeys(min(count, len(nodes)) for count in (*sizes[-1:], max(sizes, default=1), *_AUDITED))
-        return [draw.choice(nodes, count, replace=False) for count in counts if count]
+        return chunks + [draw.choice(nodes, count, replace=False) for count in counts if count]
 
     def _audit(self, after: Array, chunks: list[Array], compute: Compute) -> None:
         """Compute chunks once more, of large ones the beginning.
@@ -216,15 +192,3 @@ class KeptLayers(RowStable):
                 )
                 return
             self.told.audited += len(some)
-
-
-def _reader(before: Array | None, features: FeatureSource) -> Compute:
-    """Return what reads rows of a layer's input: of the layer before, or numeric features as they are."""
-    table = features.feat if before is None else before
-
-    def read(nodes: Array) -> Array:
-        rows = take_rows(table, nodes, np.float32)
-        assert rows is not None
-        return rows.numpy()
-
-    return read

@@ -56,20 +56,19 @@ class KeptRows:
         self._former = _Kept(former) if former is not None and not is_complete else None
         self._place = np.full(store.manifest.num_nodes, -1, np.int64)
         self._place[self.rows] = np.arange(len(self.rows))
-        self._found: Array | None = None
+        self._vectors: Array | None = None
 
     def vectors(self, model: RelationalModel, nodes: Array) -> NDArray[np.float32]:
         """Return vectors of rows, int64 (n,), float32 (n, vector_dim); computed once. Inside of `evaluating`.
 
         Raises AuditError.
         """
-        if self._found is None:
+        if self._vectors is None:
             started = time.perf_counter()
-            self._found = np.load(self.folder / VECTORS, mmap_mode="r") if self.is_complete else self._run(model)
+            self._vectors = np.load(self.folder / VECTORS, mmap_mode="r") if self.is_complete else self._run(model)
             self.told.computed = self.told.computed or [0]
             self.told.seconds += time.perf_counter() - started
-        found: NDArray[np.float32] = self._found[self._place[nodes]]
-        return found
+        return self._vectors[self._place[nodes]]
 
     def _run(self, model: RelationalModel) -> Array:
         found = create_array(self.folder / VECTORS, (len(self.rows), model.vector_dim), np.float32)
@@ -83,7 +82,9 @@ class KeptRows:
             if taken is not None and self.told.audited >= _AUDITED:
                 found[part] = taken
                 continue
-            values = _represent(model, batch)
+            assert batch.rows is not None
+            with stable_rows():  # libraries' products may go by where in memory a batch lies
+                values = np.ascontiguousarray(model.represent(batch)[batch.rows].float().numpy())
             if taken is None:
                 computed += len(values)
             elif values.tobytes() != taken.tobytes():
@@ -123,13 +124,6 @@ class _Kept:
         """Return the vectors of the batch with a hash; None: there was none."""
         place = self._places.get(digest)
         return None if place is None else np.ascontiguousarray(self._vectors[place])
-
-
-def _represent(model: RelationalModel, batch: TypedBatch) -> NDArray[np.float32]:
-    assert batch.rows is not None
-    with stable_rows():  # libraries' products may go by where in memory a batch lies
-        vectors: NDArray[np.float32] = model.represent(batch)[batch.rows].float().numpy()
-    return np.ascontiguousarray(vectors)
 
 
 def content_hash(batch: TypedBatch) -> bytes:

@@ -68,13 +68,9 @@ class Predictor:
             whole_graph_bytes: up to this size (estimated) all layers run at once.
             chunk_edges: edges of a chunk, where they do not.
         """
-        self.store = store
-        self.device = device or torch.device("cpu")
-        self.batch_size = batch_size
-        self.ranking_memory = ranking_memory
-        self.scratch = scratch
-        self.whole_graph_bytes = whole_graph_bytes
-        self.chunk_edges = chunk_edges
+        self.store, self.device, self.scratch = store, device or torch.device("cpu"), scratch
+        self.batch_size, self.ranking_memory = batch_size, ranking_memory
+        self.whole_graph_bytes, self.chunk_edges = whole_graph_bytes, chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
         self.kept: KeptLayers | KeptRows | None = None
         """Where set, vectors of all nodes come from there, and each row's bits are its own."""
@@ -193,12 +189,13 @@ class Predictor:
             both = [self.tensor(vectors[ends[:, end]]) for end in (0, 1)]
             if relation is not None:
                 both.append(self.tensor(np.asarray(relation[part], np.int64)))
-            scores[part] = self.by_rows(model.score, *both).cpu().numpy()
+            scores[part] = self._by_rows(model.score, *both)
         return scores
 
-    def by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    def _by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Array:
         """Return function(*rows), which maps tensors (n, ...) row by row."""
-        return function(*rows) if self.kept is None else by_rows(function, *rows)
+        result = function(*rows) if self.kept is None else by_rows(function, *rows)
+        return result.cpu().numpy()
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
@@ -257,7 +254,7 @@ class Predictor:
     ) -> Iterator[tuple[slice, Array]]:
         vectors, rows = self._vectors_of(model, nodes)
         for part in slices(len(nodes), _ROWS):
-            yield part, self.by_rows(function, self.tensor(vectors[rows[part]])).cpu().numpy()
+            yield part, self._by_rows(function, self.tensor(vectors[rows[part]]))
 
     def _vectors_of(self, model: GraphModel, nodes: Array) -> tuple[Any, Array]:
         """Return vectors, and where among them those of nodes stand; of all nodes where most are asked about."""
@@ -296,10 +293,14 @@ class Predictor:
             if isinstance(self.kept, KeptRows):
                 return self.kept.vectors(model, nodes)
             return self._sampled_scores(model).vectors(model, nodes, self.device, self.scratch)
-        features = FeatureSource.of(self.store, model)
         if isinstance(self.kept, KeptLayers):
             return self.kept.vectors(model, nodes)
-        if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
+        features = FeatureSource.of(self.store, model)
+        manifest = self.store.manifest
+        carried_edges = manifest.num_edges if model.edge_facts is not None else 0
+        # Some layers' rows, of edges too where they carry messages, and the CSC.
+        whole_bytes = 16 * (manifest.num_nodes + carried_edges) * widest(model) + 16 * manifest.num_edges
+        if model.is_layered and whole_bytes > self.whole_graph_bytes:
             if self._layerwise is None:
                 self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)
             return self._layerwise.vectors(model, features, nodes)
@@ -316,12 +317,6 @@ class Predictor:
         block, inputs = self._whole[carried]
         vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
         return vectors if nodes is None else vectors[torch.from_numpy(nodes).to(self.device)]
-
-    def _estimate(self, model: GraphModel) -> int:
-        """Bytes that the whole graph takes: some layers' rows (of edges too, where they carry messages) and the CSC."""
-        manifest = self.store.manifest
-        carried = manifest.num_edges if model.edge_facts is not None else 0
-        return 4 * 4 * (manifest.num_nodes + carried) * widest(model) + 16 * manifest.num_edges
 
     def tensor(self, values: Any) -> Tensor:
         """Return rows as a tensor on the device."""

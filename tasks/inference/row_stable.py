@@ -27,7 +27,7 @@ from models.block import Block
 from models.kernels.dense.row_products import stable_rows
 from models.kernels.threads import kernels_alone
 from tasks.inference.layerwise import Layerwise
-from tasks.sampling.rows.features import FeatureSource
+from tasks.sampling.rows.features import FeatureSource, take_rows
 from tasks.storage.graph_store import Array, GraphStore, slices
 
 UNIT = 64
@@ -76,20 +76,21 @@ class RowStable(Layerwise):
         return result
 
     def layer_rows(
-        self, layer: nn.Module, features: FeatureSource, read: Callable[[Array], Array], nodes: Array
+        self, layer: nn.Module, features: FeatureSource, before: Array | None, nodes: Array
     ) -> NDArray[np.float32]:
         """Compute a layer's output of distinct nodes, int64 (n,): float32 (n, its out_dim).
 
-        `read` returns rows of the layer's input, float32 (m, D), by their nodes.
+        `before`, (N, D): the layer's input, that is the output of the layer before, or numeric features as they are.
         """
         offsets, sources, positions = self.in_edges(nodes)
         local, distinct = self.sampler.number(np.concatenate([nodes, sources]).astype(self.indices.dtype))
         block, rows = self._filled_block(offsets, np.asarray(local[len(nodes) :], np.int64), distinct)
         filling = np.zeros(block.num_edges - len(positions), np.int64)  # of any edge: nobody reads it
         block = features.attach(block, np.concatenate([positions, filling]) if features.reads_edges else None)
-        inputs = read(distinct)
+        inputs = take_rows(before, distinct, np.float32)
+        assert inputs is not None
         x = torch.zeros(block.num_src, inputs.shape[1])
-        x[rows] = torch.from_numpy(inputs)
+        x[rows] = inputs
         with kernels_alone(), stable_rows():
             y: Tensor = layer(block, x)
         result: NDArray[np.float32] = y.numpy()[: len(nodes)]

@@ -90,11 +90,14 @@ class Kind:
     words: ClassVar[str] = "rows"
     """What is asked about, in messages."""
 
+    def _refusal(self, what: str) -> RecipeError:
+        return RecipeError(f"{self.words} have no {what}")
+
     # ---- scores
 
     def rows(self, predictor: Predictor, split: str) -> TaskRows:
         """Return a split's rows, in the order of its array. Raises DataError: there is no such split."""
-        raise NotImplementedError
+        raise self._refusal("splits")
 
     def rest(self, opened: Opened, note: Callable[[str], None]) -> TaskRows | None:
         """Return rows of no split that predictions are for; None: there are none. `note` takes what is left out."""
@@ -102,7 +105,7 @@ class Kind:
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Score rows, by raw outputs. `metric`, the one that judges, says how long lists are; none: no lists."""
-        raise NotImplementedError
+        raise self._refusal("scores")
 
     def score_all(
         self, predictor: Predictor, model: GraphModel, parts: Sequence[TaskRows], metric: str = ""
@@ -113,7 +116,7 @@ class Kind:
 
     def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
         """Score a split by the `PartPredictor` of each rank together: on rank 0 all of it, on the others nothing."""
-        raise RecipeError(f"{self.words} of a graph in parts have no scores")
+        raise self._refusal("scores where a graph lies in parts")
 
     def count(self, prediction: Prediction) -> int:
         """Return how many rows were scored."""
@@ -136,7 +139,7 @@ class Kind:
 
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
         """Yield what a file of predictions says of rows, some at a time."""
-        raise NotImplementedError
+        raise self._refusal("predictions")
 
     def left_out(self, store: GraphStore, rows: TaskRows, prediction: Prediction) -> str | None:
         """Say what `columns` leaves out, if anything."""
@@ -148,7 +151,7 @@ class Kind:
 
     def answers(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[Columns]:
         """Score what somebody asks about; yield columns of a file."""
-        raise NotImplementedError
+        raise self._refusal("predictions")
 
     def probabilities(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[tuple[Columns, Array]]:
         """Score what somebody asks about; yield columns of ids, and probabilities or numbers float32 (n, C)."""
@@ -167,7 +170,7 @@ class Kind:
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
         """Fit what a model is compared with; `num_scores`: columns of its scores."""
-        raise NotImplementedError
+        raise self._refusal("controls")
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
         """Return further metrics that cost little."""
@@ -194,8 +197,7 @@ class Kind:
 
     def points(self, opened: Opened) -> Array:
         """Return what a map of a model's vectors has a point for, int64 (n,)."""
-        manifest = opened.store.manifest
-        return np.arange(manifest.num_nodes)
+        return np.arange(opened.store.manifest.num_nodes)
 
     def point_columns(self, opened: Opened, items: Array) -> Columns:
         """Return what is known of points, (n,) each, ids among them."""

@@ -61,72 +61,54 @@ class Deciding:
         return scores if self.label_order is None else scores[:, self.label_order]
 
     def judged(self, kind: LabelType, label: Array, scores: Floats) -> dict[str, pa.Array]:
-        """Return what is predicted of labels of a type, see `judged`."""
-        names, data_names = (
-            None if names is None else np.array(names, object) for names in (self.classes, self.data_classes)
-        )
-        return judged(kind, label, scores, names, data_names, self.threshold)
+        """Return the columns `label`, `prediction` and, but for regression, `score` of nodes or graphs.
 
-
-def judged(
-    kind: LabelType,
-    label: Array,
-    scores: Floats,
-    names: Array | None = None,
-    label_names: Array | None = None,
-    threshold: Threshold | None = None,
-) -> dict[str, pa.Array]:
-    """Return the columns `label`, `prediction` and, but for regression, `score` of nodes or graphs.
-
-    Args:
-        kind: type of the label.
-        label: (n,) or (n, T).
-        scores: raw outputs (n, C).
-        names: of the model's classes, texts (C,); None: their numbers.
-        label_names: of the data's classes; None: those of the model.
-        threshold: from which probability a class is predicted; None: the likeliest is.
-    """
-    if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
-        if scores.shape[1] > 1:
-            predicted, probability = scores.argmax(axis=1), probabilities(scores)
-            if threshold is not None:
-                others = scores.copy()
-                others[:, threshold.code] = -np.inf
-                predicted = np.where(
-                    probability[:, threshold.code] >= threshold.probability, threshold.code, others.argmax(axis=1)
-                )
-            score = probability[np.arange(len(scores)), predicted]
-        else:
-            predicted, score = _from(scores[:, 0], threshold).astype(np.int64), sigmoid(scores[:, 0])
+        `kind`: type of the label, (n,) or (n, T); `scores`: raw outputs (n, C).
+        """
+        if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
+            if scores.shape[1] > 1:
+                probability = probabilities(scores)
+                predicted = self._likeliest(scores, probability)
+                score = probability[np.arange(len(scores)), predicted]
+            else:
+                predicted, score = self._is_one(scores[:, 0]).astype(np.int64), sigmoid(scores[:, 0])
+            label_names = self.classes if self.data_classes is None else self.data_classes
+            return {
+                "label": _classes(label_names, label, label < 0),
+                "prediction": _classes(self.classes, predicted, None),
+                "score": pa.array(score, pa.float32()),
+            }
+        label = label.reshape(len(label), -1)
+        if kind.is_number:
+            return {"label": values_column(label, pa.float32()), "prediction": values_column(scores, pa.float32())}
+        if scores.shape[1] == 2 and label.shape[1] == 1:
+            scores = scores[:, 1:] - scores[:, :1]
         return {
-            "label": _classes(names if label_names is None else label_names, label, label < 0),
-            "prediction": _classes(names, predicted, None),
-            "score": pa.array(score, pa.float32()),
+            "label": values_column(label, pa.int8()),
+            "prediction": values_column(self._is_one(scores).astype(np.float32), pa.int8()),
+            "score": values_column(sigmoid(scores), pa.float32()),
         }
-    label = label.reshape(len(label), -1)
-    if kind.is_number:
-        return {"label": values_column(label, pa.float32()), "prediction": values_column(scores, pa.float32())}
-    if scores.shape[1] == 2 and label.shape[1] == 1:
-        scores = scores[:, 1:] - scores[:, :1]
-    return {
-        "label": values_column(label, pa.int8()),
-        "prediction": values_column(_from(scores, threshold).astype(np.float32), pa.int8()),
-        "score": values_column(sigmoid(scores), pa.float32()),
-    }
+
+    def _likeliest(self, scores: Floats, probability: Floats) -> Array:
+        """Return the predicted class of each row, int64 (n,)."""
+        if self.threshold is None:
+            return scores.argmax(axis=1)
+        code, others = self.threshold.code, scores.copy()
+        others[:, code] = -np.inf
+        return np.where(probability[:, code] >= self.threshold.probability, code, others.argmax(axis=1))
+
+    def _is_one(self, scores: Floats) -> Array:
+        """Return where a label is predicted to be 1."""
+        return scores > 0 if self.threshold is None else sigmoid(scores) >= self.threshold.probability
 
 
-def _from(scores: Floats, threshold: Threshold | None) -> Array:
-    """Return where a label is predicted to be 1."""
-    return scores > 0 if threshold is None else sigmoid(scores) >= threshold.probability
-
-
-def _classes(names: Array | None, index: Array, missing: Array | None) -> pa.Array:
+def _classes(names: list[str] | None, index: Array, missing: Array | None) -> pa.Array:
     if names is None:
         return pa.array(index, pa.int64(), mask=missing)
-    if not len(names):  # of data without a label
+    if not names:  # of data without a label
         return pa.nulls(len(index), pa.string())
-    known = index if missing is None else np.where(missing, 0, index)
-    return pa.array(names[known], pa.string(), mask=missing)
+    codes = index if missing is None else np.where(missing, 0, index)
+    return pa.array(np.array(names, object)[codes], pa.string(), mask=missing)
 
 
 def split_column(split: Any, rows: slice, count: int) -> pa.Array:

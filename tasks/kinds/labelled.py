@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ from configs.label_types import LabelType
 from configs.registry import EVALUATORS
 from tasks.arrays import Array
 from tasks.evaluators.evaluators import Evaluator
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
 from tasks.kinds.judged import Deciding, as_probabilities, split_column, splits_of
 from tasks.storage.graph_store import GraphStore
@@ -25,17 +26,13 @@ if TYPE_CHECKING:
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
 
-_SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
+SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "multiclass": ({"name": "accuracy"}, {"name": "f1", "average": "macro"}),
     "binary": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "accuracy"}),
     "multilabel": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "f1", "average": "micro"}),
     "regression": ({"name": "rmse"}, {"name": "mae"}, {"name": "r2"}),
 }
-
-
-def further_metrics(kind: LabelType) -> tuple[dict[str, Any], ...]:
-    """Return evaluators that tell something of a label beside the one that judges, as recipes name them."""
-    return _SECONDARY[kind.name]
+"""Evaluators that tell something of a type of label beside the one that judges, as recipes name them."""
 
 
 class LabelledKind(Kind):
@@ -52,9 +49,9 @@ class LabelledKind(Kind):
         """Score distinct rows."""
         return Prediction(scores=self.raw_scores(predictor, model, rows.items), label=rows.label)
 
+    @abstractmethod
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
         """Return the scores of distinct nodes or graphs, float32 (n, C)."""
-        raise NotImplementedError
 
     def ids(self, opened: Opened, items: Array) -> Columns:
         """Return columns of what names rows in a file."""
@@ -115,7 +112,7 @@ class LabelledKind(Kind):
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
         """Return what tells something of the type of label."""
-        configs = [EVALUATORS.config(dict(one)) for one in further_metrics(manifest.label_type)]
+        configs = [EVALUATORS.config(dict(one)) for one in SECONDARY[manifest.label_type.name]]
         return [make_evaluator(config, manifest) for config in configs]
 
     def measurable(

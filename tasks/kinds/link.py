@@ -12,8 +12,8 @@ from configs.registry import EVALUATORS
 from tasks.arrays import Array
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Evaluator
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
 from tasks.kinds.judged import Deciding, split_column
 from tasks.storage.dataset_store import DatasetStore
@@ -81,8 +81,7 @@ class LinkKind(PairKind):
 
     def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
         """Score a split, every rank equally many pairs."""
-        prediction: Prediction = predictor.split_pairs(model, split)
-        return prediction
+        return predictor.split_pairs(model, split)
 
     def count(self, prediction: Prediction) -> int:
         """Return how many pairs were scored."""
@@ -100,7 +99,6 @@ class LinkKind(PairKind):
             yield from self._scored(opened, flat, negative.reshape(-1), 0, pa.nulls(negative.size, pa.float64()))
 
     def _scored(self, opened: Opened, rows: TaskRows, scores: Array, label: int, rank: pa.Array) -> Iterator[Columns]:
-
         columns = self._ends(opened, np.asarray(rows.items))
         if rows.relations is not None:
             columns["relation"] = pa.array(relations_of(opened.store.manifest)).take(pa.array(rows.relations))
@@ -158,10 +156,20 @@ class LinkKind(PairKind):
         splits: Sequence[str],
         warn: Callable[[str], None],
     ) -> None:
-        """Name relations that judge and hardly validate."""
-        from tasks.kinds.measurable import name_thin_relations
+        """Warn of relations that judge and have hardly any pair in the validation split."""
+        from tasks.kinds.measurable import name_thin
 
-        name_thin_relations(evaluator, graph, warn)
+        relation = graph.get("valid_relation")
+        if relation is None:
+            return
+        counts = np.bincount(np.asarray(relation), minlength=graph.manifest.num_relations)
+        if evaluator.relations:
+            counts[np.setdiff1d(np.arange(len(counts)), evaluator.relations)] = 0
+        why = (
+            f"the epoch is chosen by the mean of their {evaluator.metric} and that of the others; say which judge: "
+            "evaluate.evaluator.relations"
+        )
+        name_thin(counts, "relations", list(relations_of(graph.manifest)), why, warn)
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return histograms of scores and ranks."""

@@ -15,12 +15,11 @@ from configs.label_types import LabelType
 from configs.metric_names import EVEN_METRICS, ONE_CLASS
 from configs.schema import EvaluateConfig
 from tasks.evaluators.evaluators import Evaluator
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.kinds.of import kind_of
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import class_names
 from tasks.storage.manifests import GraphManifest
@@ -35,11 +34,8 @@ def check_graph(
 ) -> None:
     """Refuse splits that the recipe's metric is not defined on; `dataset` knows the names of classes.
 
-    Validation needs a metric whatever the splits to report.
-
-    Raises:
-        RecipeError: the metric does not fit the task.
-        DataError: naming the split and what its labels are.
+    Validation needs a metric whatever the splits to report. Raises RecipeError: the metric does not fit the task;
+    DataError: naming the split and what its labels are.
     """
     evaluator = make_evaluator(evaluate.evaluator, graph.manifest)
     kind_of(graph.manifest).measurable(evaluator, graph, class_names(dataset), evaluate.splits, warn)
@@ -66,9 +62,12 @@ def check_labels_of(
         try:
             evaluator(Prediction(scores=np.zeros((len(few), width), np.float32), label=few))
         except DataError as error:
+            # Rows at moments go by the options of what is predicted, without snapshots.
+            at_moments = graph.fit_before is not None
+            options = "dataset.predict.at, dataset.predict.split" if at_moments else "dataset.split, snapshot"
             raise DataError(
                 f"the {split} split of {len(labels[split]):,} rows cannot be measured by {evaluator.metric}: {error} "
-                f"(its labels: {_listed(labels[split], names)}). Split otherwise ({_ways_to_split(graph)}), leave "
+                f"(its labels: {_listed(labels[split], names)}). Split otherwise ({options}), leave "
                 "the split out of evaluate.splits, or choose another evaluate.evaluator"
             ) from error
     if "valid" in labels and evaluator.metric in EVEN_METRICS:
@@ -78,11 +77,6 @@ def check_labels_of(
         _compare_classes(labels, warn, names)
     elif "train" in labels:
         _look_for_constants(labels["train"], warn)
-
-
-def _ways_to_split(graph: GraphManifest) -> str:
-    """Return the options that say which rows are in which split; rows at moments go by these, without snapshots."""
-    return "dataset.predict.at, dataset.predict.split" if graph.fit_before is not None else "dataset.split, snapshot"
 
 
 def representatives(labels: Array) -> Array:
@@ -133,25 +127,11 @@ def _name_thin_classes(
     else:
         flat = labels.reshape(len(labels), -1)[:, 0]
         counts, what = np.bincount(flat[flat >= 0].astype(np.int64)), "classes"
-    _name_thin(counts, what, names, f"the epoch is chosen by {metric}, in which they weigh as much as the others", warn)
+    name_thin(counts, what, names, f"the epoch is chosen by {metric}, in which they weigh as much as the others", warn)
 
 
-def name_thin_relations(evaluator: Evaluator, graph: GraphStore, warn: Callable[[str], None]) -> None:
-    """Warn of relations that judge and have hardly any pair in the validation split."""
-    relation = graph.get("valid_relation")
-    if relation is None:
-        return
-    counts = np.bincount(np.asarray(relation), minlength=graph.manifest.num_relations)
-    if evaluator.relations:
-        counts[np.setdiff1d(np.arange(len(counts)), evaluator.relations)] = 0
-    why = (
-        f"the epoch is chosen by the mean of their {evaluator.metric} and that of the others; say which judge: "
-        "evaluate.evaluator.relations"
-    )
-    _name_thin(counts, "relations", list(relations_of(graph.manifest)), why, warn)
-
-
-def _name_thin(counts: Array, what: str, names: list[str] | None, why: str, warn: Callable[[str], None]) -> None:
+def name_thin(counts: Array, what: str, names: list[str] | None, why: str, warn: Callable[[str], None]) -> None:
+    """Warn of classes or relations, `what`, that have hardly any rows in the validation split; `why` that matters."""
     thin = np.flatnonzero((counts > 0) & (counts < _FEWEST))
     if len(thin):
         shown = [f"{names[code] if names and code < len(names) else code}: {counts[code]}" for code in thin[:_LISTED]]

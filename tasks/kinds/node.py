@@ -60,8 +60,7 @@ class NodeKind(LabelledKind):
 
     def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
         """Score the nodes of a split, each by the rank that holds it."""
-        prediction: Prediction = predictor.split_nodes(model, split)
-        return prediction
+        return predictor.split_nodes(model, split)
 
     def points(self, opened: Opened) -> Array:
         """Return the nodes that may have labels."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from configs.label_types import LabelType
-from tasks.arrays import Array, blocks
-from tasks.evaluators.evaluators import Evaluator
+from tasks.arrays import blocks
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import ROWS_AT_A_TIME, Columns, Kind, TaskRows
 from tasks.kinds.diagnosis.lists import list_length
 from tasks.kinds.judged import Deciding, split_column, values_column
 from tasks.kinds.node import NodeKind
-from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import GraphManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -38,16 +34,9 @@ class RankingKind(NodeKind):
         """Rank all candidates for each row; with `metric` lists are returned too, as long as it looks at them."""
         return Prediction(ranked=predictor.ranked(model, rows.items, list_length(metric) if metric else None))
 
-    def score_all(
-        self, predictor: Predictor, model: GraphModel, parts: Sequence[TaskRows], metric: str = ""
-    ) -> Iterator[Prediction]:
-        """Score one part after the other."""
-        for rows in parts:
-            yield self.score(predictor, model, rows, metric)
+    score_all = Kind.score_all  # one part after the other
 
-    def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
-        """Refuse: candidates lie on all ranks."""
-        raise AssertionError("rankings are refused where a graph lies in parts")
+    score_parts = Kind.score_parts  # candidates lie on all ranks
 
     def count(self, prediction: Prediction) -> int:
         """Return how many rows have a list."""
@@ -55,9 +44,7 @@ class RankingKind(NodeKind):
         assert prediction.ranked.lists is not None
         return len(prediction.ranked.lists.candidates)
 
-    def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
-        """Nothing is decided of lists."""
-        return iter(())
+    decided = Kind.decided  # nothing is decided of lists
 
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
         """Yield a row for each place of a list."""
@@ -84,9 +71,7 @@ class RankingKind(NodeKind):
             prediction = self.score(opened.predictor, opened.model, some, opened.store.manifest.metric)
             yield from self.columns(opened, some, prediction, deciding)
 
-    def probabilities(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[tuple[Columns, Array]]:
-        """Refuse: there is no matrix of lists."""
-        return Kind.probabilities(self, opened, rows, deciding)
+    probabilities = Kind.probabilities  # there is no matrix of lists
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
         """Rank by simple rules."""
@@ -94,12 +79,9 @@ class RankingKind(NodeKind):
 
         return RecommendationControls(graph.store)
 
-    def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
-        """The evaluator of lists has them all."""
-        return []
+    secondary = Kind.secondary  # the evaluator of lists has them all
 
-    def measurable(self, *_: Any) -> None:
-        """Every row of a split has something that is right."""
+    measurable = Kind.measurable  # every row of a split has something that is right
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return what lists of other lengths are worth, and how many candidates they name."""
@@ -111,11 +93,9 @@ class RankingKind(NodeKind):
         covered = recommended(prediction.ranked.lists, len(ranked_links(opened.store).candidates))
         return {"ranked": diagnose_ranked(prediction.ranked) | covered}
 
-    def labels(self, store: GraphStore) -> None:
-        """A label is how many candidates are right."""
+    labels = Kind.labels  # a label is how many candidates are right
 
-    def said_of_points(self, opened: Opened, items: Array) -> None:
-        """A map has no room for lists."""
+    said_of_points = Kind.said_of_points  # a map has no room for lists
 
 
 KIND = RankingKind()

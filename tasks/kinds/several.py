@@ -14,9 +14,9 @@ from tasks.arrays import Array
 from tasks.evaluators.evaluators import Evaluator, single_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import HeadEvaluator, of_head
-from tasks.kinds.base import Columns
+from tasks.kinds.base import Columns, Kind
 from tasks.kinds.judged import Deciding, as_probabilities
-from tasks.kinds.labelled import further_metrics
+from tasks.kinds.labelled import SECONDARY
 from tasks.kinds.node import NodeKind
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.heads import head_manifest, head_views
@@ -64,7 +64,7 @@ class SeveralKind(NodeKind):
         return [
             HeadEvaluator(EVALUATORS.config(dict(config)), manifest, view)
             for view in head_views(manifest)
-            for config in further_metrics(view.head.label_type)
+            for config in SECONDARY[view.head.label_type.name]
         ]
 
     def measurable(
@@ -93,8 +93,7 @@ class SeveralKind(NodeKind):
                     raise
                 warn_of_task(str(error))
 
-    def said_of_points(self, opened: Opened, items: Array) -> None:
-        """A map shows one task."""
+    said_of_points = Kind.said_of_points  # a map shows one task
 
 
 KIND = SeveralKind()

@@ -11,8 +11,8 @@ import pyarrow as pa
 from configs.registry import EVALUATORS
 from tasks.arrays import Array
 from tasks.evaluators.evaluators import Evaluator
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Columns, TaskRows, cut
 from tasks.kinds.judged import Deciding, split_column
 from tasks.kinds.link import _FACTOR, PairKind

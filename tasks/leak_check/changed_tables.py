@@ -43,14 +43,8 @@ def change_tables(
     """Write changed copies of all files into `context.work`; return the options that read them.
 
     How many rows the predicted table and the table of labels have, and when these are, stays where labels are read:
-    splits may go by that. The newest row of a table stays too.
-
-    Args:
-        config: of the database.
-        context: of this check.
-        moment: in the unit of the tables' times.
-        spared: table to rows, dense ids int64 (n,), that stay as they are: seeds see their own row.
-        seed: which other cells.
+    splits may go by that. The newest row of a table stays too, and so do the `spared` rows, table to dense ids int64
+    (n,): seeds see their own row. `moment` is in the unit of the tables' times; `seed`: which other cells.
     """
     intake = Intake()
     config = settled(config, intake)

@@ -20,8 +20,7 @@ from tasks.ingest.stage import open_dataset
 from tasks.ingest.synthetic.shop import SyntheticShop, shop_database, write_shop
 from tasks.leak_check.changed_tables import change_tables
 from tasks.leak_check.inputs import SeedInputs, differences
-from tasks.leak_check.known_rows import known_rows
-from tasks.leak_check.same_rows import same_ids
+from tasks.leak_check.same_rows import known_rows, same_ids
 from tasks.leak_check.telling_columns import telling_columns
 from tasks.sampling.relational.batches import SeedMoments
 from tasks.stage import InnerListener, Listener, Parent, StageContext, run_stage
@@ -69,28 +68,19 @@ class LeakCheck:
 
 
 def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener | None = None) -> LeakCheck:
-    """Look for what a recipe's model would learn from the future.
+    """Look for what a recipe's model would learn from the future, and for columns that tell the label by themselves.
 
-    For the first moment of the validation split, and of the test split: the tables' files are written anew, where every
-    cell, key and label from then on is another and rows go and come; they are ingested and prepared, and the inputs of
-    seeds of that moment and of earlier ones have to be equal to the bit. What stays of then are the seeds' own rows and
-    what their foreign keys name. The labels of splits whose horizon ends by the moment have to be the same. And columns
-    of the predicted entities, or of rows that are one to one with them, that order the labels nearly as they are, are
-    told.
+    For the first moment of the validation and of the test split the tables' files are written anew, where every cell,
+    key and label from then on is another and rows go and come. The inputs of seeds of that moment and of earlier ones
+    have to be equal to the bit, and so have the labels of splits whose horizon ends by then. What stays of that moment
+    are the seeds' own rows and what their foreign keys name. The graph is one piece, so that nodes keep their numbers.
 
-    The graph is not split into parts for this, so that nodes keep their numbers.
+    What is changed lies in the home's `work` folder and is removed. Each moment has `num_seeds` seeds, half of
+    them of that moment; `listener` is told what runs.
 
-    Args:
-        recipe: of a data set whose rows are predicted at moments.
-        home: where the prepared graph is found or made; what is changed lies in its `work` folder and is removed.
-        num_seeds: seeds for each moment, half of them of that moment.
-        listener: is told what runs.
-
-    Raises:
-        NoMomentsError: the data set is of another kind.
-        RecipeError: the model reads no typed batches.
+    Raises NoMomentsError: the data set is of another kind; RecipeError: the model reads no typed batches.
     """
-    recipe = recipe.model_copy(update={"partition": PARTITIONERS.config({"name": "none", "num_parts": 1})})
+    recipe = recipe.model_copy(update={"partition": PARTITIONERS.config({"name": "auto"})})
     data = run_stage(load_stage("ingest"), recipe, {}, home, listener=listener).parent
     if data.manifest.fit_before is None:
         raise NoMomentsError(
@@ -175,12 +165,12 @@ def _compare(before: SeedInputs, after: SeedInputs, nodes: Array, moment: int) -
             changed.update(differences(before.named(int(node)), after.named(int(twin))))
     time = before.store["node_time"]
     splits = [np.asarray(before.store[f"{split}_idx"], np.int64) for split in ("train", "valid")]
-    ended = [seeds for seeds in splits if len(seeds) and int(np.max(time[seeds])) < moment]
-    known = np.concatenate([np.empty(0, np.int64), *ended])  # what is to be known of these seeds is
-    twins = after.nodes_of(before.ids[known])
-    label, other = before.store["label"][known], after.store["label"][np.maximum(twins, 0)]
+    over = [seeds for seeds in splits if len(seeds) and int(np.max(time[seeds])) < moment]
+    ended = np.concatenate([np.empty(0, np.int64), *over])  # what is to be known of these seeds is
+    twins = after.nodes_of(before.ids[ended])
+    label, other = before.store["label"][ended], after.store["label"][np.maximum(twins, 0)]
     same = (label == other) | ((label != label) & (other != other))  # NaN is no label
-    wrong = np.count_nonzero((twins < 0) | ~same.reshape(len(known), -1).all(axis=1))
+    wrong = np.count_nonzero((twins < 0) | ~same.reshape(len(ended), -1).all(axis=1))
     if wrong:
         changed[LABELS] += int(wrong)
     return changed

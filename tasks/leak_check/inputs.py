@@ -28,14 +28,10 @@ class SeedInputs:
     def __init__(
         self, recipe: Recipe, options: RelationalConfig, store: GraphStore, same_ids: Array | None = None
     ) -> None:
-        """Open a graph.
+        """Open a graph, whose batches the loader's `options` make.
 
-        Args:
-            recipe: of the model.
-            options: the loader's.
-            store: the graph.
-            same_ids: int64 (num ids,): what each id of preprocess's id space is called in the names that both states
-                of the data share; None: as it is.
+        `same_ids`, int64 (num ids,): what each id of preprocess's id space is called in the names that both states of
+        the data share; None: as it is.
         """
         self.store, self._types = store, store.manifest.node_types
         self._relations = store.manifest.edge_types

@@ -9,6 +9,7 @@ import numpy as np
 
 from configs.label_types import LabelType
 from tasks.arrays import Array
+from tasks.controls.features import own_columns
 from tasks.evaluators.metrics import rocauc
 from tasks.sampling.relational.batches import SeedMoments
 from tasks.storage.dataset_store import DatasetStore
@@ -48,7 +49,7 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     ]
     telling = []
     columns = itertools.chain(
-        _columns(dataset, f"nodes/{kind}", _features(dataset, kind), rows),
+        _columns(dataset, f"nodes/{kind}", own_columns(dataset, kind), rows),
         _beside(dataset, kind, rows, moments.cuts(seeds)),
     )
     for column, values, is_category in columns:
@@ -62,10 +63,6 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
                 telling.append(f"{what} tells the label by itself ({score})")
                 break
     return telling
-
-
-def _features(dataset: DatasetStore, kind: str) -> tuple[FeatureColumn, ...]:
-    return next(one.features for one in dataset.manifest.node_types if one.name == kind)
 
 
 def _columns(
@@ -116,7 +113,7 @@ def _beside(dataset: DatasetStore, kind: str, rows: Array, cuts: Array | None) -
             yield from _columns(dataset, table, edge.features, seen)
             if end != kind:
                 ends = np.where(seen >= 0, dataset.column(table, other)[seen], -1)
-                yield from _columns(dataset, f"nodes/{end}", _features(dataset, end), ends)
+                yield from _columns(dataset, f"nodes/{end}", own_columns(dataset, end), ends)
 
 
 def _targets(label: Array, kind: LabelType) -> Iterator[Array]:

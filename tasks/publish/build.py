@@ -26,8 +26,7 @@ from tasks.publish.gate.rules import Candidate, Decision, controls_named
 from tasks.publish.map.of_run import write_maps
 from tasks.publish.report.page import render
 from tasks.publish.report.parts import Publication, ReportedRun
-from tasks.publish.run_log import log_finals, log_run
-from tasks.publish.tracking.description import describe
+from tasks.publish.run_log import describe, log_finals, log_run
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.records import flatten, metric_key
@@ -36,7 +35,7 @@ from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.manifests import GateRecord, RunResult
+from tasks.storage.outcomes import GateRecord, RunResult
 
 REPORT = "report.html"
 _STEPS = 6
@@ -46,9 +45,8 @@ _FILES = ".model"
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Log the training, register its model, decide on the champion, write the report.
 
-    Raises:
-        RecipeError: the gate metric was not measured.
-        StageError: MLflow cannot be reached; running again publishes what is there.
+    Raises RecipeError: the gate metric was not measured; StageError: MLflow cannot be reached; running again publishes
+    what is there.
     """
     files = context.work / _FILES
     # Before anything is stored: a mistake in the recipe must leave no half-published run.
@@ -61,11 +59,16 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     context.progress(1, _STEPS, "steps", "connecting to MLflow")
     tracker = Tracker(context.home, recipe.tracking.experiment, on_wait=context.message)
     tracker.open_run(parents["train"].manifest.key, recipe.name, current_run(), trains=False)
+
+    def close_quietly(status: RunStatus) -> None:
+        with suppress(Exception):  # an error of this must not hide the first one
+            tracker.close(status)
+
     try:
-        with ending.closing(lambda: _close_quietly(tracker, "KILLED")), ending.undisguised():
+        with ending.closing(lambda: close_quietly("KILLED")), ending.undisguised():
             fields = _publish(challenge, tracker, new)
     except BaseException as error:
-        _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
+        close_quietly("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
     tracker.close("FINISHED")
     context.progress(_STEPS, _STEPS, "steps", "done")
@@ -146,9 +149,3 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         "report_file": REPORT,
         "maps": maps,
     }
-
-
-def _close_quietly(tracker: Tracker, status: RunStatus) -> None:
-    """Mark the run as failed or killed; an error of this must not hide the first one."""
-    with suppress(Exception):
-        tracker.close(status)

@@ -1,8 +1,7 @@
 """Whether data is what a model and a recipe can expect: rows of each table, age of the newest, drift.
 
-Data that was cut short, or has not come for days, is read without a word by every stage. It is compared with the
-profile of the champion's data (`profile.py`); what is far from that is warned of, and what the recipe's `expect` says
-ends the run before anything is trained or predicted.
+It is compared with the profile of the champion's data (`profile.py`); what is far from that is warned of, and what the
+recipe's `expect` says ends the run before anything is trained or predicted.
 """
 
 from __future__ import annotations
@@ -77,9 +76,8 @@ def champion_of(recipe: Recipe, home: Home) -> Reference | None:
 def check_arrival(recipe: Recipe, ingest: Parent, reference: Reference | None, say: Say, warn: Say) -> None:
     """Compare the rows of ingested tables with a model's, and the newest with the clock.
 
-    Raises:
-        DataError: there are fewer or more than the recipe expects, or they are older.
-        RecipeError: `expect` names a table that the data has not, or ages of data without dates.
+    Raises DataError: there are fewer or more than the recipe expects, or they are older; RecipeError: `expect` names a
+    table that the data has not, or ages of data without dates.
     """
     manifest: DatasetManifest = ingest.manifest
     counts = profile.table_rows(manifest)
@@ -158,7 +156,13 @@ def _check_ages(recipe: Recipe, store: DatasetStore, say: Say) -> None:
     if not ages:
         return
     order = sorted(ages, key=ages.__getitem__)
-    said = {name: f"{date_text(newest[name] / scale) or newest[name]}, {_age_text(ages[name])}" for name in order}
+    said = {}
+    for name in order:  # the age in its largest unit
+        seconds = abs(ages[name])
+        word, size = ("day", 86400) if seconds >= 86400 else ("hour", 3600) if seconds >= 3600 else ("minute", 60)
+        count = int(seconds // size)
+        age = f"{count:,} {word}{'' if count == 1 else 's'} {'ahead' if ages[name] < 0 else 'old'}"
+        said[name] = f"{date_text(newest[name] / scale) or newest[name]}, {age}"
     say("newest row: " + "; ".join(f"{name} {said[name]}" for name in order[:_SHOWN]))
     limits = expected if isinstance(expected, Mapping) else {order[0]: expected} if expected is not None else {}
     for name, text in limits.items():
@@ -178,14 +182,6 @@ def _newest(store: DatasetStore, table: str, limit: int | None) -> int | None:
         if len(values):
             newest = max(int(values.max()), newest if newest is not None else int(values.max()))
     return newest
-
-
-def _age_text(seconds: float) -> str:
-    """Say an age in its largest unit."""
-    ahead, seconds = seconds < 0, abs(seconds)
-    unit, size = ("day", 86400) if seconds >= 86400 else ("hour", 3600) if seconds >= 3600 else ("minute", 60)
-    count = int(seconds // size)
-    return f"{count:,} {unit}{'' if count == 1 else 's'} {'ahead' if ahead else 'old'}"
 
 
 def check_drift(

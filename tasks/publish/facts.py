@@ -1,6 +1,6 @@
 """What an evaluation says of a run, typed, for all who show it: the report, MLflow's description, terminal and pages.
 
-What the gate says is `tasks.storage.manifests.GateRecord`.
+What the gate says is `tasks.storage.outcomes.GateRecord`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from configs.metric_names import telling
 from tasks.storage.controls import CONTROLS
-from tasks.storage.manifests import EvalReport
 
 Metrics = Mapping[str, Mapping[str, float]]
 """Split to metric to value."""
@@ -47,11 +46,3 @@ def score_rows(metrics: Metrics, controls: Mapping[str, Metrics]) -> list[ScoreR
 def metric_names(rows: Iterable[ScoreRow]) -> list[str]:
     """Return the metrics of some rows that say something, in order."""
     return telling(name for row in rows for name in row.values)
-
-
-def headline(evaluation: EvalReport | None) -> list[tuple[str, str, str]]:
-    """Return (split, metric, value) of the metric that judges the model."""
-    if evaluation is None:
-        return []
-    name = evaluation.metric
-    return [(split, name, f"{values[name]:.4f}") for split, values in evaluation.metrics.items() if name in values]

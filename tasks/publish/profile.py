@@ -1,8 +1,6 @@
 """What a model's data looked like, in a few numbers that are published with it, and how far other data is from that.
 
-Sizes, in-degrees, labels, and each feature as it came (before any transform): percentiles and mean of numbers, shares
-of categories. Drift is told as for snapshots, by the population stability index and the total variation distance
-(`tasks/publish/snapshots.py`).
+Sizes, in-degrees, labels, and each feature as it came (before any transform); drift is told as for snapshots.
 """
 
 from __future__ import annotations

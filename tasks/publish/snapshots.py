@@ -25,7 +25,8 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 from tasks.storage.home import Home
 from tasks.storage.ids import class_names
-from tasks.storage.manifests import EvalReport, PartitionManifest
+from tasks.storage.manifests import PartitionManifest
+from tasks.storage.outcomes import EvalReport
 from tasks.storage.snapshots import earlier_snapshots
 
 FILE_NAME = "snapshot.json"
@@ -79,9 +80,8 @@ def previous(home: Home, recipe: Recipe) -> SnapshotSummary | None:
 def compare(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary:
     """Return how two snapshots differ.
 
-    Returns:
-        `growth`: sizes to [before, now]; `metrics`: split to metric to [before, now]; `drift`: `degrees` and `labels`
-        to their `psi` and `tvd`, None where there is nothing to compare.
+    Returns: `growth`: sizes to [before, now]; `metrics`: split to metric to [before, now]; `drift`: `degrees` and
+    `labels` to their `psi` and `tvd`, None where there is nothing to compare.
     """
     sizes = {"nodes": [before["nodes"], now["nodes"]], "edges": [before["edges"], now["edges"]]}
     splits = {split: [before["splits"].get(split, 0), count] for split, count in now["splits"].items()}
@@ -136,12 +136,14 @@ def _label_drift(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSumma
 def label_counts(before: SnapshotSummary, now: SnapshotSummary) -> tuple[list[str], Array, Array] | None:
     """Return names of classes and how often both snapshots have them: data ingested anew may number them otherwise.
 
-    Returns:
-        names, and counts float64 (C,) of each snapshot; None where nothing tells which class is which. Classes that
-        only the first one knew stand last.
+    Returns: names, and counts float64 (C,) of each snapshot; None where nothing tells which class is which. Classes
+    that only the first one knew stand last.
     """
     counts = [summary["labels"]["counts"] for summary in (before, now)]
-    names = [_label_names(summary) for summary in (before, now)]
+    names = []
+    for summary, values in zip((before, now), counts, strict=True):  # classes without a name are called by number
+        named = (summary["classes"] or [])[: len(values)]
+        names.append([*named, *map(str, range(len(named), len(values)))])
     if before["classes"] == now["classes"] and len(counts[0]) == len(counts[1]):
         return names[1], np.asarray(counts[0], float), np.asarray(counts[1], float)
     if not (before["classes"] and now["classes"]) or any(len(set(some)) < len(some) for some in names):
@@ -150,12 +152,6 @@ def label_counts(before: SnapshotSummary, now: SnapshotSummary) -> tuple[list[st
     by_name = [dict(zip(some, values, strict=True)) for some, values in zip(names, counts, strict=True)]
     first, second = (np.array([one.get(name, 0) for name in union], float) for one in by_name)
     return union, first, second
-
-
-def _label_names(summary: SnapshotSummary) -> list[str]:
-    """Return a name for each count; numbers where there are none."""
-    named, size = summary["classes"] or [], len(summary["labels"]["counts"])
-    return [*named[:size], *(str(number) for number in range(len(named), size))]
 
 
 def decile_shares(before: Sequence[float], now: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -196,15 +192,10 @@ def facts(summary: SnapshotSummary) -> list[tuple[str, str]]:
 
 
 def _span(span: Sequence[int], unit: str) -> str:
-    first, last = (_moment(time, unit) for time in span)
+    """Return times of the data as people read them; numbers of no date as they are."""
+    scale = {"seconds": 1, "milliseconds": 1000}.get(unit)
+    first, last = (str(time) if scale is None else date_text(time / scale) or str(time) for time in span)
     return first if first == last else f"{first} to {last}"
-
-
-def _moment(time: int, unit: str) -> str:
-    """Return a time of the data as people read it; numbers of no date as they are."""
-    if unit not in ("seconds", "milliseconds"):
-        return str(time)
-    return date_text(time / (1 if unit == "seconds" else 1000)) or str(time)
 
 
 def date_text(seconds: float) -> str:

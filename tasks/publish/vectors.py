@@ -18,7 +18,8 @@ from tasks.preprocess.transforms.configs import EmbeddingConfig, from_models
 from tasks.stage import InnerListener, Listener, MapShards, Parent, StageOutcome, map_in_process, run_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS, DatasetManifest, Manifest, VectorsManifest
+from tasks.storage.manifests import Manifest
+from tasks.storage.outcomes import VECTORS, VectorsManifest
 
 if TYPE_CHECKING:
     from tasks.apply.model.published import Published
@@ -34,9 +35,8 @@ TO_PARTITION = ("ingest", "preprocess", "components", "partition")
 def with_versions(recipe: Recipe, home: Home) -> Recipe:
     """Return the recipe with the versions that its registered models' names mean now; others stay as they are.
 
-    Raises:
-        RecipeError: there is no such model or version, or it has no vectors of nodes.
-        StageError: the registry cannot be reached.
+    Raises RecipeError: there is no such model or version, or it has no vectors of nodes; StageError: the registry
+    cannot be reached.
     """
     taken = []
     for config in recipe.preprocess.transforms:
@@ -160,46 +160,17 @@ def provide_vectors(
     home: Home,
     listener: Listener | None = None,
     map_shards: MapShards = map_in_process,
-    ingest: str | None = None,
 ) -> list[StageOutcome[VectorsManifest]]:
     """Make the vectors that a recipe's features are taken from, as far as the home lacks them.
 
-    `ingest` is the key of the recipe's own data, where that is there already.
-
-    Raises:
-        RecipeError: the registry has another model under that name and version, or its nodes and those of the data
-            cannot be told to be the same.
-        DataError: the data of the model's training is gone, or has changed.
-        StageError: the registry cannot be reached.
+    Raises RecipeError: the registry has another model under that name and version; DataError: the data of the model's
+    training is gone, or has changed; StageError: the registry cannot be reached.
     """
-    missing = missing_vectors(recipe, home)
-    for config in missing if ingest is not None else ():
-        with _about(config):
-            _refuse_other_nodes(config, home, str(ingest))
     made = []
-    for config in missing:
+    for config in missing_vectors(recipe, home):
         with _about(config):
             made.append(_make(config, home, listener or Listener(), map_shards))
     return made
-
-
-def _refuse_other_nodes(config: EmbeddingConfig, home: Home, ingest: str) -> None:
-    """Refuse, before vectors are made, what preprocess would refuse of them: nodes with nothing to tell them apart by.
-
-    Of several types of nodes, and of data that is no longer there, preprocess alone knows. Raises DataError.
-    """
-    # Here and not above: commands that only look import no numpy.
-    from tasks.preprocess.transforms.vectors import refuse_numbers
-    from tasks.storage.ids import has_own_ids, structure_digest
-
-    published = _published(str(config.model), home)
-    keys = ingest, str(published.lineage["ingest"]["key"])
-    here, there = (_load(home, "ingest", key, DatasetManifest) for key in keys)
-    if here is None or there is None or structure_digest(here) == structure_digest(there):
-        return
-    if len(here.node_types) == len(there.node_types) == 1:
-        has_ids = has_own_ids(there, there.node_types[0].name)
-        refuse_numbers(published.name, has_ids, here, here.node_types[0].name)
 
 
 def _make(

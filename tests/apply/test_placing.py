@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError, RecipeError
-from tasks.apply.mapped_data import MappedData
+from tasks.apply.job import MappedData
 from tasks.apply.placing import PLACED, end_to_end, write_placed
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore

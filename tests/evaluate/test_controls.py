@@ -15,7 +15,7 @@ from tasks.controls.features import ControlledGraph
 from tasks.controls.suite import Controls
 from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
 from tasks.evaluators.evaluators import Prediction, evaluator_for
-from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.several import make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
 from tasks.kinds.of import kind_of

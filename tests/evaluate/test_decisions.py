@@ -9,10 +9,10 @@ import torch
 from configs.label_types import label_type
 from tasks.evaluate.decisions import (
     MOST_ROWS,
-    Decisions,
     DecisionsSeen,
     can_decide,
     choose_thresholds,
+    decisions,
     fit_temperature,
     outcome,
 )
@@ -31,7 +31,7 @@ def drawn(rows: int, classes: int, heat: float, seed: int = 0) -> Prediction:
 @pytest.mark.parametrize("heat", [0.25, 1.0, 7.0])
 @pytest.mark.parametrize("classes", [2, 5])
 def test_the_temperature_undoes_what_scores_were_multiplied_by(heat: float, classes: int) -> None:
-    found = Decisions(drawn(20_000, classes, heat)).show(drawn(20_000, classes, heat, seed=1))["temperature"]
+    found = decisions(drawn(20_000, classes, heat), drawn(20_000, classes, heat, seed=1))["temperature"]
     assert found["value"] == pytest.approx(heat, rel=0.05)
     assert found["after"]["nll"] <= found["before"]["nll"] + 1e-4
     assert found["after"]["ece"] < 0.02
@@ -89,7 +89,7 @@ def test_splits_come_in_any_order(order: tuple[str, ...]) -> None:
     seen = DecisionsSeen("test")
     for split in order:
         seen.see(split, "", label_type("multiclass"), splits[split])
-    assert seen.record() == Decisions(splits["valid"]).show(splits["test"])
+    assert seen.record() == decisions(splits["valid"], splits["test"])
     assert {"temperature", "thresholds"} == set(seen.record()) - {"positive"}
 
 
@@ -100,7 +100,7 @@ def test_of_two_classes_the_rarer_one_is_looked_for() -> None:
     score = rare * 2.0 + random.normal(size=2_000)
     second = Prediction(scores=np.stack([np.zeros(2_000), score], 1), label=rare.astype(np.int64))
     first = Prediction(scores=np.stack([score, np.zeros(2_000)], 1), label=1 - rare.astype(np.int64))
-    found, turned = Decisions(second).show(second), Decisions(first).show(first)
+    found, turned = decisions(second, second), decisions(first, first)
     assert (found.get("positive"), turned.get("positive")) == (None, 0)
     assert found["thresholds"] == turned["thresholds"]
     best = found["thresholds"][0]
@@ -120,7 +120,7 @@ def test_missing_labels_are_left_out() -> None:
     assert prediction.scores is not None
     some = Prediction(scores=prediction.scores, label=np.where(np.arange(400) % 2, prediction.label, -1))
     half = Prediction(scores=prediction.scores[1::2], label=prediction.label[1::2])
-    assert Decisions(some).show(some) == Decisions(half).show(half)
+    assert decisions(some, some) == decisions(half, half)
 
 
 def test_which_tasks_decide() -> None:

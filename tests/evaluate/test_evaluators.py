@@ -21,8 +21,8 @@ from configs.metric_names import METRIC_NAMES, hits_of
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.ogb import ogb_evaluator_class
+from tasks.evaluators.several import make_evaluator
 from tasks.ranking.ranks import TripleRanks
 from tasks.storage.manifests import GraphManifest
 from tests.support import COMMON

@@ -26,6 +26,18 @@ def accuracy(prediction: Prediction) -> float:
     return float(np.mean(label == predicted))
 
 
+class ByAccuracy:
+    metric = "accuracy"
+
+    def __call__(self, prediction: Prediction) -> dict[str, float]:
+        return {"accuracy": accuracy(prediction)}
+
+
+def sure_accuracy(prediction: Prediction) -> SureMetrics:
+    judge: Any = ByAccuracy()
+    return SureMetrics(judge, [judge], prediction)
+
+
 def of_accuracy(rows: int, right: float, seed: int = 0, classes: int = 3) -> Prediction:
     random = np.random.default_rng(seed)
     label = random.integers(classes, size=rows)
@@ -60,8 +72,7 @@ def test_a_control_is_drawn_on_the_same_rows() -> None:
     assert own.scores is not None
     worse = own.scores.copy()
     worse[random.integers(2_000, size=40)] = [1, 0, 0]
-    measure = lambda prediction: {"accuracy": accuracy(prediction)}  # noqa: E731
-    sure = SureMetrics(measure, "accuracy", measure, own)
+    sure = sure_accuracy(own)
     sure.keep("features", sure.compare(Prediction(scores=worse, label=own.label)))
     found = sure.intervals()
     low, high = found["above"]["features"]
@@ -70,9 +81,7 @@ def test_a_control_is_drawn_on_the_same_rows() -> None:
 
 
 def test_only_what_was_measured_last_is_kept() -> None:
-    own = of_accuracy(200, 0.8)
-    measure = lambda prediction: {"accuracy": accuracy(prediction)}  # noqa: E731
-    sure = SureMetrics(measure, "accuracy", measure, own)
+    sure = sure_accuracy(of_accuracy(200, 0.8))
     sure.compare(of_accuracy(200, 0.5))
     sure.keep("chance", {"accuracy": 0.123})  # a number that was computed elsewhere
     assert sure.intervals()["above"] == {}
@@ -204,7 +213,7 @@ def test_an_interval_is_of_values_that_draws_have(
     drawn = draw(prediction, lambda some: evaluator(some)[evaluator.metric], evaluator(prediction)[evaluator.metric])
     interval = drawn.interval()
     if interval is None:
-        assert drawn.defined < 0.9 * len(drawn.drawn)
+        assert drawn.record()["defined"] < 0.9 * len(drawn.drawn)
         return
     low, high = interval
     assert least <= low <= high <= most

@@ -17,7 +17,7 @@ from configs.schema import STAGES, EvaluateConfig
 from tasks.calls import load_stage
 from tasks.evaluate.measuring import Measuring
 from tasks.evaluators.evaluators import Prediction
-from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.several import make_evaluator
 from tasks.kinds.measurable import check_graph, representatives
 from tasks.kinds.of import kind_of
 from tasks.kinds.prepared import check_labels

@@ -12,11 +12,11 @@ from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
 from tasks.controls.recommendation import RecommendationControls
 from tasks.evaluate.intervals import SureMetrics
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.evaluators.ranked_places import places_of
 from tasks.evaluators.ranked_rows import RankedRows
+from tasks.evaluators.several import make_evaluator
 from tasks.inference.ranked import ranked_by
 from tasks.sampling.relational.links import RankedLinks
 from tests.ranked_shop import HORIZON, ranked_shop, store_of
@@ -117,7 +117,7 @@ def test_the_evaluator_judges_by_the_data_sets_metric(tmp_path: Path) -> None:
         make_evaluator(EVALUATORS.config("rocauc"), store.manifest)
     with pytest.raises(RecipeError, match="ranking measures ranking tasks"):
         make_evaluator(EVALUATORS.config("ranking"), node_graph(tmp_path / "nodes").manifest)
-    sure = SureMetrics(evaluator, evaluator.metric, evaluator, prediction)
+    sure = SureMetrics(evaluator, [evaluator], prediction)
     low, high = sure.intervals()["metric"]
     assert low < sure.values[evaluator.metric] < high
 
@@ -132,7 +132,7 @@ def test_controls_are_those_of_loops(tmp_path: Path, new_only: bool) -> None:
     who, column = links.interactions(moment)
     entity = links.entities(tasks)
     controls = RecommendationControls(store)
-    found = dict(controls.ranked("test"))
+    found = {name: one.ranked for name, one in controls.predictions("test", Prediction())}
     assert list(found) == ["popular", "popular_recent", "own_past", "had_together"]
     count = np.bincount(column, minlength=links.num_candidates)
     had = np.zeros((store.manifest.num_nodes, links.num_candidates), np.float64)

@@ -25,7 +25,7 @@ from tasks.apply.model.files import load_published, read_tensors, tensor_shapes,
 from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import read_published
 from tasks.publish.gate.history import read_history
-from tasks.publish.tracking.version_tags import candidate_of
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import MANIFEST_NAME, ArtifactStore
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home
@@ -34,7 +34,7 @@ from tasks.storage.snapshots import earlier_snapshots
 from tasks.train.state import checkpoint
 from tests.configs.test_recipes import tiny
 from tests.fuzz.budget import SECONDS, examine, examine_for
-from tests.fuzz.mutations import as_text, spoilt_bytes, spoilt_json
+from tests.fuzz.mutations import as_text, broken, spoilt_json
 from tests.support import as_partition, node_graph, stage_entry
 
 EXAMPLES = 60
@@ -51,7 +51,7 @@ class Stored:
     @property
     def inputs(self) -> st.SearchStrategy[bytes]:
         content = self.path.read_bytes()
-        spoilt = spoilt_bytes(content)
+        spoilt = broken(content)
         if self.path.suffix == ".json":
             spoilt |= spoilt_json(json.loads(content)).map(as_text)
         return spoilt
@@ -187,8 +187,8 @@ def test_odd_tags_of_a_registry_are_no_crash() -> None:
     def check(content: bytes) -> str:
         read_history(content.decode("latin-1"))
         tags = ("graphmill.gate_value", "graphmill.gate_metric", "graphmill.gate_higher_is_better", "graphmill.dataset")
-        candidate_of("1", dict.fromkeys(tags, content.decode("latin-1")))
+        assert ModelVersion("m", "1", "", "", 0, dict.fromkeys(tags, content.decode("latin-1"))).gate
         return "read"
 
-    spoilt = spoilt_bytes(text.encode()) | spoilt_json(json.loads(text)).map(as_text)
+    spoilt = broken(text.encode()) | spoilt_json(json.loads(text)).map(as_text)
     assert examine(check, spoilt, examples=300)["read"] >= 300

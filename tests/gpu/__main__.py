@@ -26,7 +26,7 @@ PARTS = {
     "kernels": "test_triton or test_skipgram_triton",
     "sampling": "test_device_triton or test_device_neighbors or test_device_rows",
     "tables": "test_device_tables",
-    "steps": "test_whole_step or test_device_sampling",
+    "steps": "test_device_sampling",
     "models": "test_models",
     "bits": "test_equal_bits or test_upload",
     "large": "test_large_tables",

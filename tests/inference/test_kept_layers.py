@@ -13,7 +13,6 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.dgl.convolutions import CONVOLUTIONS
 from models.gnn.graphsage import SageConv
-from tasks.inference.keeping import check_keeps
 from tasks.inference.kept_layers import AuditError, FormerLayers, KeptLayers
 from tasks.inference.layerwise import Layerwise
 from tasks.inference.predictor import evaluating
@@ -110,12 +109,12 @@ def test_the_bits_of_a_row_do_not_follow_from_its_chunk(tmp_path: Path, name: st
     nodes, rng = np.arange(900), np.random.default_rng(0)
     with evaluating(model):
         encoded = rows.encoded_rows(model, features, nodes)
-        all_rows = rows.layer_rows(model.layers[0], features, lambda some: encoded[some], nodes)
+        all_rows = rows.layer_rows(model.layers[0], features, encoded, nodes)
         scores = by_rows(model.score, torch.from_numpy(all_rows)).numpy()
         for count in (1, 2, 3, 37, 64, 65, 500):
             some = rng.permutation(900)[:count]
             assert np.array_equal(rows.encoded_rows(model, features, some), encoded[some])
-            found = rows.layer_rows(model.layers[0], features, lambda some: encoded[some], some)
+            found = rows.layer_rows(model.layers[0], features, encoded, some)
             assert np.array_equal(found, all_rows[some])
             assert np.array_equal(by_rows(model.score, torch.from_numpy(found)).numpy(), scores[some])
 
@@ -128,15 +127,15 @@ def test_rows_of_dgl_convolutions_follow_from_no_other_row(tmp_path: Path, conv:
     model = make_model(graph, "dgl", **options)
     if not model.is_layered:
         return
-    check_keeps(model)
+    assert model.table is None
     rows, features = RowStable(store := GraphStore(graph.folder, graph.manifest)), FeatureSource.of(store, model)
     nodes, rng = np.arange(300), np.random.default_rng(0)
     with evaluating(model):
         encoded = store["feat"] if model.encoder.is_plain else rows.encoded_rows(model, features, nodes)
-        all_rows = rows.layer_rows(model.layers[0], features, lambda some: encoded[some], nodes)
+        all_rows = rows.layer_rows(model.layers[0], features, encoded, nodes)
         for count in (1, 2, 7, 65):
             some = rng.permutation(300)[:count]
-            found = rows.layer_rows(model.layers[0], features, lambda some: encoded[some], some)
+            found = rows.layer_rows(model.layers[0], features, encoded, some)
             assert np.array_equal(found, all_rows[some])
 
 
@@ -233,6 +232,6 @@ def test_a_convolution_maps_or_sums_first_by_its_widths_alone(tmp_path: Path) ->
     torch.manual_seed(0)
     rows, conv, features = RowStable(store), SageConv(136, 130, "mean"), FeatureSource(store["feat"], None)
     with torch.no_grad():
-        all_rows = rows.layer_rows(conv, features, lambda some: store["feat"][some], np.arange(900))
+        all_rows = rows.layer_rows(conv, features, store["feat"], np.arange(900))
         some = np.arange(0, 900, 31)
-        assert np.array_equal(rows.layer_rows(conv, features, lambda some: store["feat"][some], some), all_rows[some])
+        assert np.array_equal(rows.layer_rows(conv, features, store["feat"], some), all_rows[some])

@@ -137,7 +137,8 @@ def edge_by_edge_gin(conv: GinConv, block: Block, x: Tensor) -> Tensor:
 
 def dense_relational(conv: RelationalConv, block: Block, x: Tensor) -> Tensor:
     y = x[: block.num_dst] @ conv.own.weight.T + conv.own.bias
-    for relation, matrix in enumerate(conv.maps):
+    maps = conv.maps if conv.coefficients is None else torch.tensordot(conv.coefficients, conv.maps, 1)
+    for relation, matrix in enumerate(maps):
         chosen = block.edge_type == relation
         assert isinstance(chosen, Tensor)
         a = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
@@ -242,7 +243,8 @@ CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] 
     "gat-bonds": (gat_conv(GatConv, BOND_FACTS, output="mean", self_loops=False), edge_by_edge_attention),
     "gatv2-edges": (gat_conv(Gatv2Conv, EDGE_FACTS, output="mean"), edge_by_edge_attention),
     "gatv2-bonds": (gat_conv(Gatv2Conv, BOND_FACTS), edge_by_edge_attention),
-    "rgcn": (lambda i, o: RelationalConv(i, o, 3), dense_relational),
+    "rgcn": (lambda i, o: RelationalConv(i, o, 3, None), dense_relational),
+    "rgcn-bases": (lambda i, o: RelationalConv(i, o, 3, 2), dense_relational),
     "gin": (lambda i, o: GinConv(i, o, PLAIN_FACTS), edge_by_edge_gin),
     "gin-edges": (lambda i, o: GinConv(i, o, EDGE_FACTS), edge_by_edge_gin),
     "gin-bonds": (lambda i, o: GinConv(i, o, BOND_FACTS), edge_by_edge_gin),

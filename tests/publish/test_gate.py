@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from configs.errors import RecipeError
+from configs.metric_names import metric_of
 from tasks.publish.gate.rules import (
     Candidate,
     Compared,
@@ -16,11 +17,9 @@ from tasks.publish.gate.rules import (
     counts,
     decide,
     higher_is_better,
-    recorded_value,
 )
-from tasks.publish.tracking.version_tags import candidate_of, decision_tags, gate_tags
+from tasks.publish.tracking.version_tags import ModelVersion, gate_tags
 
-METRICS = {"valid": {"rmse": 1.5, "mae": 1.0}, "test": {"rmse": 1.7}}
 OLD = Candidate("1", "valid/accuracy", 0.9, True)
 
 
@@ -32,11 +31,13 @@ def scored(new: float, old: float | None, rows: int = 40, telling: int | None = 
     return lambda: Compared(new, old, rows, rows if telling is None else telling, "the data of demo", **more)
 
 
-def test_the_gate_reads_the_validation_split_alone() -> None:
-    assert recorded_value("valid/mae", METRICS) == 1.0
-    assert recorded_value("valid/rmse", {"test": {"rmse": 1.7}}) is None
+def version(tags: dict[str, str], number: str = "1") -> Candidate:
+    return ModelVersion("demo", number, "", "", 0, tags).gate
+
+
+def test_a_gate_metric_that_was_not_measured_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"gate_metric=valid/hits was not measured; there are valid/rmse, valid/mae$"):
-        recorded_value("valid/hits", METRICS)
+        metric_of("hits", {"rmse": 1.5, "mae": 1.0}, "valid")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_a_model_of_older_data_takes_over_with_a_loud_word(
     now: str, before: str, unit: Any, loud: bool, old_value: float | None
 ) -> None:
     new = Candidate("2", "valid/accuracy", 0.5, True, as_of=now, unit=unit)
-    champion = candidate_of("1", gate_tags(replace(OLD, as_of=before)))
+    champion = version(gate_tags(replace(OLD, as_of=before)))
     decision = decide(new, champion, scored(0.5, old_value), name="demo")
     assert (decision.promote, decision.loud) == (True, loud or old_value is None)
     told = f"; version 1's data is newer (as of {before}, this one's {now}): if the older was not meant to take over, "
@@ -243,17 +244,17 @@ def test_a_backfill_leaves_the_champion_alone() -> None:
 
 def test_tags_bring_a_candidate_and_its_decision_back() -> None:
     new = Candidate("2", "valid/rmse", 1.25, False, "data", "rows", {"mean": 2.5})
-    assert candidate_of("2", gate_tags(new)) == new
+    assert version(gate_tags(new), "2") == new
     decision = decide(new, Candidate("1", "valid/rmse", 9.0, False), scored(1.25, 1.5))
-    back = candidate_of("2", gate_tags(new) | decision_tags(decision))
+    outcome = {"graphmill.gate": "champion", "graphmill.gate_reason": decision.reason}
+    back = version(gate_tags(new) | outcome, "2")
     again = decide(back, back, unasked)
     assert (again.promote, again.reason) == (True, decision.reason), "a rerun says the same"
-    kept = decide(new, Candidate("1", "valid/rmse", 9.0, False), scored(1.5, 1.25))
-    promoted_by_hand = candidate_of("2", gate_tags(new) | decision_tags(kept))
+    promoted_by_hand = version(gate_tags(new) | outcome | {"graphmill.gate": "not champion"}, "2")
     assert decide(promoted_by_hand, promoted_by_hand, unasked).reason == "stays champion with valid/rmse 1.2500"
     broken = {"graphmill.gate_value": "x", "graphmill.gate_controls": "[1"}
-    assert math.isnan(candidate_of("1", broken).value)
-    assert candidate_of("1", broken).controls == {}
+    assert math.isnan(version(broken).value)
+    assert version(broken).controls == {}
 
 
 def test_names_of_errors_are_lower_is_better() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tasks.publish.map import picture
 from tasks.publish.map.colors import CATEGORIES, NUMBERS, OTHER, of_numbers, rgb
-from tasks.publish.map.picture import count_points, diameter_of, draw_map, ranked
+from tasks.publish.map.picture import diameter_of, draw_map
 from tasks.publish.map.points import MapPoints
 from tests.publish.test_map import HOSTILE
 
@@ -48,29 +48,6 @@ def has(picture_HW3: np.ndarray[Any, Any], color: str, least: int = 4) -> bool:
     return int((np.abs(picture_HW3 - rgb(color)).max(axis=-1) < 0.02).sum()) >= least
 
 
-def test_points_are_counted_as_one_by_one() -> None:
-    generator = np.random.default_rng(0)
-    x, y = generator.integers(-3, 40, (2, 501))
-    values = generator.random((501, 3)).astype(np.float32)
-    sums, counts = count_points(x, y, values, 1.0, (31, 37))
-    expected_sums, expected = np.zeros_like(sums), np.zeros_like(counts)
-    for row in range(501):
-        for down, across in ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)):
-            at = (y[row] + down, x[row] + across)
-            if 0 <= at[0] < 31 and 0 <= at[1] < 37:
-                expected[at] += 1
-                expected_sums[at] += values[row]
-    np.testing.assert_array_equal(counts, expected)
-    np.testing.assert_allclose(sums, expected_sums, rtol=1e-5)
-
-
-def test_ranks() -> None:
-    counts = np.array([[0, 3, 1], [1, 9, 0]], np.float32)
-    np.testing.assert_allclose(ranked(counts), [[0, 0.75, 0.5], [0.5, 1, 0]])
-    assert ranked(np.zeros((2, 2), np.float32)).max() == 0
-    assert ranked(np.full((2, 2), 5, np.float32)).min() == 1
-
-
 def test_numbers_have_the_colours_of_the_page() -> None:
     np.testing.assert_allclose(of_numbers(np.array([-1, 0, 1, 2.0])), [rgb(NUMBERS[k]) for k in (0, 0, -1, -1)])
     np.testing.assert_allclose(of_numbers(np.array([0.1])), [(rgb(NUMBERS[0]) + rgb(NUMBERS[1])) / 2], rtol=1e-6)
@@ -95,7 +72,6 @@ def test_equal_inputs_give_equal_bytes(suffix: str, few: bool, tmp_path: Path, m
 @pytest.mark.parametrize("most", [30_000, 100])
 def test_colours_and_paper(most: int, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(picture, "MAX_CIRCLES", most)
-    monkeypatch.setattr(picture, "LEAST_ALPHA", 1.0)
     draw_map(some(coordinates=np.arange(602).reshape(301, 2) * [1, -1], color="topic"), tmp_path / "map.png")
     drawn = pixels(tmp_path / "map.png")
     assert drawn.shape[1] == 600

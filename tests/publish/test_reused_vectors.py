@@ -34,7 +34,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import VECTORS, VectorsManifest
+from tasks.storage.outcomes import VECTORS, VectorsManifest
 from tests.publish.line import Line, in_this_process
 
 N, DIM = 60, 6
@@ -269,29 +269,6 @@ def test_numbers_of_another_graph_are_no_ids(line: Reuse) -> None:
     assert np.asarray(list(features(same).values())).shape == (80, 4 + DIM)
     with pytest.raises(DataError, match=r"nodes of made@1 and those of synthetic cannot be told to be the same: both"):
         line.run(build_recipe({**user, "dataset": {**graph, "seed": 2}}), until="preprocess")
-
-
-def test_numbers_of_another_graph_are_refused_before_vectors_are_made(line: Reuse, folder: Path) -> None:
-    graph = {"name": "synthetic", "num_nodes": 70, "num_edges": 300, "num_classes": 4, "community_size": 20}
-    base = {"model": PRONE, "train": {"threads": 1}, "tracking": {"system_metrics": False}}
-    line.run(build_recipe({"name": "numbers", "dataset": {**graph, "feature_dim": 0}, **base}))
-    user = recipe_of(folder / "all", "user", SAGE, embedding("numbers@1"))
-    ingest = Line.run(line, user, until="ingest")["ingest"].manifest.key
-    taken = with_versions(user, line.home)
-    before = set((line.home.artifacts / VECTORS).glob("*"))
-    with pytest.raises(
-        RecipeError, match=r"model=numbers@1: .*cannot be told to be the same: one has no ids but numbers"
-    ):
-        provide_vectors(taken, line.home, line.ears, ingest=ingest)
-    assert set((line.home.artifacts / VECTORS).glob("*")) == before
-    same = with_versions(
-        build_recipe(
-            {"name": "same", "dataset": graph, "model": SAGE, "preprocess": {"transforms": [embedding("numbers@1")]}}
-        ),
-        line.home,
-    )
-    key = Line.run(line, same, until="ingest")["ingest"].manifest.key
-    assert len(provide_vectors(same, line.home, line.ears, ingest=key)) == 1
 
 
 def test_a_graph_of_ones_own_gets_a_model_of_its_own_name(line: Reuse, folder: Path) -> None:

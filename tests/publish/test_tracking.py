@@ -16,12 +16,11 @@ from tasks.processes.run_context import RunContext, current_run, publishing_from
 from tasks.publish.gate.rules import Candidate, Compared, Decision, decide
 from tasks.publish.tracking import live as live_tracking
 from tasks.publish.tracking import mlflow_registry as tracking
-from tasks.publish.tracking.live import LiveTracker
+from tasks.publish.tracking.live import LiveTracker, system_sampler
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.store_uris import how_to_open, public_uri
-from tasks.publish.tracking.system_metrics import SystemSampler
 from tasks.publish.tracking.version_tags import gate_tags
 from tasks.storage.home import Home
 from tests.ports import free_port
@@ -279,7 +278,7 @@ def test_system_sampler(tracked_home: Home, tmp_path: Path, monkeypatch: pytest.
     folder = tmp_path / "users"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    sampler = SystemSampler(Tracker(tracked_home, "test").uri)
+    sampler = system_sampler(Tracker(tracked_home, "test").uri)
     sampler()
     sample = sampler()
     assert not list(folder.iterdir())  # MLflow's own default is a database in the working folder

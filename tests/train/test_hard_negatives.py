@@ -18,6 +18,7 @@ from models.relational.batch import RankingBatch
 from models.relational.configs import ImportanceWalksConfig, RankingHeadConfig
 from models.relational.ranking import RankingHead
 from tasks.controls.recommendation import RecommendationControls
+from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.controls import POPULAR_CONTROL
@@ -149,6 +150,6 @@ def test_pinsage_learns_whose_style_is_which(tmp_path: Path, loss: str) -> None:
     job = make_job(build_recipe(given, ["train.threads=1", "train.learning_rate=0.02"]), parent, tmp_path / "work")
     train_here(job)
     store = store_of(parent)
-    popular = dict(RecommendationControls(store).ranked("valid"))[POPULAR_CONTROL]
+    popular = dict(RecommendationControls(store).predictions("valid", Prediction()))[POPULAR_CONTROL].ranked
     metric = json.loads((job.work / RESULT).read_text())["best_metric"]
     assert metric > 1.3 * measure_ranked(popular, 10)["map@10"]

@@ -41,7 +41,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"name": "graphsage", "edge_weights": True},
     {"name": "gcn", "edge_weights": True, "head": "none"},
     {"name": "gat", "head": "none", "heads": 2},
-    {"name": "rgcn", "norm_first": True},
+    {"name": "rgcn", "norm_first": True, "num_bases": 1},
     {"name": "deepgcn"},
 ]
 

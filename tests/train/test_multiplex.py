@@ -13,7 +13,7 @@ from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, load_recipe
 from models.kernels.tables.row_tables import RowTable
 from tasks.components.stage import STAGE as COMPONENTS
-from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.several import make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.kinds.of import predict

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -158,76 +159,37 @@ def test_leaving_early_stops_the_threads_and_forgets_what_they_made() -> None:
     assert threads() == []
 
 
-class FakeCuda:
-    """Notes in which order torch.cuda would be asked for what."""
-
-    def __init__(self, notes: list[Any]) -> None:
-        self.notes = notes
-        self.Event = lambda: FakeEvent(notes)
-
-    def Stream(self, device: Any) -> str:  # noqa: N802
-        return "side"
-
-    def stream(self, stream: str) -> Any:
-        self.notes.append(("on", stream))
-        return nullcontext()
-
-    def device(self, device: Any) -> Any:
-        self.notes.append(("device", str(device)))
-        return nullcontext()
-
-    def current_stream(self, device: Any) -> Any:
-        return FakeStream(self.notes)
-
-
-class FakeEvent:
-    def __init__(self, notes: list[Any]) -> None:
-        self.notes = notes
-
-    def record(self, stream: str) -> None:
-        self.notes.append(("record", stream))
-
-
-class FakeStream:
-    def __init__(self, notes: list[Any]) -> None:
-        self.notes = notes
-
-    def wait_event(self, event: FakeEvent) -> None:
-        self.notes.append("wait")
-
-
-class FakeBatch:
-    def __init__(self, notes: list[Any], name: str = "batch") -> None:
-        self.notes, self.name = notes, name
-
-    def pin_memory(self) -> FakeBatch:
-        self.notes.append("pin")
-        return FakeBatch(self.notes, "pinned")
-
-    def to(self, device: Any) -> FakeBatch:
-        self.notes.append(("copy", self.name, str(device)))
-        return FakeBatch(self.notes, "on device")
-
-    def _map(self, change: Any) -> FakeBatch:
-        change(self)
-        return self
-
-    def record_stream(self, stream: FakeStream) -> None:
-        self.notes.append("in use")
-
-
 def test_on_a_gpu_batches_are_pinned_and_copied_on_a_stream_of_their_own() -> None:
     notes: list[Any] = []
+
+    def note(name: str, result: Any = None) -> Any:
+        """A function that writes down its name and what it was given."""
+
+        def call(*given: Any) -> Any:
+            notes.append((name, *map(str, given)))
+            return result
+
+        return call
+
     device = torch.device("cuda:1")
-    pipeline = Pipeline(lambda number: FakeBatch(notes), 0, 2, ahead=0, threads=1, device=device)  # type: ignore[arg-type,return-value]
+    on_device = SimpleNamespace(name="on device", record_stream=note("in use"))
+    batch = SimpleNamespace(pin_memory=note("pin", SimpleNamespace(to=note("copy", on_device))))
+    cuda: Any = SimpleNamespace(
+        Stream=lambda device: "side",
+        device=note("device", nullcontext()),
+        stream=note("on", nullcontext()),
+        Event=lambda: SimpleNamespace(record=note("record")),
+        current_stream=lambda device: SimpleNamespace(wait_event=lambda event: notes.append(("wait",))),
+    )
+    pipeline = Pipeline(lambda number: batch, 0, 2, ahead=0, threads=1, device=device)  # type: ignore[arg-type,return-value]
     pipeline._ahead = pipeline._num_threads = 1
-    pipeline._upload = Upload(device, FakeCuda(notes))
-    got = [batch.name for batch in pipeline]  # type: ignore[attr-defined]
-    assert got == ["on device"] * 2
-    sent = [("device", "cuda:1"), ("on", "side"), "pin", ("copy", "pinned", "cuda:1"), ("record", "side")]
+    pipeline._upload = Upload(device, cuda)
+    assert [got.name for got in pipeline] == ["on device"] * 2  # type: ignore[attr-defined]
+    sent = [("device", "cuda:1"), ("on", "side"), ("pin",), ("copy", "cuda:1"), ("record", "side")]
     assert notes[:5] == sent
-    assert sorted(map(str, notes)) == sorted(map(str, 2 * [*sent, "wait", "in use"]))
-    assert all(notes.index("wait") > notes.index(step) for step in sent)
+    names = [name for name, *_ in notes]
+    assert sorted(names) == sorted(2 * [*(name for name, *_ in sent), "wait", "in use"])
+    assert all(names.index("wait") > names.index(name) for name, *_ in sent)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

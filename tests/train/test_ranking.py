@@ -19,6 +19,7 @@ from models.relational.batch import RankingBatch
 from models.relational.configs import RankingHeadConfig
 from models.relational.ranking import RankingHead, past_features
 from tasks.controls.recommendation import RecommendationControls
+from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.of import predict
@@ -27,15 +28,15 @@ from tasks.sampling.relational.ranked import RankedNeighborhoods
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import SparseEmbedding
-from tasks.train.job import BEST, LAST, RESULT
+from tasks.train.job import BEST, RESULT
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.typed.ranking import RankingLoader, _some_of_each
 from tasks.train.loaders.typed.ranking_configs import RankingLoaderConfig
-from tasks.train.state.checkpoint import load, load_model
+from tasks.train.state.checkpoint import load_model
 from tests.ranked_shop import DAY, HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at, train_here
+from tests.train.in_process import make_engine, make_job, train_here
 
 
 def recipe(*changes: str, **model: Any) -> Any:
@@ -258,7 +259,8 @@ def test_a_model_learns_whose_style_is_which(tmp_path: Path, model: str) -> None
     metrics = json.loads((tmp_path / "work" / RESULT).read_text())
     store = GraphStore.open(parent.folder)
     controls = {
-        name: measure_ranked(rows, 10)["map@10"] for name, rows in RecommendationControls(store).ranked("valid")
+        name: measure_ranked(one.ranked, 10)["map@10"]
+        for name, one in RecommendationControls(store).predictions("valid", Prediction())
     }
     assert metrics["best_metric"] > 1.3 * max(controls["popular"], controls["popular_recent"]), controls
     trained = load_model(tmp_path / "work" / BEST)
@@ -424,24 +426,6 @@ def test_learnt_rows_are_found_by_ids(tmp_path: Path) -> None:
     ]
 
 
-def test_a_training_that_was_interrupted_ends_with_the_same_bits(tmp_path: Path) -> None:
-    parent = ranked_shop(tmp_path / "graph")
-    states = []
-    for name in ("whole", "interrupted"):
-        job = make_job(recipe("train.epochs=2"), parent, tmp_path / name)
-        with own_settings():
-            if name == "interrupted":
-                with stopped_at(make_engine(job).steps_a_round):
-                    run_engine(make_engine(job))
-            engine = make_engine(job)
-            assert engine.progress.epoch == (name == "interrupted")
-            run_engine(engine)
-        states.append(load(tmp_path / name / LAST)["model"])
-    assert states[0].keys() == states[1].keys()
-    for name, weight in states[0].items():
-        assert torch.equal(weight, states[1][name]), name
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["model.ranking.score=mlp", "train.loader.draw=uniform", "train.precision=bfloat16"])
 def test_other_options_learn_too(tmp_path: Path, change: str) -> None:
@@ -449,5 +433,6 @@ def test_other_options_learn_too(tmp_path: Path, change: str) -> None:
     job = make_job(recipe("train.epochs=6", "train.loader.negatives=9", change), parent, tmp_path / "work")
     train_here(job)
     store = GraphStore.open(parent.folder)
-    popular = next(measure_ranked(rows, 10)["map@10"] for _, rows in RecommendationControls(store).ranked("valid"))
+    _, popularity = next(RecommendationControls(store).predictions("valid", Prediction()))
+    popular = measure_ranked(popularity.ranked, 10)["map@10"]
     assert json.loads((tmp_path / "work" / RESULT).read_text())["best_metric"] > 1.2 * popular

@@ -18,8 +18,8 @@ from models.losses import LOSSES, loss_of_several
 from tasks.controls.features import ControlledGraph
 from tasks.controls.several import SeveralControls
 from tasks.evaluate.measuring import Measuring
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.base import TaskRows
 from tasks.kinds.judged import Deciding

@@ -65,22 +65,41 @@ class EntityNames:
         """Return the nodes of texts (n,), int64 (n,). Raises UserError: there is none, or there are several."""
         distinct = compute.unique(texts)
         rows = np.asarray(compute.index_in(texts, value_set=distinct), np.int64)
-        found, times = np.full(len(distinct), _UNKNOWN, np.int64), np.zeros(len(distinct), np.int64)
+        nodes, times = np.full(len(distinct), _UNKNOWN, np.int64), np.zeros(len(distinct), np.int64)
         for kind in self.types:
-            nodes = self._of_type(distinct, kind)
-            there = nodes != _UNKNOWN
-            found[there], times = nodes[there], times + there
+            of_type = self._of_type(distinct, kind)
+            there = of_type != _UNKNOWN
+            nodes[there], times = of_type[there], times + there
         for kind in self.types if self.are_typed else ():
-            nodes = self._of_type(self._without_type(distinct, kind), kind)
-            there = nodes != _UNKNOWN
-            found[there], times[there] = nodes[there], 1  # who writes the type means it
-        for wrong, message in ((found < 0, self._missing), (times > 1, self._ambiguous)):
-            at = np.flatnonzero(wrong[rows])
-            if len(at):
-                row = int(at[0])
-                others = _others(texts, at[found[rows[at]] == _UNKNOWN]) if found[rows[row]] == _UNKNOWN else ""
-                raise refusal(row, message(texts[row].as_py(), int(found[rows[row]])) + others)
-        return found[rows]
+            # What stands behind `KIND:`, null where that does not stand there.
+            rest = compute.utf8_slice_codeunits(distinct, len(kind) + 1)
+            rest = compute.if_else(compute.starts_with(distinct, f"{kind}:"), rest, pa.scalar(None, pa.string()))
+            of_type = self._of_type(rest, kind)
+            there = of_type != _UNKNOWN
+            nodes[there], times[there] = of_type[there], 1  # who writes the type means it
+        wrong = np.flatnonzero((nodes < 0)[rows])
+        if len(wrong):
+            row, unknown = int(wrong[0]), wrong[nodes[rows[wrong]] == _UNKNOWN]
+            if nodes[rows[row]] == _LEFT_OUT:
+                raise refusal(
+                    row, "is left out of the graph (components.keep, snapshot.as_of); ask about another entity"
+                )
+            raise refusal(row, self._why_unknown(texts[row].as_py()) + _others(texts, unknown))
+        several = np.flatnonzero((times > 1)[rows])
+        if len(several):
+            row = int(several[0])
+            text = texts[row].as_py()
+            kinds = [kind for kind in self.types if self._of_type(pa.array([text]), kind)[0] != _UNKNOWN]
+            meant = " or ".join(f"{kind}:{text}" for kind in kinds)
+            raise refusal(row, f"is an entity of several types; say which: {meant}")
+        return nodes[rows]
+
+    def _why_unknown(self, text: str) -> str:
+        kinds = [kind for kind in self.types if ids_are_texts(self._dataset, f"ids/{kind}")]
+        if not kinds:
+            return "is no entity of this graph; its ids are whole numbers"
+        named = [kind for kind in kinds if self.are_typed and text.startswith(f"{kind}:")]
+        return f"is no entity of this graph{did_you_mean(text, self._alike(text, named or kinds, bool(named)))}"
 
     def _of_type(self, texts: pa.Array, kind: str) -> NDArray[np.int64]:
         """Return the nodes of one type that texts, which may be null, are the ids of."""
@@ -91,25 +110,6 @@ class EntityNames:
         if len(at):
             found[at] = self._ids.find(texts.take(pa.array(at)), kind)
         return found
-
-    @staticmethod
-    def _without_type(texts: pa.Array, kind: str) -> pa.Array:
-        """Return what stands behind `KIND:`, null where that does not stand there."""
-        rest = compute.utf8_slice_codeunits(texts, len(kind) + 1)
-        return compute.if_else(compute.starts_with(texts, f"{kind}:"), rest, pa.scalar(None, pa.string()))
-
-    def _missing(self, text: str, node: int) -> str:
-        if node == _LEFT_OUT:
-            return "is left out of the graph (components.keep, snapshot.as_of); ask about another entity"
-        kinds = [kind for kind in self.types if ids_are_texts(self._dataset, f"ids/{kind}")]
-        if not kinds:
-            return "is no entity of this graph; its ids are whole numbers"
-        named = [kind for kind in kinds if self.are_typed and text.startswith(f"{kind}:")]
-        return f"is no entity of this graph{did_you_mean(text, self._alike(text, named or kinds, bool(named)))}"
-
-    def _ambiguous(self, text: str, _: int) -> str:
-        kinds = [kind for kind in self.types if self._of_type(pa.array([text]), kind)[0] != _UNKNOWN]
-        return f"is an entity of several types; say which: {' or '.join(f'{kind}:{text}' for kind in kinds)}"
 
     def _alike(self, text: str, kinds: list[str], with_type: bool) -> Iterator[str]:
         """Yield names that begin or end alike: of millions the others are too many to compare."""

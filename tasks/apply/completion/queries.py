@@ -13,7 +13,7 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError, RecipeError, UserError
 from configs.matching import listed
-from tasks.apply.completion.asked import ENDS, CompletionRequest
+from tasks.apply.completion.asked import ENDS
 from tasks.arrays import Array
 from tasks.ingest.tables.files import TableFiles
 
@@ -45,12 +45,6 @@ class QueryTexts:
     def refusals(self, name: str, rows: Array) -> Callable[[int, str], UserError]:
         """Return what makes an error about one of some queries, `rows`, by its place among them."""
         return lambda place, message: self.refusal(name, int(rows[place]), message)
-
-
-def asked_query(asked: CompletionRequest) -> QueryTexts:
-    """Return the query on the command line."""
-    columns = {name: pa.array([getattr(asked, name)], pa.string()) for name in ENDS}
-    return QueryTexts(columns, pa.nulls(1, pa.string()))
 
 
 def read_queries(path: Path) -> QueryTexts:

@@ -1,14 +1,8 @@
 """From queries to a file or a table of completions, under the users' own names.
 
-| column | what |
-|---|---|
-| `query` | number of the query, from 0 in the file's order |
-| `head`, `relation`, `tail` | the completed triple |
-| `asked` | which of the three was asked for |
-| `rank` | from 1, among what counts |
-| `score` | raw, as the model ranks |
-| `probability` | that the triple is among the recorded ones: `tasks.ranking.calibration`; null of relations |
-| `known` | `train`, `valid` or `test` where that split has the triple, else null |
+Columns: `query`, its number from 0 in the file's order; `head`, `relation`, `tail`; `asked`, which of the three was;
+`rank` from 1, among what counts; `score`, raw; `probability` that the triple is among the recorded ones
+(`tasks.ranking.calibration`), null of relations; `known`, the split that has the triple, else null.
 """
 
 from __future__ import annotations
@@ -26,7 +20,7 @@ from models.knowledge.base import KnowledgeModel
 from tasks.apply.completion.answers import ASKED, Answers, Completer
 from tasks.apply.completion.asked import ENDS, CompletionRequest
 from tasks.apply.completion.names import RELATIONS, TYPES, EntityNames, Refusal, find_names
-from tasks.apply.completion.queries import TYPE, QueryTexts, asked_query, read_queries
+from tasks.apply.completion.queries import TYPE, QueryTexts, read_queries
 from tasks.arrays import blocks
 from tasks.evaluators.metrics import sigmoid
 from tasks.inference.opened import Opened
@@ -54,7 +48,11 @@ class Completion:
         self._entities = EntityNames(opened.ids, opened.dataset, self._manifest.node_types)
         self._relations = relation_names(opened.dataset)
         self._asked = asked
-        self._texts = asked_query(asked) if queries is None else read_queries(queries)
+        if queries is None:
+            columns = {name: pa.array([getattr(asked, name)], pa.string()) for name in ENDS}
+            self._texts = QueryTexts(columns, pa.nulls(1, pa.string()))
+        else:
+            self._texts = read_queries(queries)
         self._queries, self._kinds = self._numbers(self._texts), self._kinds_of(self._texts)
         types = None
         if self._entities.are_typed:
@@ -134,16 +132,6 @@ class Completion:
             }
         )
 
-    def _why_none(self) -> str:
-        """Return why a query on the command line has no completion."""
-        asked = self._asked
-        fitting = "" if asked.type is None else f" of type {asked.type}"
-        if asked.marks_known:
-            return f"no completion is left: the graph has no entity{fitting}"
-        limits_types = self._entities.are_typed and asked.relation is not None and not asked.any_type
-        others = ", --any-type others" if limits_types else ""
-        return f"no completion{fitting} is left that is not a known triple; --known mark shows those{others}"
-
     def write(self, path: Path) -> dict[str, Any]:
         """Write Parquet or CSV, as the ending says; returns what a `ServeJob` does."""
         with ParquetOutput(path) if path.suffix == ".parquet" else CsvOutput(path) as writer:
@@ -157,6 +145,13 @@ class Completion:
         rows = pa.concat_tables(self.tables()).drop_columns(["query"]).to_pylist()
         asked = next(name for name in ENDS if getattr(self._asked, name) is None)
         warnings = self.warnings()
-        if not rows:
-            warnings.append(self._why_none())
+        fitting = "" if self._asked.type is None else f" of type {self._asked.type}"
+        if not rows and self._asked.marks_known:
+            warnings.append(f"no completion is left: the graph has no entity{fitting}")
+        elif not rows:
+            limits_types = self._entities.are_typed and self._asked.relation is not None and not self._asked.any_type
+            others = ", --any-type others" if limits_types else ""
+            warnings.append(
+                f"no completion{fitting} is left that is not a known triple; --known mark shows those{others}"
+            )
         return {"files": [], "rows": len(rows), "asked": asked, "completions": rows, "warnings": warnings}

@@ -24,19 +24,21 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import IntegrityError
 from configs.trust import allow
 from tasks.storage.artifacts import file_digest, write_atomic
-from tasks.storage.file_names import beside
+from tasks.storage.file_names import beside, file_name
 from tasks.storage.stored import of_kind, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from models.base import GraphModel
+    from models.facts import GraphFacts
     from tasks.inference.rule import Rule
     from tasks.storage.dataset_store import DatasetStore
 
@@ -113,9 +115,17 @@ CONTROL_README = """# {name}
 """
 
 
-def control_in_place(folder: Path, name: str, what: str) -> None:
-    """Put a README of a control where a model's files were replaced by those of one."""
-    write_atomic(folder / "README.md", CONTROL_README.format(name=name, what=what).encode())
+def write_control(folder: Path, control: str, facts: GraphFacts, state: dict[str, Any], trees: list[str]) -> None:
+    """Write what a control learnt in the place of a model's files: arrays, and LightGBM's trees of each label."""
+    import torch
+
+    for number, text in enumerate(trees):
+        if text:
+            (folder / file_name(f"trees-{number}.txt")).write_text(text, encoding="utf-8")
+    tensors = {name: torch.from_numpy(values.copy()) for name, values in state.items()}
+    write_tensors(folder / WEIGHTS, tensors or {"nothing": torch.empty(0)}, ("format", "pt"))
+    described = {"config": {"name": control}, "facts": asdict(facts), "control": control}
+    write_atomic(folder / MODEL, json.dumps(described, indent=1).encode())
     (folder / "row_ids.parquet").unlink(missing_ok=True)
 
 
@@ -130,11 +140,8 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
     """Rebuild a model from its files, in evaluation mode; or the control that was published in place of one.
 
     `trust_code`: sha256 of the `model.py` that you have read; it runs from now on in this process (`configs.trust`).
-
-    Raises:
-        IntegrityError: they do not fit together.
-        RecipeError: `model.py` is not what the model was trained with, or does not run here.
-        UntrustedCodeError: nobody has allowed it to run.
+    Raises IntegrityError: they do not fit together; RecipeError: `model.py` is not what the model was trained with, or
+    does not run here; UntrustedCodeError: nobody has allowed it to run.
     """
     from tasks.train.job import OWN_MODEL
     from tasks.train.state.checkpoint import rebuild_model
@@ -180,13 +187,22 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str])
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    seen, separate = set(), {}
+    for (
+        name,
+        tensor,
+    ) in tensors.items():  # contiguous on the CPU, and copied where memory is shared: weights may be tied
+        plain = tensor.detach().cpu().contiguous()
+        place = plain.untyped_storage().data_ptr()
+        separate[name] = plain.clone() if place in seen else plain
+        seen.add(place)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = beside(path, f".{os.getpid()}-{secrets.token_hex(3)}")
     try:
         draft.touch()
         mode = draft.stat().st_mode  # the library's own files are their owner's only
         try:
-            save_file(_separate(tensors), draft, dict([note]))
+            save_file(separate, draft, dict([note]))
         except SafetensorError as error:
             if f"os error {errno.ENOSPC}" in str(error):  # the library has no other word for it
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
@@ -198,17 +214,6 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str])
     finally:
         draft.unlink(missing_ok=True)
     return sum(tensor.numel() for tensor in tensors.values())
-
-
-def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors contiguous on the CPU, copied where memory is shared: weights may be tied."""
-    seen, separate = set(), {}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        place = plain.untyped_storage().data_ptr()
-        separate[name] = plain.clone() if place in seen else plain
-        seen.add(place)
-    return separate
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:

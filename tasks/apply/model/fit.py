@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, OtherGraphError
@@ -46,13 +46,6 @@ def refuse_node_embeddings(model: GraphModel) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | HostEmbedding):
             refuse_rows(model.config.name, name, module.num_embeddings, model.facts.num_nodes, model.facts.task)
-
-
-def refuse_embedding_shapes(model: str, facts: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Do the same for graphmill's own models by the shapes of their weights: before any data is prepared."""
-    for name in ("encoder.embedding", "encoder.rows") if not facts.get("fanouts") else ():
-        shape = shapes.get(f"{name}.weight", (0,))
-        refuse_rows(model, name, shape[0], facts["num_nodes"], facts["task"])
 
 
 def refuse_rows(model: str, part: str, rows: int, num_nodes: int, task: str) -> None:

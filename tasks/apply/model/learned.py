@@ -8,7 +8,7 @@ shards, as a rule), the published model brings that along, and `learned_transfor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -167,8 +167,3 @@ def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
             values = {"name": "learned", "sha256": keep_states(one.states), "transform": one.config}
             configs.append(TRANSFORMS.config(values))
     return configs
-
-
-def recode_transform(recoding: Recoding) -> ComponentConfig:
-    """Return a transform that reads data as a training did."""
-    return TRANSFORMS.config({"name": "recode", "sha256": keep_states(asdict(recoding))})

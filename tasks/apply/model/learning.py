@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from configs.registry import TRANSFORMS
-from configs.schema import PreprocessConfig, Recipe
+from configs.schema import Recipe
 from tasks.apply.model.learned import Learned
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.id_space import IdSpace
@@ -20,7 +20,6 @@ from tasks.preprocess.transforms.hops import split_hops
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import DatasetManifest
 
 
 class _Learner(FeatureBuilder):
@@ -57,7 +56,10 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         noted = parents["preprocess"].manifest.report["transforms"][-1].get("scales") or {}
         scales = {n: {k: np.asarray(v, np.float32) for k, v in one.items()} for n, one in noted.items()}
         last = [Learned(hops.config.model_dump(mode="json"), scales or None)]
-    if not _anything_to_learn(options, parents["ingest"].manifest):
+    features = [feature for node_type in parents["ingest"].manifest.node_types for feature in node_type.features]
+    # Categories that have no codes yet get some, and empty cells are filled.
+    learns = any(one.gaps or (one.kind == "categorical" and not one.cardinalities) for one in features)
+    if not learns and not any(getattr(TRANSFORMS.get(one.name), "fits", False) for one in options.transforms):
         return [*map(Learned.nothing, options.transforms), *last]
     ingest, graph = parents["ingest"], parents["preprocess"]
     store = DatasetStore(ingest.folder, ingest.manifest)
@@ -70,12 +72,3 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     learner = _Learner(context, store, ids, options, view, training_rows(store.manifest, view), snapshot)
     learner.build(ArrayWriter(graph.folder))
     return [*learner.learned, *last]
-
-
-def _anything_to_learn(options: PreprocessConfig, manifest: DatasetManifest) -> bool:
-    """Whether a transform learns, empty cells are filled, or categories have no codes yet, which then get some."""
-    features = [feature for node_type in manifest.node_types for feature in node_type.features]
-    without_codes = any(feature.kind == "categorical" and not feature.cardinalities for feature in features)
-    gaps = any(feature.gaps for feature in features)
-    fits = any(getattr(TRANSFORMS.get(one.name), "fits", False) for one in options.transforms)
-    return without_codes or gaps or fits

@@ -7,20 +7,20 @@ silently is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from configs.base import cache_view
+from configs.base import ComponentConfig, cache_view
 from configs.errors import DataError, RecipeError
-from configs.registry import MODELS
+from configs.registry import MODELS, TRANSFORMS
 from configs.schema import Recipe
 from tasks.apply.model.fit import refuse_computed_vectors
-from tasks.apply.model.learned import Learned, Recoding, learned_transforms, recode_transform
-from tasks.apply.model.states import read_values, write_values
+from tasks.apply.model.learned import Learned, Recoding, learned_transforms
+from tasks.apply.model.states import keep_states, read_values, write_values
 from tasks.preprocess.stage import snapshot_view
 from tasks.preprocess.transforms.base import State
 from tasks.stage import Parent, StageContext
@@ -65,9 +65,15 @@ class DataNeeds:
         """
         ingest: DatasetManifest = parents["ingest"].manifest
         store = DatasetStore(parents["ingest"].folder, ingest)
+        from models.base import GraphModel
         from tasks.apply.model.learning import learn
 
-        learned = tuple(learn(context, recipe, parents))
+        learned, model = tuple(learn(context, recipe, parents)), MODELS.get(recipe.model.name)
+        reads = True, True  # edge features, and relations
+        if control:
+            reads = (control == BOOSTED_CONTROL,) * 2
+        elif issubclass(model, GraphModel):
+            reads = model.reads_edge_features(recipe.model), model.reads_relations(recipe.model)
         return cls(
             ingest.task,
             ingest.target_type,
@@ -79,7 +85,7 @@ class DataNeeds:
             learned,
             label_columns(ingest, store),
             category_names(store, EDGE_CATEGORIES),
-            *((control == BOOSTED_CONTROL,) * 2 if control else _reads_of_edges(recipe)),
+            *reads,
             structure_digest(ingest),
         )
 
@@ -102,16 +108,6 @@ class DataNeeds:
         if isinstance(values, dict) and set(values) != {field.name for field in fields(cls)}:
             raise RecipeError("its files are of another layout than this graphmill reads; train it again")
         return of_kind(cls, values, folder / f"{FILES}.json")
-
-
-def _reads_of_edges(recipe: Recipe) -> tuple[bool, bool]:
-    """Return whether the recipe's model reads edge features, and whether it tells relations apart."""
-    from models.base import GraphModel
-
-    model: Any = MODELS.get(recipe.model.name)
-    if not issubclass(model, GraphModel):
-        return True, True
-    return model.reads_edge_features(recipe.model), model.reads_relations(recipe.model)
 
 
 def label_columns(data: DatasetManifest, store: DatasetStore | None = None) -> list[str] | None:
@@ -141,7 +137,9 @@ def label_order(trained: Sequence[str] | None, here: Sequence[str] | None) -> li
     if trained is None or here is None or list(trained) == list(here) or len(trained) == len(here) == 1:
         return None
     if sorted(trained) != sorted(here):
-        raise DataError(f"it predicts the label columns {_names(trained)}, and those of this data are {_names(here)}")
+        raise DataError(
+            f"it predicts the label columns {', '.join(trained)}, and those of this data are {', '.join(here)}"
+        )
     return [trained.index(name) for name in here]
 
 
@@ -161,54 +159,37 @@ def category_names(store: DatasetStore, folder: str = "categories") -> dict[str,
 def adapted_recipe(
     recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, *, same_tables: bool = False
 ) -> Recipe:
-    """Return the recipe by which other data becomes a graph that the model can read.
+    """Return the recipe by which other data, ingested in `store`, becomes a graph that the model can read.
 
-    Args:
-        recipe: names the data.
-        trained: the recipe of the model's training.
-        needs: of the model.
-        store: the data, ingested.
-        same_tables: whether those are the very tables of the training, as of another moment.
-
-    Raises:
-        RecipeError: the recipe prepares data in another way than the training did.
-        DataError: the data is of another shape, or has categories that the model has no place for.
+    `trained` is the recipe of the model's training; `same_tables`: the data are the very tables of that, perhaps as of
+    another moment. Raises RecipeError: the recipe prepares data in another way than the training did; DataError: the
+    data is of another shape, or has categories that the model has no place for.
     """
     check_options(recipe, trained)
-    if not _same_graph(recipe, trained, needs, store, same_tables):
+    # Of nodes at all times, labels, features and the split may be others. Held-out links are no edges, and times of
+    # nodes say which edges there are.
+    by_edges = store.manifest.split_rows.are_nodes and recipe.time_moment is None
+    same_edges = same_tables or (by_edges and structure_digest(store.manifest) == needs.structure)
+    if snapshot_view(recipe) != snapshot_view(trained) or not same_edges:
         refuse_computed_vectors(trained.preprocess.transforms)
-    recoded = []
+    recoded: list[ComponentConfig] = []
     if not same_tables:
         check_tables(needs, store.manifest)
-        _check_classes(needs, trained, store)
+        hops = any(one.config.get("labels") for one in needs.learned if one.config["name"] == "hops")
+        reads = "model.label_reuse" if getattr(trained.model, "label_reuse", False) else "hops.labels" if hops else ""
+        if reads and (class_names(store), store.manifest.num_classes) != (needs.classes, needs.num_classes):
+            raise DataError(
+                f"{store.manifest.dataset}: the model reads labels ({reads}), and this data has other classes than its "
+                "training data; train on this data"
+            )
         recoding = recoding_of(needs, store)
-        recoded = [] if recoding is None else [recode_transform(recoding)]
+        if recoding is not None:
+            recoded = [TRANSFORMS.config({"name": "recode", "sha256": keep_states(asdict(recoding))})]
     transforms = (*recoded, *learned_transforms(needs.learned))
     preprocess = recipe.preprocess.model_copy(update={"transforms": transforms})
     # Inference reads the graph as one piece: nobody has to split it.
     partition = recipe.partition.model_copy(update={"num_parts": 1})
     return recipe.model_copy(update={"preprocess": preprocess, "partition": partition})
-
-
-def _same_graph(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, same_tables: bool) -> bool:
-    """Whether messages pass between the same nodes over the same edges as in the training."""
-    if snapshot_view(recipe) != snapshot_view(trained):
-        return False
-    # Of nodes at all times, labels, features and the split may be others. Held-out links are no edges, and times of
-    # nodes say which edges there are.
-    by_edges = store.manifest.split_rows.are_nodes and recipe.time_moment is None
-    return same_tables or (by_edges and structure_digest(store.manifest) == needs.structure)
-
-
-def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> None:
-    hops = any(one.config.get("labels") for one in needs.learned if one.config["name"] == "hops")
-    reads = "model.label_reuse" if getattr(trained.model, "label_reuse", False) else "hops.labels" if hops else ""
-    same = (class_names(store), store.manifest.num_classes) == (needs.classes, needs.num_classes)
-    if reads and not same:
-        raise DataError(
-            f"{store.manifest.dataset}: the model reads labels ({reads}), and this data has other classes than its "
-            "training data; train on this data"
-        )
 
 
 def check_options(recipe: Recipe, trained: Recipe) -> None:
@@ -226,11 +207,11 @@ def check_options(recipe: Recipe, trained: Recipe) -> None:
 
 def check_tables(needs: DataNeeds, data: DatasetManifest) -> None:
     """Compare node types, relations and feature columns, as far as the model reads them. Raises DataError."""
-    _same(data, "task", needs.task, data.task)
-    _same(data, "target type", needs.target_type, data.target_type)
-    _same(data, "node types", *(_names(t.name for t in types) for types in (needs.node_types, data.node_types)))
+    _same(data, "task", [needs.task], [data.task])
+    _same(data, "target type", [needs.target_type], [data.target_type])
+    _same(data, "node types", *([t.name for t in types] for types in (needs.node_types, data.node_types)))
     if data.num_relations and needs.reads_relations:  # pairs are asked about by the numbers of relations
-        _same(data, "relations", *(_names(t.name for t in types) for types in (needs.edge_types, data.edge_types)))
+        _same(data, "relations", *([t.name for t in types] for types in (needs.edge_types, data.edge_types)))
     _same_columns(data, needs.node_types, data.node_types)
     if needs.reads_edge_features:  # what was not there when it was trained it does not read
         _same_columns(data, [one for one in needs.edge_types if one.features], data.edge_types)
@@ -240,19 +221,16 @@ def _same_columns(
     data: DatasetManifest, trained: Sequence[NodeType | EdgeType], here: Sequence[NodeType | EdgeType]
 ) -> None:
     """Compare the feature columns of the types that both have. Raises DataError."""
-    columns = {t.name: _names(map(_described, t.features)) for t in here}
+    columns = {t.name: list(map(_described, t.features)) for t in here}
     for one in trained:
         if one.name in columns:
-            _same(data, f"feature columns of {one.name}", _names(map(_described, one.features)), columns[one.name])
+            _same(data, f"feature columns of {one.name}", map(_described, one.features), columns[one.name])
 
 
-def _same(data: DatasetManifest, what: str, trained: str, here: str) -> None:
-    if trained != here:
-        raise DataError(f"{data.dataset}: {what}: the model was trained on {trained}, this has {here}")
-
-
-def _names(names: Any) -> str:
-    return ", ".join(names) or "none"
+def _same(data: DatasetManifest, what: str, trained: Iterable[str], here: Iterable[str]) -> None:
+    before, now = (", ".join(names) or "none" for names in (trained, here))
+    if before != now:
+        raise DataError(f"{data.dataset}: {what}: the model was trained on {before}, this has {now}")
 
 
 def _described(feature: FeatureColumn) -> str:
@@ -325,10 +303,10 @@ def _relations(needs: DataNeeds, data: DatasetManifest, notes: list[str]) -> lis
     if trained == here or not needs.reads_relations:
         return []
     if not set(trained) & set(here):
-        _same(data, "relations", _names(trained), _names(here))
+        _same(data, "relations", trained, here)
     if unknown := [name for name in here if name not in trained]:
         notes.append(
-            f"edges of {_names(unknown)} are left out: the model's training data had no such relation, and it knows "
-            f"{_names(trained)}"
+            f"edges of {', '.join(unknown)} are left out: the model's training data had no such relation, and it knows "
+            f"{', '.join(trained)}"
         )
     return [one.model_dump(mode="json") for one in needs.edge_types]

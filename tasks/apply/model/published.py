@@ -15,7 +15,7 @@ from configs.load import build_recipe, stored_options
 from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.apply.model.files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
-from tasks.apply.model.fit import refuse_embedding_shapes
+from tasks.apply.model.fit import refuse_rows
 from tasks.apply.model.needs import DataNeeds, adapted_recipe
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
@@ -42,9 +42,7 @@ class Published:
     def recipe(self) -> Recipe:
         """What it was trained by. Runs the model's own file, where it has one: nothing that only copies asks for it.
 
-        Raises:
-            RecipeError: this graphmill cannot read it.
-            UntrustedCodeError: nobody has allowed the file to run.
+        Raises RecipeError: this graphmill cannot read it; UntrustedCodeError: nobody has allowed the file to run.
         """
         return model_recipe(self.folder, self.values)
 
@@ -60,16 +58,16 @@ class Published:
     def recipe_for(self, recipe: Recipe, preprocess_key: str, store: DatasetStore) -> Recipe:
         """Return the recipe by which the data of `recipe`, ingested in `store`, becomes a graph for this model.
 
-        `preprocess_key`: key that the preprocess stage gives the recipe as it is.
-
-        Raises:
-            RecipeError: the model or the recipe cannot be used so.
-            DataError: the data is not of the training data's kind.
+        `preprocess_key`: key that the preprocess stage gives the recipe as it is. Raises RecipeError: the model or the
+        recipe cannot be used so; DataError: the data is not of the training data's kind.
         """
         if self.lineage["preprocess"]["key"] == preprocess_key:
             return recipe  # the training data: fitting finds what it found
         if not self.recipe.is_layout:  # new points are placed among those that it has
-            refuse_embedding_shapes(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
+            facts, shapes = self._facts, tensor_shapes(self.folder / WEIGHTS)
+            for name in ("encoder.embedding", "encoder.rows") if not facts.get("fanouts") else ():
+                rows = shapes.get(f"{name}.weight", (0,))[0]  # of graphmill's own models
+                refuse_rows(self.name, name, rows, facts["num_nodes"], facts["task"])
         same = store.manifest.digest == self.lineage["ingest"]["digest"]
         return adapted_recipe(recipe, self.recipe, self.needs, store, same_tables=same)
 
@@ -156,10 +154,9 @@ def read_published(folder: Path, name: str) -> Published:
 def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
     """Return the recipe of a model's training with `dotted.key=value` changes of the data that it is used on.
 
-    Raises:
-        RecipeError: a change of the model itself, or an unknown option; a library that the model needs is missing.
-        IntegrityError: the recipe is missing or damaged.
-        UntrustedCodeError: the model has a file of its own, and nobody has allowed it to run.
+    Raises RecipeError: a change of the model itself, or an unknown option; a library that the model needs is missing;
+    IntegrityError: the recipe is missing or damaged; UntrustedCodeError: the model has a file of its own, and nobody
+    has allowed it to run.
     """
     place = folder / "recipe.json"
     try:

@@ -51,9 +51,7 @@ def find_rows(model: GraphModel, folder: Path, dataset: DatasetStore) -> list[st
         folder: with the ids of its rows.
         dataset: the other data.
 
-    Raises:
-        OtherGraphError: the model was stored without ids.
-        IntegrityError: the ids are not those of its table.
+    Raises OtherGraphError: the model was stored without ids; IntegrityError: the ids are not those of its table.
     """
     if not isinstance(model, RelationalModel) or not model.embedded:
         return []

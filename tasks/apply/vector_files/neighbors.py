@@ -21,7 +21,6 @@ from tasks.storage.graph_store import Array
 
 Metric = Literal["cosine", "dot"]
 _QUERIES = 1 << 11  # at a time: the scores of a chunk take 256 MiB at most
-_FAR = 1e15  # numbers beyond it, or below its inverse, are scaled before float32 squares them
 
 
 @dataclass(frozen=True)
@@ -56,19 +55,15 @@ def _nearest(file: VectorFile, asked: pa.Array, k: int, metric: Metric) -> Itera
     """Yield the same of ids whose scores have room in memory."""
     rows, queries = file.find(asked)
     best = _Best(len(asked), min(k, file.num_rows - 1))
-    scale = np.ones(len(asked))
-    if metric == "dot":  # powers of two scale numbers to -1..1 without rounding
-        scale = np.ldexp(1.0, np.frexp(np.abs(queries).max(1).astype(np.float64))[1])
-    query = _normalised(queries) if metric == "cosine" else (queries / scale[:, None]).astype(np.float32)
-    for first, _, chunk in file.chunks():
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores = query @ (_normalised(chunk) if metric == "cosine" else chunk).T
-        _refuse_infinite(file.path, scores)
-        inside = np.flatnonzero((rows >= first) & (rows < first + len(chunk)))
-        scores[inside, rows[inside] - first] = -np.inf
-        best.add(scores, first)
-    with np.errstate(over="ignore", under="ignore"):
-        products = (best.scores * scale[:, None]).astype(np.float32)
+    query, scale = _scaled(queries, metric)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for first, _, chunk in file.chunks():
+            scores = query @ (_scaled(chunk, metric)[0] if metric == "cosine" else chunk).T
+            _refuse_infinite(file.path, scores)
+            inside = np.flatnonzero((rows >= first) & (rows < first + len(chunk)))
+            scores[inside, rows[inside] - first] = -np.inf
+            best.add(scores, first)
+        products = (best.scores * scale).astype(np.float32)
     _refuse_infinite(file.path, products)
     names = file.names(np.unique(best.rows))
     for node, nearest_rows, scores in zip(asked.to_pylist(), best.rows, products, strict=True):
@@ -77,11 +72,8 @@ def _nearest(file: VectorFile, asked: pa.Array, k: int, metric: Metric) -> Itera
 
 def _refuse_infinite(path: Path, scores: Array) -> None:
     if not np.isfinite(scores).all():
-        raise DataError(
-            "holds vectors whose products are more than float32 holds (3.4e38); take the metric cosine, or write "
-            "smaller numbers",
-            path=path,
-        )
+        why = "holds vectors whose products are more than float32 holds (3.4e38)"
+        raise DataError(f"{why}; take the metric cosine, or write smaller numbers", path=path)
 
 
 class _Best:
@@ -108,12 +100,11 @@ class _Best:
             self.scores[number], self.rows[number] = joined[order], rows[order]
 
 
-def _normalised(x: Array) -> Array:
-    """Return rows of length 1; a row of zeros stays one."""
-    largest = np.maximum(x.max(1), -x.min(1))
-    far = (largest > 0) & ((largest > _FAR) | (largest < 1 / _FAR))
-    if far.any():
-        x = x / np.where(far, largest, np.float32(1))[:, None]
+def _scaled(x: Array, metric: Metric) -> tuple[Array, Array | float]:
+    """Return rows that float32 can square, of length 1 for `cosine`, and what to multiply products by; zeros stay."""
+    largest = np.abs(x).max(1, keepdims=True).astype(np.float64)
+    x = (x / np.where(largest > 0, largest, 1)).astype(np.float32)
+    if metric == "dot":
+        return x, largest
     length = np.linalg.norm(x, axis=1, keepdims=True)
-    normalised: Array = x / np.where(length > 0, length, 1.0)
-    return normalised
+    return x / np.where(length > 0, length, 1), 1.0

@@ -17,7 +17,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.source_files import is_file
 from tasks.apply.vector_files.formats import ENDINGS
-from tasks.apply.vector_files.rows import ParquetRows, VectorRows, npy_rows, safetensors_rows
+from tasks.apply.vector_files.rows import MatrixRows, ParquetRows, VectorRows, safetensors_rows
 from tasks.apply.vector_files.word_rows import BinaryRows, TextRows
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.readers.columns import is_text
@@ -29,7 +29,7 @@ _CHUNK_ROWS = 1 << 15
 _OPENERS: dict[str, Callable[[Path], VectorRows]] = {
     ENDINGS["parquet"]: ParquetRows,
     ".pq": ParquetRows,
-    ENDINGS["npy"]: npy_rows,
+    ENDINGS["npy"]: MatrixRows.of_npy,
     ENDINGS["safetensors"]: safetensors_rows,
     ENDINGS["word2vec"]: TextRows,
     ENDINGS["word2vec-binary"]: BinaryRows,
@@ -66,8 +66,14 @@ class VectorFile:
         first, known = 0, None if self._ids_checked else IdIndex()
         for raw, rows in self._file.rows(self.rows_at_a_time):
             ids = self._checked_ids(raw, first)
-            if known is not None:
-                self._refuse_repeated(known, ids, first)
+            own = np.arange(first, first + len(ids))
+            place = own if known is None else known.add(ids)  # ids that are new get the next numbers: of their rows
+            again = np.flatnonzero(place != own)
+            if len(again):
+                (path, column), row = self._file.ids, int(again[0])
+                why = f"the id {ids[row].as_py()!r} stands in row {int(place[row])} already, and an id names one vector"
+                way_out = "leave one of the rows out, or give them ids of their own"
+                raise DataError(f"{why}; {way_out}", path=path, row=first + row, column=column)
             yield first, ids, self._checked(rows, first)
             first += len(ids)
         self._ids_checked = True
@@ -84,16 +90,6 @@ class VectorFile:
             place = int(np.argmax(np.asarray(ids) > np.iinfo(np.int64).max))
             why = f"the id {ids[place]} is more than int64 holds; write such ids as texts"
             raise DataError(why, path=path, row=first + place, column=column) from None
-
-    def _refuse_repeated(self, known: IdIndex, ids: pa.Array, first: int) -> None:
-        """Add ids, of the rows from `first` on, to those before. Raises DataError where one stands twice."""
-        place = known.add(ids)  # ids that are new get the next numbers: those of their rows
-        again = np.flatnonzero(place != np.arange(first, first + len(ids)))
-        if len(again):
-            (path, column), row = self._file.ids, int(again[0])
-            why = f"the id {ids[row].as_py()!r} stands in row {int(place[row])} already, and an id names one vector"
-            way_out = "leave one of the rows out, or give them ids of their own"
-            raise DataError(f"{why}; {way_out}", path=path, row=first + row, column=column)
 
     def _checked(self, rows: Array, first: int) -> Array:
         """Return vectors as float32. Raises DataError where one holds NaN, or more than float32 can."""

@@ -96,18 +96,18 @@ class MatrixRows(VectorRows):
         if count != self.num_rows:
             raise DataError(f"has {self.num_rows:,} rows, {beside.name} has {count:,}", path=path)
 
+    @classmethod
+    def of_npy(cls, path: Path) -> MatrixRows:
+        """Open a `.npy` matrix. Raises DataError naming what is missing."""
+        array = NpyFile(path).mapped()
+        return cls(path, array.shape, array.dtype, lambda first, last: array[first:last])
+
     def rows(self, most: int) -> Iterator[tuple[pa.Array, Array]]:
         """Yield ids and vectors."""
         first = 0
         for ids in self.names(most):
             yield ids, self._part(first, first + len(ids))
             first += len(ids)
-
-
-def npy_rows(path: Path) -> MatrixRows:
-    """Open a `.npy` matrix. Raises DataError naming what is missing."""
-    array = NpyFile(path).mapped()
-    return MatrixRows(path, array.shape, array.dtype, lambda first, last: array[first:last])
 
 
 def safetensors_rows(path: Path) -> MatrixRows:

@@ -1,11 +1,8 @@
 """What applying a model writes: rows of numbers with their ids.
 
-| format | file | ids |
-|---|---|---|
-| parquet | a column of fixed-size lists of float32 | columns beside it |
-| npy | a matrix, float32 (rows, dim) | a Parquet file beside it |
-| safetensors | the tensor `embedding`, float32 (rows, dim) | a Parquet file beside it |
-| word2vec, word2vec-binary | as word2vec.c writes words and vectors; gensim and others read it | the words |
+Parquet has a column of fixed-size lists of float32 beside those of ids. `.npy` and `.safetensors` (the tensor
+`embedding`) have a matrix, float32 (rows, dim), and the ids in a Parquet file beside it. word2vec's two formats are as
+word2vec.c writes words and vectors.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,16 +34,16 @@ class LinkControls(Controls):
         if self._linear is None:
             self.notes.append("the rows have no features of their own: there is no linear control")
 
-    def split_predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
-        """Yield all of them."""
+    def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
+        """Yield all of them, with the relations and the kinds of negatives that the model's rows are of."""
         positive, negative = prediction.pairs()
-        yield _CHANCE, Prediction(positive=np.zeros_like(positive), negative=np.zeros_like(negative))
+        scored = {_CHANCE: Prediction(positive=np.zeros_like(positive), negative=np.zeros_like(negative))}
         if self._linear is not None:
             control = self._linear.predict(split, prediction)
             if control is None:
                 self.notes.append(f"{split} has too many pairs for the linear control")
             else:
-                yield FEATURES_CONTROL, control
+                scored[FEATURES_CONTROL] = control
         true, false = self._predictor.link_pairs(split)
         pairs = np.concatenate([np.asarray(true), np.asarray(false).reshape(-1, 2)])
         scores = self._neighborhoods.scores(pairs)
@@ -52,7 +53,9 @@ class LinkControls(Controls):
             scores = {**(scores or {}), "edge_bank": self._bank.scores(pairs)}
         for name, of_pairs in (scores or {}).items():
             parts = of_pairs[: len(true)], of_pairs[len(true) :].reshape(false.shape[:-1])
-            yield name, Prediction(positive=parts[0], negative=parts[1])
+            scored[name] = Prediction(positive=parts[0], negative=parts[1])
+        for name, one in scored.items():
+            yield name, replace(one, relations=prediction.relations, negative_kinds=prediction.negative_kinds)
 
     def best(self, name: str, control: Prediction, values: dict[str, float], measure: Measure) -> dict[str, float]:
         """Take what a random order gives on average, of equal scores."""

@@ -78,8 +78,7 @@ def _binary(label: Array, score: Floats, names: list[str] | None) -> dict[str, A
 def top_confusion(counts: Array, names: list[str]) -> dict[str, Any]:
     """Return the confusion matrix of the 30 classes with most true rows; the rest is pooled as `other`.
 
-    Returns:
-        `classes` (names) and `counts` (true class down, predicted across).
+    Returns: `classes` (names) and `counts` (true class down, predicted across).
     """
     num_classes = len(counts)
     if num_classes <= TOP_CLASSES + 1:

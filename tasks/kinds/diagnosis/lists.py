@@ -19,20 +19,12 @@ def list_length(metric: str) -> int:
 
 
 def diagnose_ranked(rows: RankedRows) -> dict[str, Any]:
-    """Return `lengths`: recall, precision and hits by how long the lists are; `places`: where the best right one is."""
-    edges = 2.0 ** np.arange(0, int(np.ceil(np.log2(max(2.0, float(rows.places[:, 0].max(initial=1)) + 1)))) + 1)
+    """Return `lengths`: recall, precision and hits by how long the lists are; where the best right one is; how many."""
+    measures = {"recall": recall, "precision": precision, "hits": hits}
     return {
         "lengths": [
-            {
-                "k": k,
-                "recall": float(recall(rows, k).mean()),
-                "precision": float(precision(rows, k).mean()),
-                "hits": float(hits(rows, k).mean()),
-            }
-            for k in _LENGTHS
+            {"k": k} | {name: float(measure(rows, k).mean()) for name, measure in measures.items()} for k in _LENGTHS
         ],
-        "rank_edges": edges.tolist(),
-        "rank_counts": np.histogram(rows.places[:, 0], edges)[0].tolist(),
         "median_place": float(np.median(rows.places[:, 0])),
         "right": float(rows.counts.mean()),
     }

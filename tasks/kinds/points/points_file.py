@@ -1,10 +1,7 @@
-"""The points of a layout as one Parquet file, under the users' ids: what people read, and what maps are drawn from.
+"""The points of a layout as one Parquet file: what people read, and what maps are drawn from.
 
-| column | what |
-|---|---|
-| `id` (and `row`, where ids repeat) | the node's own |
-| `x`, `y`, in three dimensions `z` | float32 |
-| others | what colours a map: see `columns.py` |
+Columns: the users' `id` (and `row`, where ids repeat), `x`, `y` and in three dimensions `z`, float32; others colour a
+map, see `columns.py`.
 """
 
 from __future__ import annotations

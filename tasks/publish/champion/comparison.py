@@ -1,9 +1,5 @@
 """Champion and challenger on the same data: the challenger's validation rows, both through what serving does.
 
-The champion reads the challenger's data as a prediction of its own would: through its fitted transforms and its own
-`preprocess` section. Rows that it was trained on are left out for both, where they are known. Values that the two
-evaluations recorded are taken only where both measured the very same prepared rows.
-
 A champion that cannot read the data is a result (`Compared.why_not`). Where the store cannot be reached, the disk is
 full or a process died, the stage fails, and a rerun compares again.
 """
@@ -25,21 +21,22 @@ from configs.errors import (
     UntrustedCodeError,
     UserError,
 )
-from configs.metric_names import EVEN_METRICS
+from configs.metric_names import EVEN_METRICS, metric_of
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob
-from tasks.apply.model.files import control_in_place, model_digest
+from tasks.apply.model.files import CONTROL_README, model_digest
 from tasks.apply.model.needs import DataNeeds, label_columns
 from tasks.apply.model.published import Published, read_published
 from tasks.apply.prepare import prepare_for
 from tasks.publish import profile
 from tasks.publish.champion.trained import trained_on
-from tasks.publish.gate.rules import Candidate, Compared, controls_of, recorded_value
+from tasks.publish.gate.rules import Candidate, Compared, controls_of
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import fetch_model
 from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.publish.vectors import provide_vectors
 from tasks.stage import Parent, StageContext
+from tasks.storage.artifacts import write_atomic
 from tasks.storage.controls import CONTROLS
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names
@@ -72,18 +69,19 @@ class Challenge:
         As evaluated, else measured now (`evaluate.splits=[test]`). Raises RecipeError: there is no such metric.
         """
         evaluation = self.parents["evaluate"].manifest
-        value = recorded_value(self.metric, evaluation.metrics)
-        if value is not None:
+        split, _, name = self.metric.partition("/")
+        if split in evaluation.metrics:
+            value = metric_of(name, evaluation.metrics[split], split)
             return value, controls_of(self.metric, evaluation.controls)
         outcome = self.measure([self.own()], None, controls=True)
-        split, _, name = self.metric.partition("/")
         measured = {control: {split: {name: value}} for control, value in outcome["controls"].items()}
         return float(outcome["models"][0]["value"]), controls_of(self.metric, measured)
 
     def publish_control(self, name: str) -> float:
         """Put the files of a control in the place of the model's; returns its value of the gate metric."""
         outcome = self.measure([self.own()], None, publish=name)
-        control_in_place(self.files, self.recipe.name, CONTROLS[name].what)
+        readme = CONTROL_README.format(name=self.recipe.name, what=CONTROLS[name].what)
+        write_atomic(self.files / "README.md", readme.encode())
         DataNeeds.of(self.context, self.recipe, self.parents, name).write(self.files)
         return float(outcome["models"][0]["value"])
 
@@ -160,10 +158,7 @@ class Challenge:
         """Measure in a process of its own; `mask`, bool (rows,) or None, tells rows to leave out.
 
         With `controls` also what the first model has to beat, on all rows; with `publish` that control takes the place
-        of the first model.
-
-        Returns:
-            as `tasks.apply.measure.Measuring.run`.
+        of the first model. Returns: as `tasks.apply.measure.Measuring.run`.
         """
         work, recipe = self.context.work / ".measure", self.recipe
         shutil.rmtree(work, ignore_errors=True)
@@ -194,9 +189,8 @@ class Challenge:
 def champion_files(tracker: Tracker, champion: ModelVersion) -> Published:
     """Return the champion's files, whole: a damaged copy is fetched anew.
 
-    Raises:
-        IntegrityError, RecipeError: they are not what was published, or of another kind than this graphmill reads.
-        StageError: the store cannot be reached.
+    Raises IntegrityError, RecipeError: they are not what was published, or of another kind than this graphmill reads;
+    StageError: the store cannot be reached.
     """
     for attempt in (1, 2):
         folder = fetch_model(tracker, champion)

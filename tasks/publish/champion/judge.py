@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tasks.publish.champion.comparison import Challenge, data_text
@@ -22,7 +21,7 @@ from tasks.publish.gate.rules import (
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.version_tags import ModelVersion
-from tasks.storage.manifests import EvalReport, GateRecord
+from tasks.storage.outcomes import GateRecord
 
 
 def candidate(challenge: Challenge) -> Candidate:
@@ -47,6 +46,14 @@ def candidate(challenge: Challenge) -> Candidate:
     if control:
         controls = {recipe.model.name: value} | {name: bar for name, bar in controls.items() if name != control}
         value = challenge.publish_control(control)
+    # Controls from which other rows of the same kind might not tell the model (`SureMetrics.intervals`).
+    split, _, name = gate.partition("/")
+    intervals = evaluation.report.get("intervals", {}).get(split) if name == evaluation.metric else None
+    above: dict[str, list[float]] = {}
+    if intervals is not None and not control:
+        ends = intervals["metric"]
+        of_constants = {} if ends is None else {one: [end - bar for end in ends] for one, bar in controls.items()}
+        above = of_constants | intervals["above"]
     # Equal ones are the same measurement: the prepared graph and split, and how they are evaluated.
     prepared = [graph.digest, evaluation.stage_version, recipe.evaluate.evaluator.model_dump(mode="json")]
     return Candidate(
@@ -58,24 +65,12 @@ def candidate(challenge: Challenge) -> Candidate:
         dataset=parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest,
         prepared=hashlib.sha256(json.dumps(prepared, sort_keys=True).encode()).hexdigest(),
         controls=controls,
-        doubtful=frozenset() if control else _hardly_beaten(gate, evaluation, controls),
+        doubtful=frozenset(one for one, (low, high) in above.items() if low <= 0 <= high),
         control=control,
         as_of=recipe.snapshot.as_of or "",
         unit=graph.report.get("snapshot", {}).get("unit", "number"),
         is_layout=recipe.is_layout,
     )
-
-
-def _hardly_beaten(gate: str, evaluation: EvalReport, controls: Mapping[str, float]) -> frozenset[str]:
-    """Return the controls from which other rows of the same kind might not tell the model (`SureMetrics.intervals`)."""
-    split, _, name = gate.partition("/")
-    intervals = evaluation.report.get("intervals", {}).get(split) if name == evaluation.metric else None
-    if intervals is None:
-        return frozenset()
-    ends = intervals["metric"]
-    of_constants = {} if ends is None else {name: [end - bar for end in ends] for name, bar in controls.items()}
-    above = of_constants | intervals["above"]
-    return frozenset(name for name, (low, high) in above.items() if low <= 0 <= high)
 
 
 @dataclass

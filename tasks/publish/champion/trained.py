@@ -27,10 +27,9 @@ MOST_ROWS = 1 << 22  # 32 MiB of hashes
 
 
 def row_hashes(graph: Parent, ingest: Parent, split: str, *, reverse: bool = False) -> Array:
-    """Return a hash of the users' id of each row of a split, uint64 (n,), in the order of the graph's array.
+    """Return a hash of the users' id of each row of a split, see `Kind.row_hashes`.
 
-    A pair's is that of its two ends, in an order of their own where it and its reverse are one; with `reverse` the ends
-    are taken the other way round. `graph` is a partition's artifact, `ingest` the data that it was made of.
+    `graph` is a partition's artifact, `ingest` the data that it was made of.
     """
     store, dataset = GraphStore(graph.folder, graph.manifest), DatasetStore(ingest.folder, ingest.manifest)
     directed = is_directed(graph, ingest)
@@ -62,10 +61,7 @@ def write_trained(folder: Path, graph: Parent, ingest: Parent) -> None:
 def trained_on(files: Path, graph: Parent, ingest: Parent) -> Array | None:
     """Return which validation rows of a graph a published model was trained on: bool (n,); None where nobody knows.
 
-    Args:
-        files: the model's.
-        graph: the partition's artifact whose validation rows are asked about.
-        ingest: the data that it was made of.
+    `files` are the model's; `graph` is a partition's artifact, `ingest` the data that it was made of.
     """
     try:
         facts = json.loads((files / FACTS).read_text(encoding="utf-8"))

@@ -1,8 +1,7 @@
 """Who was champion when: the moves of the alias, kept as a tag of the registered model.
 
-MLflow's alias knows only where it points now. The moves lie in the store beside it, so that any machine can take the
-last one back. An alias that was moved by other means (MLflow's pages) is believed: the move is missing from the
-history, and what was champion before is the last version that the history knows of.
+An alias that was moved by other means (MLflow's pages) is believed: the move is missing from the history, and what was
+champion before is the last version that the history knows of.
 """
 
 from __future__ import annotations
@@ -63,8 +62,3 @@ def champion_before(history: Sequence[Move], champion: str) -> str | None:
     if not moves:
         return None
     return moves[-1].before if moves[-1].version == champion else moves[-1].version
-
-
-def was_rolled_back(history: Sequence[Move], champion: str) -> bool:
-    """Whether the present champion came by a rollback: to take back once more would go two steps for one mistake."""
-    return bool(history) and history[-1].how == "rollback" and history[-1].version == champion

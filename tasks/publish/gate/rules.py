@@ -1,22 +1,7 @@
-"""Who is champion: the rule by which a new model version takes the alias, as a pure function.
+"""Who is champion: the rule by which a new model version takes the alias, as pure functions.
 
-Models are compared on the same rows of the same data or not at all. The first of these cases decides (`decide`):
-
-| the new version | the alias |
-|---|---|
-| is champion already | stays |
-| is of a run that was not asked to choose (a backfill's) | stays |
-| has a metric that is not a number | stays |
-| does not beat the simple controls, or is below another one (`tracking.gate_controls` says which count) | stays |
-| is the first of its name | moves |
-| is a layout, which predicts nothing to compare by | moves, but not to older data |
-| has another metric than the champion was chosen by | stays |
-| meets a champion whose code nobody has allowed to run here: that says nothing of it | stays |
-| meets a champion that cannot score the new data: nobody could go on using it | moves |
-| meets a champion that has fallen to chance, and is not surely above all its controls | stays |
-| is better on its own validation rows than the champion on the same | moves; a tie keeps the champion |
-
-A decision by few rows, and one for a model of older data than the champion's, says so: somebody should look at it.
+Models are compared on the same rows of the same data or not at all; `decide` asks the cases in the order of
+docs/pages/models-in-use.md ("The champion").
 """
 
 from __future__ import annotations
@@ -25,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from configs.metric_names import metric_of
 from configs.moments import TimeUnit, is_earlier, normalise_as_of
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
 
@@ -142,15 +126,6 @@ class Decision:
     compared: Compared | None = None
 
 
-def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> float | None:
-    """Return what an evaluation measured of the gate metric; None where it left the split out.
-
-    Raises RecipeError: the split was evaluated, without this metric; the message names what there is.
-    """
-    split, _, name = gate.partition("/")
-    return metric_of(name, metrics[split], split) if split in metrics else None
-
-
 def counts(control: str, which: str) -> bool:
     """Whether a control keeps a model below it from becoming champion; `which`: `tracking.gate_controls`."""
     return which == "all" or (which == "simple" and _is_simple(control))
@@ -250,7 +225,13 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
     word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
     sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
     few = compared.telling < _FEW_ROWS
-    fallen = _fallen(new, old, compared)
+    fallen = ""  # worse than on its own data beyond noise, and no surer than what learnt nothing: shuffled labels, say
+    bars = {name: bar for name, bar in new.controls.items() if name in CONSTANT_CONTROLS}
+    if compared.interval is not None and bars:
+        worst, best = compared.interval if new.higher_is_better else compared.interval[::-1]
+        if old.beats(best) and not all(replace(new, value=worst).beats(bar) for bar in bars.values()):
+            on_its_own = f"version {old.version} had {old.value:.4f} on its own data"
+            fallen = f"{on_its_own} and is here not surely above {controls_text(bars)}"
     doubt = controls_text({name: bar for name, bar in new.controls.items() if name in new.doubtful})
     promote = better and not (fallen and doubt)
     text = [f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}"]
@@ -264,21 +245,6 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
         text.append(f"this one's {new.value:.4f} is not surely above {doubt}; by hand: {by_hand}")
         short += ", both by chance?"
     return Decision(promote, "; ".join(text), short, loud=few or bool(fallen), compared=compared)
-
-
-def _fallen(new: Candidate, old: Candidate, compared: Compared) -> str:
-    """Say of a champion that it is worse than on its own data beyond noise, and no surer than what learnt nothing.
-
-    Labels may be shuffled then, or the world another; whoever knows which will have to look. Empty: it is not so.
-    """
-    bars = {name: bar for name, bar in new.controls.items() if name in CONSTANT_CONTROLS}
-    if compared.interval is None or not bars:
-        return ""
-    worst, best = compared.interval if new.higher_is_better else compared.interval[::-1]
-    if not old.beats(best) or all(replace(new, value=worst).beats(bar) for bar in bars.values()):
-        return ""
-    on_its_own = f"version {old.version} had {old.value:.4f} on its own data"
-    return f"{on_its_own} and is here not surely above {controls_text(bars)}"
 
 
 def _is_simple(control: str) -> bool:
@@ -300,16 +266,13 @@ def best_control(
 ) -> tuple[str | None, list[str]]:
     """Return the best control that can serve in place of a model of this value, and better ones that cannot.
 
-    Args:
-        metric: of the gate.
-        higher: whether more of it is better.
-        value: the model's.
-        controls: each one's, see `controls_of`.
-        is_link: pairs have no control that serves but those of their ends' neighbours.
+    `metric` is the gate's, and `higher` whether more of it is better; `controls`: see `controls_of`; `is_link`: pairs
+    have no control that serves but those of their ends' neighbours.
     """
     model = Candidate("", metric, value, higher)
     better = {name: bar for name, bar in controls.items() if not model.beats(bar) and bar != value}
     order = sorted(better, key=lambda name: -better[name] if higher else better[name])
-    serves = [one for one in order if one in CONTROLS and CONTROLS[one].serves and not (is_link and _is_simple(one))]
-    best = serves[0] if serves else None
-    return best, order if best is None else order[: order.index(best)]
+    for number, name in enumerate(order):
+        if name in CONTROLS and CONTROLS[name].serves and not (is_link and _is_simple(name)):
+            return name, order[:number]
+    return None, order

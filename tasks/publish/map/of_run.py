@@ -53,10 +53,7 @@ def write_maps(folder: Path, recipe: Recipe, parents: Mapping[str, Parent], warn
 
 def write_picture(points: MapPoints, path: Path) -> None:
     """Write what shows points, by the file's ending: `.html`, a page; `.png` and `.svg`, pictures without edges."""
-    if path.suffix == ".html":
-        write_map(points, path)
-    else:
-        draw_map(points, path)
+    (write_map if path.suffix == ".html" else draw_map)(points, path)
 
 
 def map_points(table: pa.Table, title: str, edges: Array | None = None, color: str = "") -> MapPoints:

@@ -62,7 +62,13 @@ def _packed(points: MapPoints) -> dict[str, Any]:
     count = len(steps_ND)
     check_points(points, count)
     columns = [pack_column(name, values) for name, values in points.columns.items()]
-    colors = [column["name"] for column in columns if column["kind"] != "text"]
+    colors, edges = [column["name"] for column in columns if column["kind"] != "text"], None
+    if points.edges is not None:  # by their first end, in half of the pairs' size: how many begin at each, and the ends
+        edges_M2 = np.asarray(points.edges)
+        order = np.lexsort((edges_M2[:, 1], edges_M2[:, 0]))
+        starts = np.bincount(edges_M2[:, 0], minlength=count)
+        ends = edges_M2[order, 1].astype(np.uint32)
+        edges = {"starts": packed(starts.astype(np.uint32)), "ends": packed(ends)}
     if points.color and points.color not in colors:
         raise ValueError(f"no column {points.color} to colour by; there are: {', '.join(colors) or 'none'}")
     return {
@@ -72,17 +78,7 @@ def _packed(points: MapPoints) -> dict[str, Any]:
         "axes": [packed(axis_N) for axis_N in steps_ND.T],
         "ids": packed_ids([str(identity) for identity in points.ids]),
         "columns": columns,
-        "edges": _edges(points.edges, count),
+        "edges": edges,
         "colors": {"categories": CATEGORIES, "numbers": NUMBERS, "paper": PAPER, "ink": INK, "other": OTHER},
         "color": points.color or (colors[0] if colors else ""),
     }
-
-
-def _edges(edges_M2: np.ndarray[Any, Any] | None, count: int) -> dict[str, str] | None:
-    """Pack edges by their first end, in half of the pairs' size: how many begin at each point, and where each leads."""
-    if edges_M2 is None:
-        return None
-    edges_M2 = np.asarray(edges_M2)
-    order = np.lexsort((edges_M2[:, 1], edges_M2[:, 0]))
-    starts = np.bincount(edges_M2[:, 0], minlength=count)
-    return {"starts": packed(starts.astype(np.uint32)), "ends": packed(edges_M2[order, 1].astype(np.uint32))}

@@ -9,6 +9,7 @@ import functools
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -79,7 +80,14 @@ class Canvas:
         buffer = io.StringIO()
         with mpl.rc_context({**_STYLE, "svg.hashsalt": label}):  # ids must differ between figures of a page
             self.figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-        return _inline(buffer.getvalue(), label, self.width)
+        text = buffer.getvalue()
+        text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+        text = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", text, count=2)
+        text = re.sub(r'<style type="text/css">.*?</style>', "", text, flags=re.DOTALL)
+        # One scale for all figures of a page, so that their texts have one size.
+        size = f"width:min({self.width * _PIXELS_AN_INCH:.0f}px, calc(100vw - 2.5rem))"
+        opening = f'<svg role="img" aria-label="{escape(label, quote=True)}" style="{size}" '
+        return text.replace(INK, "currentColor").replace("<svg ", opening, 1)
 
     def png(self, path: Path) -> Path:
         """Write a PNG on white."""
@@ -94,20 +102,6 @@ def canvas_of_one(width: float = 5.1, height: float = 3.0) -> tuple[Canvas, Any]
     """Return a canvas, and its one pair of axes."""
     canvas = Canvas(width, height)
     return canvas, canvas.axes[0]
-
-
-def _inline(svg: str, label: str, width: float) -> str:
-    from html import escape
-
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg, count=2)
-    svg = re.sub(r'<style type="text/css">.*?</style>', "", svg, flags=re.DOTALL)
-    svg = svg.replace(INK, "currentColor")
-    # One scale for all figures of a page, so that their texts have one size.
-    size = f"width:min({width * _PIXELS_AN_INCH:.0f}px, calc(100vw - 2.5rem))"
-    opening = f'<svg role="img" aria-label="{escape(label, quote=True)}" style="{size}" '
-    return svg.replace("<svg ", opening, 1)
 
 
 def bars(ax: Any, labels: Sequence[str], values: Sequence[float], color: str = COLORS[0], log: bool = False) -> None:

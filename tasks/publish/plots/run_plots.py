@@ -27,7 +27,8 @@ from tasks.publish.plots.figures import (
 )
 from tasks.publish.tracking.records import Record, read_records, unique_by_step
 from tasks.storage.file_names import file_name
-from tasks.storage.manifests import DatasetManifest, EvalReport, GraphManifest, Manifest, PartitionManifest, RunResult
+from tasks.storage.manifests import GraphManifest, Manifest, PartitionManifest
+from tasks.storage.outcomes import EvalReport, RunResult
 
 _TOP = 30
 
@@ -216,43 +217,21 @@ def stage_cost(stages: Mapping[str, Manifest], what: str) -> Canvas | None:
 def for_manifest(manifest: Manifest, folder: Path, out_dir: Path) -> list[Path]:
     """Write the pictures of an artifact (dataset, graph, partition, training, evaluation) as PNG files.
 
-    Returns:
-        Paths of the files, in the order they should be looked at; empty where there is nothing to draw.
+    Returns: Paths of the files, in the order they should be looked at; empty where there is nothing to draw.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
-    return [
-        canvas.png(out_dir / f"{file_name(f'{manifest.stage}-{name}')}.png")
-        for name, canvas in _of(manifest, folder)
-        if canvas is not None
-    ]
-
-
-def _of(manifest: Manifest, folder: Path) -> list[tuple[str, Canvas | None]]:
-    if isinstance(manifest, DatasetManifest):
-        return [("tables", table_sizes(manifest))]
+    pictures: list[tuple[str, Canvas | None]] = []
     if isinstance(manifest, GraphManifest):
         pictures = [("degrees", degrees(manifest.report)), ("components", component_sizes(manifest.report))]
-        if isinstance(manifest, PartitionManifest):
-            pictures += [("cut", cut_matrix(manifest.report)), ("parts", part_sizes(manifest.report))]
-        return pictures
+    if isinstance(manifest, PartitionManifest):
+        pictures += [("cut", cut_matrix(manifest.report)), ("parts", part_sizes(manifest.report))]
     if isinstance(manifest, RunResult):
         records = read_records(folder / manifest.metrics_file)
-        return [("loss", loss_curves(records)), ("validation", metric_curves(records, manifest.best_epoch))]
+        pictures = [("loss", loss_curves(records)), ("validation", metric_curves(records, manifest.best_epoch))]
     if isinstance(manifest, EvalReport):
-        return [(name, canvas) for name, _, canvas in eval_plots.all_of(manifest.report)]
-    return []
-
-
-@styled
-def table_sizes(manifest: DatasetManifest) -> Canvas | None:
-    """Rows of each table of a data set."""
-    if len(manifest.tables) < 2:
-        return None
-    rows = [table.num_rows for table in manifest.tables.values()]
-    canvas, ax = canvas_of_one(height=max(2.0, 0.3 * len(rows) + 0.9))
-    value_bars(ax, [shorten(name, 40) for name in manifest.tables], rows, [compact(n) for n in rows], COLORS[0])
-    ax.set(title="Tables", xlabel="rows")
-    return canvas
+        pictures = [(name, canvas) for name, _, canvas in eval_plots.all_of(manifest.report)]
+    paths = ((out_dir / f"{file_name(f'{manifest.stage}-{name}')}.png", canvas) for name, canvas in pictures)
+    return [canvas.png(path) for path, canvas in paths if canvas is not None]
 
 
 def _range(low: int, high: int) -> str:

@@ -11,15 +11,13 @@ from tasks.publish.plots.figures import (
     COLORS,
     Canvas,
     canvas_of_one,
-    compact,
     grouped_bars,
     legend,
     shorten,
     styled,
-    thousands,
 )
 from tasks.publish.plots.run_plots import bin_labels
-from tasks.publish.snapshots import SnapshotSummary, compare, label_counts
+from tasks.publish.snapshots import SnapshotSummary, label_counts
 
 _TOP = 12
 _COLORS = (COLORS[1], COLORS[0])
@@ -81,32 +79,12 @@ def _number_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | N
     return canvas
 
 
-@styled
-def size_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas:
-    """Nodes, edges and splits of both snapshots."""
-    growth = compare(before, now)["growth"]
-    canvas, ax = canvas_of_one(height=max(2.2, 0.4 * len(growth) + 1.0))
-    sizes = [[pair[number] for pair in growth.values()] for number in (0, 1)]
-    grouped_bars(ax, list(growth), _by_moment(before, now, sizes), _COLORS, lie=True)
-    for bar in ax.patches:
-        at = bar.get_y() + bar.get_height() / 2
-        ax.text(max(bar.get_width(), 1), at, f" {compact(bar.get_width())}", va="center", fontsize=8)
-    ax.set_xscale("log")
-    thousands(ax.xaxis, log=True)
-    ax.margins(x=0.12)
-    if any(0 in pair for pair in growth.values()):  # what says so stands at 1, which may lie far left of all bars
-        ax.set_xlim(left=1)
-    ax.set(title="Size", xlabel="count (log scale)")
-    return canvas
-
-
 def pictures(summary: SnapshotSummary) -> list[tuple[str, Canvas]]:
     """Return the report's figures with their captions; none without an earlier snapshot."""
     now, before = summary["snapshot"], summary["previous"]
     if before is None:
         return []
     drawn = [
-        ("Sizes of both snapshots", size_picture(before, now)),
         ("Degrees of both snapshots, in powers of two", degree_picture(before, now)),
         ("Labels of both snapshots", label_picture(before, now)),
     ]

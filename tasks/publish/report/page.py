@@ -13,12 +13,12 @@ import yaml
 
 from configs.changes import all_rows, changed_rows
 from configs.schema import Recipe
-from tasks.publish.facts import headline, metric_names, score_rows
+from tasks.publish.facts import metric_names, score_rows
 from tasks.publish.report import sections
-from tasks.publish.report.parts import ReportedRun, ReportTable, Section
+from tasks.publish.report.parts import ReportedRun, ReportTable
 from tasks.publish.tracking.store_uris import how_to_open
 from tasks.storage.controls import CONTROLS
-from tasks.storage.manifests import EvalReport, GateRecord
+from tasks.storage.outcomes import EvalReport, GateRecord
 
 
 def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
@@ -36,15 +36,22 @@ def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
     recipe, manifests = run.recipe, {name: parent.manifest for name, parent in run.parents.items()}
     evaluation: EvalReport | None = manifests.get("evaluate")
     picture = next((path for path in maps if path.suffix == ".png"), None)
+    judged: list[tuple[str, str, str]] = []  # (split, metric, value) of the metric that judges the model
+    if evaluation is not None:
+        name = evaluation.metric
+        judged = [(split, name, f"{of[name]:.4f}") for split, of in evaluation.metrics.items() if name in of]
+    names = [one.name for one in pkgutil.iter_modules(sections.__path__)]
+    modules = [importlib.import_module(f"{sections.__name__}.{name}") for name in names]
+    made = [module.section(run) for module in sorted(modules, key=lambda module: module.ORDER)]
     return environment.get_template("report.jinja").render(
         recipe=recipe,
         maps=[path.name for path in maps],
         map_picture="" if picture is None else base64.b64encode(picture.read_bytes()).decode(),
         published=run.publication,
         how_to_open=how_to_open(run.publication.run_url),
-        headline=headline(evaluation),
+        headline=judged,
         result=result_table(evaluation, run.publication.gate),
-        sections=all_sections(run),
+        sections=[one for one in made if one is not None and (one.facts or one.tables or one.pictures)],
         changed=dict(changed_rows(recipe)),
         recipe_rows=recipe_rows(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
@@ -52,14 +59,6 @@ def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
         warnings=[(name, text) for name, manifest in manifests.items() for text in manifest.warnings],
         lineage=[(name, one.key, one.digest, one.code_version) for name, one in manifests.items()],
     )
-
-
-def all_sections(run: ReportedRun) -> list[Section]:
-    """Return what the files of the folder `sections` have to say of a run, in their ORDER."""
-    names = [one.name for one in pkgutil.iter_modules(sections.__path__)]
-    modules = [importlib.import_module(f"{sections.__name__}.{name}") for name in names]
-    made = [module.section(run) for module in sorted(modules, key=lambda module: module.ORDER)]
-    return [one for one in made if one is not None and (one.facts or one.tables or one.pictures)]
 
 
 def result_table(evaluation: EvalReport | None, gate: GateRecord | None) -> ReportTable | None:

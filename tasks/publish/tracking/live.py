@@ -1,9 +1,5 @@
 """Follow a training in MLflow while it runs, from a thread: the training never waits for the tracking server.
 
-    live = LiveTracker(home, recipe, train_key, run_context, warn=context.warn)
-    live.record({"step": 10, "epoch": 1, "loss": 0.7})   # from any thread, as records come
-    live.close("FAILED")                                   # or close(None): trained; the publish stage ends the run
-
 A server that is away costs the live view only: the publish stage logs every step that the run lacks.
 """
 
@@ -11,13 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
+
+import psutil
 
 from configs.schema import Recipe
 from tasks.processes import ending
+from tasks.processes.memory import tree_bytes
 from tasks.processes.run_context import RunContext
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.records import Record, thin
-from tasks.publish.tracking.system_metrics import SystemSampler
 from tasks.storage.home import Home
 from tasks.storage.home_files.trouble import full_disk
 
@@ -26,6 +25,28 @@ _SAMPLE_SECONDS = 10.0
 _RECORDS_A_FLUSH = 20  # a curve drawn live needs no more; the publish stage fills in what was thinned out
 _CLOSE_SECONDS, _HURRIED_CLOSE_SECONDS = 60.0, 2.0
 _SILENT_SECONDS, _CONNECT_SECONDS = 3.0, 15.0  # MLflow takes that long to be imported, where nothing is wrong
+
+
+def system_sampler(tracking_uri: str) -> Callable[[], dict[str, float]]:
+    """Return what samples the machine by MLflow's own collectors: CPU, memory, disk, network, GPU since the last call.
+
+    MLflow's monitor is not started: its thread asks the server for the run before each sample, ends for good when one
+    such call fails, and is waited for without a limit. Nothing is logged to `tracking_uri`, but MLflow opens it.
+    """
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+    psutil.cpu_percent()  # the first call of psutil's CPU meter only starts it
+    monitor: Any = SystemMetricsMonitor("", tracking_uri=tracking_uri)  # type: ignore[no-untyped-call]
+
+    def sample() -> dict[str, float]:
+        monitor.collect_metrics()
+        values = {f"system/{name}": value for name, value in monitor.aggregate_metrics().items()}
+        for collector in monitor.monitors:
+            collector.clear_metrics()
+        # Without the kernel's page cache.
+        return {**values, "system/process_tree_memory_megabytes": tree_bytes() / 1e6}
+
+    return sample
 
 
 class LiveTracker:
@@ -43,10 +64,7 @@ class LiveTracker:
 
         `warn` is called when tracking stops, with the reason, and when `close` waits.
         """
-        self._home = home
-        self._recipe = recipe
-        self._train_key = train_key
-        self._context = context
+        self._home, self._recipe, self._train_key, self._context = home, recipe, train_key, context
         self._warn = warn or (lambda text: None)
         self._waiting: list[Record] = []
         self._lock = threading.Lock()
@@ -93,7 +111,7 @@ class LiveTracker:
             self._closing.wait()
 
     def _follow(self, tracker: Tracker) -> None:
-        sampler = SystemSampler(tracker.uri) if self._recipe.tracking.system_metrics else None
+        sampler = system_sampler(tracker.uri) if self._recipe.tracking.system_metrics else None
         ticks = 0
         every = round(_SAMPLE_SECONDS / _FLUSH_SECONDS)
         ended = begun = False

@@ -1,9 +1,8 @@
-"""MLflow: the run of a training, its metrics and its model.
+"""MLflow: the run of a training, its metrics and its model; what is stored already is not stored twice.
 
 An MLflow run belongs to one flow run and ends with it. A retry of the flow run resumes it; so does the flow run that
 resumes an interrupted training. One that finds its training done has a run of its own, with a link to the run of the
-training, and changes no other. What is stored already is not stored twice. Where MLflow cannot be reached nothing is
-lost: the training is in the artifact store, and a rerun publishes it.
+training, and changes no other.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tasks.processes.run_context import RunContext
 from tasks.publish.tracking.mlflow_registry import MlflowRegistry
@@ -33,15 +32,6 @@ _NOTE = "mlflow.note.content"
 _INTERRUPTED = ("FAILED", "KILLED")
 METRICS_A_CALL = 1000  # MLflow's limit; 0.7 s on SQLite (2 cores, 2026)
 _PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
-
-
-def _to_resume(runs: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
-    """Return which of a training's runs, newest first, a flow run (empty: none) resumes; None: it starts one."""
-    if not flow_run:
-        return runs[0] if runs else None
-    of_flow_run = [run for run in runs if run.data.tags.get(FLOW_RUN) == flow_run]
-    interrupted = [run for run in runs if run.info.status in _INTERRUPTED and TRAINED_IN not in run.data.tags]
-    return next(iter([*of_flow_run, *(interrupted if trains else [])]), None)
 
 
 class Tracker(MlflowRegistry):
@@ -81,7 +71,12 @@ class Tracker(MlflowRegistry):
         flow_run = context.flow_run_id if context is not None else ""
         with file_lock(self.lock):  # else two processes both find none and start two
             runs = list(self.call(self.client.search_runs, [self.experiment_id], where))
-            resumed = _to_resume(runs, flow_run, trains)
+            able = runs
+            if flow_run:
+                of_flow_run = [run for run in runs if run.data.tags.get(FLOW_RUN) == flow_run]
+                ended = [run for run in runs if run.info.status in _INTERRUPTED and TRAINED_IN not in run.data.tags]
+                able = [*of_flow_run, *(ended if trains else [])]
+            resumed = able[0] if able else None
             if resumed is not None:
                 self.run_id, self.trained_in = resumed.info.run_id, resumed.data.tags.get(TRAINED_IN, "")
                 self.call(self.client.update_run, self.run_id, status="RUNNING")
@@ -217,9 +212,8 @@ class Tracker(MlflowRegistry):
 
     def published_digest(self, model_id: str) -> str:
         """Return the digest that a model was logged with; empty where none was."""
-        if not model_id:
-            return ""
-        return str(self.call(self.client.get_logged_model, model_id).tags.get("graphmill.digest", ""))
+        tags = self.call(self.client.get_logged_model, model_id).tags if model_id else {}
+        return str(tags.get("graphmill.digest", ""))
 
     # ---- how
 

@@ -16,15 +16,15 @@ from tasks.publish.gate.history import (
     champion_before,
     happened,
     read_history,
-    was_rolled_back,
     with_move,
 )
 from tasks.publish.gate.rules import CHAMPION, Decision
 from tasks.publish.tracking.mlflow_registry import named
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.version_tags import decision_tags
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import file_name
+
+_MAX_CHARACTERS = 4900  # of a tag's value; MLflow's column holds 5,000
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,12 @@ class ModelRegistry:
         with file_lock(self._lock_path):
             if self.champion_version() != champion:
                 return False
-            for key, value in decision_tags(decision).items():
+            tags = {
+                "graphmill.gate": "champion" if decision.promote else "not champion",
+                "graphmill.gate_short": decision.short,
+                "graphmill.gate_reason": decision.reason[:_MAX_CHARACTERS],
+            }
+            for key, value in tags.items():
                 self.tracker.call(self._client.set_model_version_tag, self.name, version, key, value)
             if decision.promote and champion != version:
                 note = current_run().note_champion
@@ -114,7 +119,7 @@ class ModelRegistry:
             history, champion = self.history(), self.champion_version()
             if champion is None:
                 raise RecipeError(f"{self.name} has no champion; choose one: graphmill promote {self.name}@VERSION")
-            if was_rolled_back(history, champion):
+            if history and history[-1].how == "rollback" and history[-1].version == champion:
                 reason = f"the last change was taken back already; to go further: graphmill promote {self.name}@VERSION"
                 return Change(champion, champion, reason)
             earlier = champion_before(history, champion)
@@ -137,8 +142,6 @@ class ModelRegistry:
 
     def _move(self, before: str | None, after: str, how: MoveReason) -> None:
         """Write the move down, then make it: if killed in between, `champion_before` sees that it never happened."""
-        if before == after:
-            return
         text = with_move(happened(self.history(), before), after, before, how)
         self.tracker.call(self._client.set_registered_model_tag, self.name, TAG, text)
         self.tracker.call(self._client.set_registered_model_alias, self.name, CHAMPION, after)

@@ -6,10 +6,9 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from tasks.publish.gate.rules import Candidate, Decision
+from tasks.publish.gate.rules import Candidate
 
 _MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
-_MAX_CHARACTERS = 4900  # of a tag's value; MLflow's column holds 5,000
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,29 @@ class ModelVersion:
 
     @property
     def gate(self) -> Candidate:
-        """What the gate compares it by."""
-        return candidate_of(self.version, self.tags)
+        """What the gate compares it by (see `gate_tags`); a version without a metric cannot be compared."""
+        tags = self.tags
+        try:
+            value = float(tags.get("graphmill.gate_value") or "nan")
+        except ValueError:
+            value = float("nan")
+        try:
+            recorded = json.loads(tags.get("graphmill.gate_controls") or "{}").items()
+            controls = {str(name): float(bar) for name, bar in recorded}
+        except (ValueError, TypeError, AttributeError):
+            controls = {}
+        return Candidate(
+            self.version,
+            metric=tags.get("graphmill.gate_metric", ""),
+            value=value,
+            higher_is_better=tags.get("graphmill.gate_higher_is_better", "true") == "true",
+            dataset=tags.get("graphmill.dataset", ""),
+            prepared=tags.get("graphmill.gate_data", ""),
+            controls=controls,
+            promoted_because=self.reason if tags.get("graphmill.gate") == "champion" else "",
+            as_of=tags.get("graphmill.as_of", ""),
+            control=tags.get("graphmill.control", ""),
+        )
 
     @property
     def recipe(self) -> str:
@@ -57,22 +77,6 @@ class ModelVersion:
         return self.tags.get("graphmill.gate_reason", "")
 
 
-def candidate_of(version: str, tags: dict[str, str]) -> Candidate:
-    """Read a version's tags (see `gate_tags` and `decision_tags`); one without a metric cannot be compared."""
-    return Candidate(
-        version,
-        metric=tags.get("graphmill.gate_metric", ""),
-        value=_number(tags.get("graphmill.gate_value")),
-        higher_is_better=tags.get("graphmill.gate_higher_is_better", "true") == "true",
-        dataset=tags.get("graphmill.dataset", ""),
-        prepared=tags.get("graphmill.gate_data", ""),
-        controls=_numbers(tags.get("graphmill.gate_controls")),
-        promoted_because=tags.get("graphmill.gate_reason", "") if tags.get("graphmill.gate") == "champion" else "",
-        as_of=tags.get("graphmill.as_of", ""),
-        control=tags.get("graphmill.control", ""),
-    )
-
-
 def gate_tags(candidate: Candidate) -> dict[str, str]:
     """Return the tags by which a version is compared later."""
     moment = {"graphmill.as_of": candidate.as_of} if candidate.as_of else {}
@@ -86,26 +90,3 @@ def gate_tags(candidate: Candidate) -> dict[str, str]:
         "graphmill.gate_data": candidate.prepared,
         "graphmill.gate_controls": json.dumps(dict(candidate.controls)),
     }
-
-
-def decision_tags(decision: Decision) -> dict[str, str]:
-    """Return the tags that say what the gate decided on a version, and why."""
-    return {
-        "graphmill.gate": "champion" if decision.promote else "not champion",
-        "graphmill.gate_short": decision.short,
-        "graphmill.gate_reason": decision.reason[:_MAX_CHARACTERS],
-    }
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return float("nan")
-
-
-def _numbers(text: str | None) -> dict[str, float]:
-    try:
-        return {str(name): float(value) for name, value in json.loads(text or "{}").items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}

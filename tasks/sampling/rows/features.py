@@ -191,23 +191,8 @@ def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:
 
 def mean_block(layer: Sample, mean: Tensor) -> Block:
     """Return the block of a layer whose mean is known, (num_dst, D): its sources are its destinations."""
-    # LABOR's weights are equal for all edges into a node: the mean needs none, and a sum is the mean times their sum.
-    degree = layer.degree if layer.weight is None else _weight_sums(layer.indptr, layer.weight)
-    return Block(
-        torch.from_numpy(layer.indptr),
-        torch.empty(0, dtype=torch.int32),
-        len(degree),
-        degree=torch.from_numpy(degree),
-        mean=mean,
-    )
-
-
-def _weight_sums(indptr: Array, weight: Array) -> Array:
-    """Return the sum of each destination's weights (E,), which are alike within it: float32 (num_dst,)."""
-    if not len(weight):
-        return np.zeros(len(indptr) - 1, np.float32)
-    first = weight[np.minimum(indptr[:-1], len(weight) - 1)]
-    return (np.diff(indptr) * first).astype(np.float32)
+    indptr, degree = torch.from_numpy(layer.indptr), torch.from_numpy(layer.degree)
+    return Block(indptr, torch.empty(0, dtype=torch.int32), len(degree), degree=degree, mean=mean)
 
 
 def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inputs]:

@@ -8,8 +8,8 @@ from torch import Tensor
 from configs.errors import DataError
 from models.knowledge.base import KnowledgeModel
 from tasks.arrays import Array, sample_rows
-from tasks.evaluators.making import make_evaluator
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import make_evaluator
 from tasks.ranking.calibration import fit_calibration
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import KnownTriples
@@ -71,10 +71,6 @@ class TripleValidation:
         """Return the metrics of entities' rows and relations' rows, float32 (R, width)."""
         ranks = self.ranker.ranks(self.triples, entities, relations)
         return self.evaluator(Prediction(ranks=ranks))
-
-    def score(self, metrics: dict[str, float]) -> float:
-        """Return what chooses the best epoch: higher is better."""
-        return self.evaluator.score(metrics)
 
     def calibrate(self, entities: EntityBlocks, relations: Tensor) -> Tensor:
         """Return what makes probabilities of scores: see `fit_calibration`."""

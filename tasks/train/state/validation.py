@@ -9,7 +9,7 @@ import torch
 
 from configs.errors import DataError
 from models.base import GraphModel
-from tasks.evaluators.making import make_evaluator
+from tasks.evaluators.several import make_evaluator
 from tasks.inference.parts import PartPredictor
 from tasks.inference.predictor import WHOLE_GRAPH_BYTES, Predictor
 from tasks.kinds.of import kind_of, predict
@@ -45,10 +45,6 @@ class Validation:
             with self._all_threads():
                 metrics = self.evaluator(predict(self.predictor, model, "valid"))
         return from_main(metrics)
-
-    def score(self, metrics: dict[str, float]) -> float:
-        """Return what chooses the best epoch: higher is better."""
-        return self.evaluator.score(metrics)
 
     @contextlib.contextmanager
     def _all_threads(self) -> Iterator[None]:

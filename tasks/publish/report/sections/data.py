@@ -32,6 +32,9 @@ def section(run: ReportedRun) -> Section | None:
     # Without held-out pairs and components that were filtered out.
     splits = data.splits if graph is None else graph.manifest.splits
     sizes = ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in SPLITS)
+    label_facts = [("classes", f"{data.num_classes:,}")] if data.num_classes else []
+    if data.label_type.is_yes_or_no and not data.label_type.one_column:  # whose classes are the two of each column
+        label_facts = [("label columns", f"{data.num_tasks:,}, each yes or no")]
     facts = [
         ("data set", data.dataset),
         ("task", f"{data.task}, {data.task_type}" if data.task_type != data.task else data.task),
@@ -39,7 +42,7 @@ def section(run: ReportedRun) -> Section | None:
         ("edges", _edges_text(data, taken=taken)),
         *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
         *([("graphs", f"{data.num_graphs:,}")] if data.split_rows.are_graphs else []),
-        *_label_facts(data),
+        *label_facts,
         *([("split", sizes)] if sizes else []),
     ]
     made = Section("The data", facts, _type_tables(data))
@@ -47,18 +50,16 @@ def section(run: ReportedRun) -> Section | None:
         return made
     report = graph.manifest.report
     made.facts += _held_out_facts(report) + [("negatives", text) for text in report.get("negatives", [])]
-    made.facts += _vector_facts(report)
+    for one in report.get("vectors", []):  # `tasks.preprocess.vector_leaks.take_vectors`
+        share = f"{one['with_vector']:,} of {one['nodes']:,} nodes have one"
+        text = f"{one['model']} (recipe {one['recipe']}), {one['dim']} numbers; {share}"
+        made.facts.append(("vectors as features", text))
+        made.facts += [("leak", f"{one['leak']}; the recipe allows it (allow_leak)")] if one["leak"] else []
     made.facts += [(kind_of(graph.manifest).edges_are, f"{graph.manifest.num_edges:,}"), *_structure_facts(report)]
     made.draw(run_plots.degrees(report), "Degrees of the nodes, in powers of two")
     made.draw(run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     made.draw(_label_picture(graph, parents["ingest"]), "Labels in each split")
     return made
-
-
-def _label_facts(data: DatasetManifest) -> Facts:
-    if data.label_type.is_yes_or_no and not data.label_type.one_column:  # whose classes are the two of each column
-        return [("label columns", f"{data.num_tasks:,}, each yes or no")]
-    return [("classes", f"{data.num_classes:,}")] if data.num_classes else []
 
 
 def _type_tables(data: DatasetManifest) -> list[ReportTable]:
@@ -110,16 +111,6 @@ def _held_out_facts(report: Mapping[str, Any]) -> Facts:
         texts.append(f"{held['in_train']:,} of them train too")
     gone = ", ".join(f"{split} {count:,}" for split, count in held["left_out"].items() if count)
     return [("held-out pairs", "; ".join(texts + ([f"edges that left a split: {gone}"] if gone else [])))]
-
-
-def _vector_facts(report: Mapping[str, Any]) -> Facts:
-    """Say whose vectors are features (`tasks.preprocess.vector_leaks.take_vectors`)."""
-    facts = []
-    for one in report.get("vectors", []):
-        share = f"{one['with_vector']:,} of {one['nodes']:,} nodes have one"
-        facts.append(("vectors as features", f"{one['model']} (recipe {one['recipe']}), {one['dim']} numbers; {share}"))
-        facts += [("leak", f"{one['leak']}; the recipe allows it (allow_leak)")] if one["leak"] else []
-    return facts
 
 
 def _structure_facts(report: Mapping[str, Any]) -> Facts:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tasks.publish.plots import eval_plots
 from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 from tasks.storage.controls import CONTROLS
-from tasks.storage.manifests import EvalReport
+from tasks.storage.outcomes import EvalReport
 
 ORDER = 60
 _MOST_CLASSES = 100
@@ -48,19 +48,15 @@ def _intervals(evaluation: EvalReport) -> ReportTable | None:
         for metric, intervals in {evaluation.metric: judged, **judged.get("further", {})}.items():
             value = evaluation.metrics[split][metric]
             if intervals["metric"] is not None:
-                rows.append((f"{split}: {metric}", f"{value:.4f}", *_ends(intervals["metric"], sign=False)))
+                rows.append((f"{split}: {metric}", f"{value:.4f}", *(f"{end:.4f}" for end in intervals["metric"])))
             for name, ends in intervals["above"].items():
                 difference = value - evaluation.controls[name][split][metric]
-                rows.append((f"{split}: minus {CONTROLS[name].row}", f"{difference:+.4f}", *_ends(ends, sign=True)))
+                signed = (f"{number:+.4f}" for number in (difference, *ends))
+                rows.append((f"{split}: minus {CONTROLS[name].row}", *signed))
     caption = (
         "How surely the rows tell: between what at least 95 % of draws of the split's rows lie (bootstrap, percentiles)"
     )
     return ReportTable(caption, ("", "value", "from", "to"), rows, figures=3) if rows else None
-
-
-def _ends(interval: Sequence[float], *, sign: bool) -> tuple[str, str]:
-    low, high = interval
-    return (f"{low:+.4f}", f"{high:+.4f}") if sign else (f"{low:.4f}", f"{high:.4f}")
 
 
 def _temperature(report: Mapping[str, Any], split: str, task: str = "") -> ReportTable | None:

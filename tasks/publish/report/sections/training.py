@@ -6,7 +6,7 @@ from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import compact
 from tasks.publish.report.parts import ReportedRun, Section
 from tasks.publish.tracking.records import read_records
-from tasks.storage.manifests import RunResult, is_at_once
+from tasks.storage.outcomes import RunResult, is_at_once
 
 ORDER = 50
 
@@ -20,10 +20,7 @@ def section(run: ReportedRun) -> Section | None:
     facts = [
         ("model", f"{training.model.get('name', '')}, {training.num_parameters:,} parameters"),
         ("ranks", f"{training.world_size} ({training.strategy})" if training.strategy else str(training.world_size)),
-        (
-            "epochs",
-            "none: computed at once" if at_once else epochs,
-        ),
+        ("epochs", "none: computed at once" if at_once else epochs),
         ("seed", str(training.seed)),
     ]
     if training.edges_per_second and not at_once:

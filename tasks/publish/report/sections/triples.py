@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.publish.plots import triple_plots
-from tasks.publish.report.parts import Facts, ReportedRun, ReportTable, Section
+from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 
 ORDER = 62
 _FEW, _HARDEST = 5, 15
@@ -28,7 +28,13 @@ def section(run: ReportedRun) -> Section | None:
     if "triples" not in report:
         return None
     ranked, split = report["triples"], report.get("split", "")
-    made = Section("Triples in detail", _unseen_facts(ranked["unseen"]))
+    made, unseen = Section("Triples in detail"), ranked["unseen"]
+    if unseen["entities"]:
+        seen_by = f"{unseen['entities']:,}; {unseen['triples']:,} triples have one"
+        made.facts.append(("entities that training never saw", seen_by))
+    if "metrics" in unseen:
+        texts = ", ".join(f"{name} {unseen['metrics'][name]:.4f}" for name in ("mrr", "hits@1", "hits@3", "hits@10"))
+        made.facts.append(("without them", texts))
     for caption, canvas in triple_plots.all_of(ranked, split):
         made.draw(canvas, caption)
     if len(ranked["categories"]) > 1:
@@ -47,15 +53,3 @@ def _ranks_table(caption: str, names: tuple[str, ...], relations: Sequence[Mappi
     ]
     heads = tuple("kind" if name == "category" else name for name in names)
     return ReportTable(caption, (*heads, "triples", *_MEASURES.values()), rows, figures=1 + len(_MEASURES))
-
-
-def _unseen_facts(unseen: Mapping[str, Any]) -> Facts:
-    if not unseen["entities"]:
-        return []
-    facts = [
-        ("entities that training never saw", f"{unseen['entities']:,}; {unseen['triples']:,} triples have one"),
-    ]
-    if "metrics" in unseen:
-        texts = ", ".join(f"{name} {unseen['metrics'][name]:.4f}" for name in ("mrr", "hits@1", "hits@3", "hits@10"))
-        facts.append(("without them", texts))
-    return facts
