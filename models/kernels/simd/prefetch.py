@@ -11,26 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import KernelConstant
-from models.kernels.simd.vector import instruction, prefetch_item
+from models.kernels.simd.vector import instruction
 
 AHEAD = 32
 """Elements of 4 or 8 bytes that loops look ahead. Zen 4, November 2026: 16 costs up to 10 % more, 64 gains nothing."""
 ROWS_AHEAD, ROWS_NEAR = 32, 12
 """Rows of features that loops look ahead, in the second and the first level: flat from 16 to 64 and from 8 to 16."""
-NODES_AHEAD = 8
-"""Nodes that loops over all in-edges of random nodes look ahead."""
 _LINE_BYTES = 64
-
-
-@njit(cache=True, nogil=True)
-def prefetch_run(array, start, stop):  # type: ignore[no-untyped-def]
-    """Ask for array[start:stop] of 4-byte items, read one after the other: the processor sees to long runs itself."""
-    for index in range(start, min(stop, start + 256) + 16, 16):
-        prefetch_item(array, index)
 
 
 @dataclass(frozen=True)
